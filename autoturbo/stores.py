@@ -19,26 +19,21 @@ class Store:
     Args:
         shape: of one row; ``()`` for numbers.
         dtype: of the elements.
-        room: rows to start with.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...] = (), dtype: type[Any] = np.int64, room: int = 256
-    ) -> None:
-        self._rows: NDArray[Any] = np.zeros((room, *shape), dtype)
+    def __init__(self, shape: tuple[int, ...] = (), dtype: type[Any] = np.int64) -> None:
+        self._rows: NDArray[Any] = np.zeros((256, *shape), dtype)
         self.count = 0
 
     def add(self, rows: NDArray[Any] | list[Any]) -> int:
         """Append rows and return the index of the first."""
         block = np.asarray(rows, self._rows.dtype).reshape(-1, *self._rows.shape[1:])
-        start, end = self.count, self.count + len(block)
-        if end > len(self._rows):
-            room = (max(end, 4 * len(self._rows)), *self._rows.shape[1:])
-            grown: NDArray[Any] = np.zeros(room, self._rows.dtype)
-            grown[:start] = self._rows[:start]
-            self._rows = grown
-        self._rows[start:end] = block
-        self.count = end
+        start, self.count = self.count, self.count + len(block)
+        if self.count > len(self._rows):
+            old, room = self._rows, max(self.count, 4 * len(self._rows))
+            self._rows = np.zeros((room, *old.shape[1:]), old.dtype)
+            self._rows[:start] = old[:start]
+        self._rows[start : self.count] = block
         return start
 
     @property

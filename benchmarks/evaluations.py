@@ -39,10 +39,9 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.schedule.cache import SchedulerCache
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import groupings
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import SchedulerCache, Workbench
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -74,9 +73,11 @@ def evaluate_all(bench: Evaluator, settings: list[Knobs]) -> None:
 
 def forget_schedules(bench: Evaluator) -> None:
     """Forget plans, orders, placements, timelines and outcomes; keep what is known of kernels."""
-    bench.bench.cache = SchedulerCache(books=bench.bench.cache.books)
+    books, bench.bench.cache = bench.bench.cache.books, SchedulerCache()
+    bench.bench.cache.books = books
     for problem in bench.bench.problems.values():
-        groupings(problem).forget()
+        groupings(problem).known.forget()
+        groupings(problem).runs.clear()
     assert isinstance(bench.measurer, Simulator)  # noqa: S101  for the type checker
     bench.measurer = Simulator(bench.measurer.memory)
 

@@ -410,6 +410,22 @@ class Target:
         """
         return self._chip_rate(self.vector.elements_per_cycle(dtype), "vector", dtype)
 
+    def peak_seconds(
+        self, dtype: str, macs: float, plain: float, special: float
+    ) -> tuple[float, float]:
+        """Return the seconds of work of the whole chip at its peak rates, engine by engine.
+
+        Args:
+            dtype: the compute type.
+            macs: multiply-accumulates on the matrix engine.
+            plain: simple operations on the vector engine.
+            special: its slow operations.
+        """
+        slow = self.vector.special_lanes * self.clusters * self.cores * self.clock
+        matrix_s = macs / self.matrix_macs_per_second(dtype) if macs else 0.0
+        vector_s = plain / self.vector_ops_per_second(dtype) if plain else 0.0
+        return matrix_s, vector_s + (special / slow if special else 0.0)
+
     def _chip_rate(self, per_cycle: float, engine: str, dtype: str) -> float:
         if per_cycle <= 0:
             supported = ", ".join(self.dtypes)

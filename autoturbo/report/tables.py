@@ -153,9 +153,9 @@ def checked_sizes(schedule: Schedule | MachineSchedule) -> dict[str, int]:
         return {name: sum(one[name] for one in counts) for name in counts[0]}
     return {
         "subgraphs": len(schedule.instances.subgraphs),
-        "instances": len(schedule.instances.instances),
+        "instances": schedule.instances.count,
         "kernels": sum(len(timeline.order) for timeline in schedule.timelines),
-        "buffers": sum(len(timeline.names) for timeline in schedule.timelines),
+        "buffers": sum(len(timeline.kind) for timeline in schedule.timelines),
     }
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
-from autoturbo.schedule.codegen.amounts import Amount, Role
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
+from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals

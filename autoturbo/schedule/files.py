@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,12 +34,12 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.partition.clusters import readers_elsewhere
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, assemble
-from autoturbo.schedule.place.bind import Binding, Placement, Scope, cores_used
+from autoturbo.schedule.place.bind import Placement, Scope, cores_used
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, SPLITS, Schedule, Share
@@ -223,11 +224,11 @@ def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
 
 def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
     """What files say of an instance and where it runs."""
-    instance, placement = schedule.instances.instances[index], schedule.placement
+    graph, placement = schedule.instances, schedule.placement
     named = placement.core_ids[index] if placement.core_ids else ()
     return {
-        "subgraph": instance.subgraph,
-        "part": instance.part,
+        "subgraph": int(graph.subgraph[index]),
+        "part": int(graph.part[index]),
         "cores": list(placement.bindings[index]),
         **({"core_ids": list(named)} if named else {}),
         "scope": placement.scopes[index].name,
@@ -238,7 +239,7 @@ def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
 def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
     """Of every cluster in turn, where they do not work alike; steps are each cluster's own."""
     return [
-        {**entry, "cluster": cluster} if schedule.cluster else entry
+        entry | ({"cluster": cluster} if schedule.cluster else {})
         for cluster, timeline in enumerate(schedule.timelines)
         for entry in buffer_entries(schedule, timeline)
     ]
@@ -246,23 +247,27 @@ def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
 
 def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
     """What a schedule file says of the buffers of a cluster, in their order."""
-    tensors, instances = schedule.problem.graph.tensors, schedule.instances.instances
+    tensors = schedule.problem.graph.tensors
+    subgraph, part = schedule.instances.subgraph.tolist(), schedule.instances.part.tolist()
     b = timeline.buffers
-    columns = (b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death)
+    columns = (
+        timeline.kind, timeline.tensor, timeline.owner,
+        b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death,
+    )  # fmt: skip
     return [
         {
-            "kind": name.kind,
-            "tensor": tensors[name.tensor].name if name.tensor >= 0 else "weights",
-            "subgraph": instances[name.instance].subgraph,
-            "part": instances[name.instance].part,
+            "kind": KINDS[kind],
+            "tensor": tensors[tensor].name if tensor >= 0 else "weights",
+            "subgraph": subgraph[owner],
+            "part": part[owner],
             "scope": Scope(scope).name,
             "address": address,
             "bytes": core if scope == Scope.LB else cluster,
             "first_step": first,
             "last_step": last,
         }
-        for name, scope, address, core, cluster, first, last in zip(
-            timeline.names, *(column.tolist() for column in columns), strict=True
+        for kind, tensor, owner, scope, address, core, cluster, first, last in zip(
+            *(column.tolist() for column in columns), strict=True
         )
     ]
 
@@ -279,18 +284,11 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
         ScheduleFileError: the file cannot be read, is of another version, was made for something
             else, or describes no valid schedule.
     """
-    place = Path(path)
-    return schedule_of(read_text(place), graph, target, place)
+    return schedule_of(read_text(Path(path)), graph, target, path)
 
 
 def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> Schedule:
-    """Rebuild a schedule from the text of its file.
-
-    Args:
-        text: as :func:`schedule_text` writes it.
-        graph: the model.
-        target: the accelerator.
-        place: where the text is from, for errors.
+    """Rebuild a schedule from the text of its file, and from where that is for errors.
 
     Raises:
         ScheduleFileError: the text is of another version, was made for something else, or describes
@@ -298,7 +296,20 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
     """
     with located(Path(place)):
         document = read_document(text, ScheduleDocument, FORMAT, SCHEDULE_SCHEMA, graph, target)
-        return _rebuild(document, graph, target)
+        bench = Workbench(graph, target, document["dtype"])
+        share = _share(bench, document["share"])
+        problem = _problem(bench, share, document["layers"])
+        subgraphs = _subgraphs(problem, document["subgraphs"])
+        instances = make_instances(PartBook(problem), subgraphs)
+        order, placement, cluster = _order(instances, share, document["order"])
+        knobs, scheduler = Knobs.from_dict(document["knobs"]), document["scheduler"]
+        schedule = assemble(
+            graph, problem, scheduler, knobs, share, instances, order, placement, cluster
+        )
+        schedule = dataclasses.replace(schedule, expected=document.get("expected"))
+        same = "buffers" not in document or _same_buffers(schedule, document)
+        require(same, "buffers", "buffers are not where these decisions put them")
+        return schedule
 
 
 @contextlib.contextmanager
@@ -333,15 +344,7 @@ def read_text(path: Path) -> str:
 def read_document(
     text: str, declared: Any, form: str, newest: int, graph: Graph, target: AnyTarget
 ) -> dict[str, Any]:
-    """Return what a file says, as it is declared, of this model and target.
-
-    Args:
-        text: of the file.
-        declared: its declaration.
-        form: what it says of its format.
-        newest: the version that is read.
-        graph: the model.
-        target: what it is to run on.
+    """Return what a file of a format and its newest version says of this model and target.
 
     Raises:
         ScheduleFileError: it is something else, of another version or made for something else.
@@ -353,8 +356,8 @@ def read_document(
         hint = "is it the file that 'autoturbo tune' wrote, whole?"
         raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
     found = document.get("format") if isinstance(document, dict) else None
-    other = _OTHERS.get(found) if isinstance(found, str) and found != form else None
-    require(other is None, "format", str(other), "give its own target with --target")
+    other = "" if found == form else _OTHERS.get(str(found), "")
+    require(not other, "format", other, "give its own target with --target")
     require(found == form, "format", "not a schedule file", f"it says {form!r} in ours")
     version = document.get("schema_version")
     readable = version == newest and not isinstance(version, bool)
@@ -388,36 +391,16 @@ def _check_identity(document: Mapping[str, Any], graph: Graph, target: AnyTarget
     require(computes, "dtype", f"{target.name} does not compute in {dtype}", hint)
 
 
-def _rebuild(document: dict[str, Any], graph: Graph, target: Target) -> Schedule:
-    bench = Workbench(graph, target, document["dtype"])
-    share = _share(bench, document["share"])
-    problem = _problem(bench, share, document["layers"])
-    subgraphs = _subgraphs(problem, document["subgraphs"])
-    instances = make_instances(PartBook(problem), subgraphs)
-    order, placement = _order(instances, document["order"], target.cores)
-    cluster = _clusters(instances, share, order, placement, document["order"])
-    knobs = Knobs.from_dict(document["knobs"])
-    schedule = assemble(
-        graph, problem, document["scheduler"], knobs, share, instances, order, placement, cluster
-    )
-    schedule = dataclasses.replace(schedule, expected=document.get("expected"))
-    same = "buffers" not in document or _same_buffers(schedule, document)
-    require(same, "buffers", "buffers are not where these decisions put them")
-    return schedule
-
-
 def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
     """Whether the decisions of a file put buffers where it says.
 
     Another export of the same network has other names, which its buffers then have as well.
     """
+    found, stored = _buffers(schedule), document["buffers"]
     names = [layer.name for layer in schedule.problem.layers]
-    unsaid = () if names == [entry["name"] for entry in document["layers"]] else ("tensor",)
-    found, stored = (
-        [{k: v for k, v in entry.items() if k not in unsaid} for entry in entries]
-        for entries in (_buffers(schedule), document["buffers"])
-    )
-    return found == stored
+    if names != [entry["name"] for entry in document["layers"]]:
+        found, stored = ([{**entry, "tensor": ""} for entry in own] for own in (found, stored))
+    return bool(found == stored)
 
 
 def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
@@ -445,7 +428,7 @@ def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]
     """
     problem = bench.problem(share.batches)
     chains = [tuple(entry["operators"]) for entry in entries]
-    graph, named = problem.graph, sorted(x for chain in chains for x in chain)
+    graph, named = problem.graph, sorted(itertools.chain(*chains))
     if len(named) > len(graph.operators):
         graph = simplified(graph)
     all_once = named == list(range(len(graph.operators)))
@@ -459,24 +442,26 @@ def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]
     require(sorted_, "layers", "layers are not in topological order")
     problem = make_problem(graph, bench.target, bench.dtype, layers)
     for layer in layers:
-        field = f"layers[{layer.index}].operators"
-        matrix = sum(int(problem.work.engine[op] == MATRIX) for op in layer.operators)
+        field, own = f"layers[{layer.index}].operators", layer.operators
+        matrix = problem.work.engine[list(own)].tolist().count(MATRIX)
         several = f"{matrix} operators of the matrix engine; a layer has at most one"
         require(matrix <= 1, field, several)
-        last = set(problem.graph.operators[layer.operators[-1]].outputs)
-        inner = "only the last operator of a layer may be read from outside"
-        require(last.issuperset(layer.outputs), field, inner)
+        closed = set(layer.outputs).issubset(graph.operators[own[-1]].outputs)
+        require(closed, field, "only the last operator of a layer may be read from outside")
     return problem
 
 
 def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[SubGraph, ...]:
     groups = [tuple(entry["layers"]) for entry in entries]
-    all_once = sorted(x for group in groups for x in group) == list(range(len(problem.layers)))
+    all_once = sorted(itertools.chain(*groups)) == list(range(len(problem.layers)))
     require(all_once, "subgraphs", "every layer must be in exactly one sub-graph")
     for index, group in enumerate(groups):
         field = f"subgraphs[{index}].layers"
         require(bool(group), field, "a sub-graph has a layer")
-        closed = list(group) == sorted(group) and _is_closed(problem, group)
+        made = {tensor for layer in group[:-1] for tensor in problem.layers[layer].outputs}
+        readers = {reader for tensor in made for reader in problem.consumers[tensor]}
+        inside = readers.issubset(group) and made.isdisjoint(problem.graph.outputs)
+        closed = inside and list(group) == sorted(group)
         require(closed, field, "only the last layer of a sub-graph may be read from outside")
     ends = [group[-1] for group in groups]
     require(ends == sorted(ends), "subgraphs", "sub-graphs are not in topological order")
@@ -484,12 +469,6 @@ def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[
         SubGraph(index, group, _split(problem, index, group, entry))
         for index, (group, entry) in enumerate(zip(groups, entries, strict=True))
     )
-
-
-def _is_closed(problem: Problem, group: tuple[int, ...]) -> bool:
-    made = {tensor for index in group[:-1] for tensor in problem.layers[index].outputs}
-    readers = {reader for tensor in made for reader in problem.consumers[tensor]}
-    return readers.issubset(group) and made.isdisjoint(problem.graph.outputs)
 
 
 def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]) -> Split:
@@ -508,9 +487,11 @@ def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[
 
 
 def _order(
-    instances: InstanceGraph, entries: Sequence[Mapping[str, Any]], cores: int
-) -> tuple[tuple[int, ...], Placement]:
-    known = {(i.subgraph, i.part): i.index for i in instances.instances}
+    instances: InstanceGraph, share: Share, entries: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[int, ...], Placement, tuple[int, ...]]:
+    """In which order instances run, where, and on which clusters where those do not work alike."""
+    pairs = zip(instances.subgraph.tolist(), instances.part.tolist(), strict=True)
+    known = {pair: index for index, pair in enumerate(pairs)}
     asked = [(entry["subgraph"], entry["part"]) for entry in entries]
     require(sorted(asked) == sorted(known), "order", "every instance must run exactly once")
     order = tuple(known[pair] for pair in asked)
@@ -518,48 +499,34 @@ def _order(
     for at, instance in enumerate(order):
         ready = all(position[p] <= at for p in instances.producers[instance])
         require(ready, f"order[{at}]", "runs before an instance whose output it reads")
-    bindings: list[Binding] = [()] * len(order)
-    scopes = [Scope.LB] * len(order)
-    named: list[tuple[int, ...]] = [()] * len(order)
+    apart, cores = share.split != BATCH and share.clusters > 1, instances.problem.target.cores
+    placed, cluster = [((), Scope.LB, ())] * len(order), np.zeros(len(order), np.int64)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
-        scopes[instance] = Scope[entry["scope"]]
-        output = next(iter(instances.instances[instance].outputs.values()))
+        output = instances.parts[entry["subgraph"]].outputs[0]
+        rank = len(instances.problem.graph.tensors[output].shape)
         factors, field = tuple(entry["cores"]), f"order[{at}].cores"
-        each = f"needs one factor of at least 1 for each of {len(output)} dimensions"
-        require(len(factors) == len(output) and min(factors, default=1) >= 1, field, each)
+        each = f"needs one factor of at least 1 for each of {rank} dimensions"
+        require(len(factors) == rank and min(factors, default=1) >= 1, field, each)
         wide = f"spreads over {math.prod(factors)} cores, a cluster has {cores}"
         require(math.prod(factors) <= cores, field, wide)
-        bindings[instance] = factors
         ids, parts = tuple(entry.get("core_ids", ())), cores_used(factors)
         different = set(ids) <= set(range(cores)) and len(ids) == len(set(ids)) == parts
         reason = f"needs {parts} different cores of 0 to {cores - 1}"
         require(not ids or different, f"order[{at}].core_ids", reason)
-        named[instance] = () if ids == tuple(range(parts)) else ids
-    return order, Placement(tuple(bindings), tuple(scopes), tuple(named) if any(named) else ())
-
-
-def _clusters(
-    instances: InstanceGraph,
-    share: Share,
-    order: Sequence[int],
-    placement: Placement,
-    entries: Sequence[Mapping[str, Any]],
-) -> tuple[int, ...]:
-    """Per instance, its cluster; nothing where clusters work alike or one has it all."""
-    if share.split == BATCH or share.clusters == 1:
-        for at, entry in enumerate(entries):
-            alike = "all instances are on every cluster"
-            require("cluster" not in entry, f"order[{at}].cluster", alike)
-        return ()
-    found = [-1] * len(order)
-    for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
-        found[instance] = entry.get("cluster", -1)
+        named = () if ids == tuple(range(parts)) else ids
+        placed[instance] = factors, Scope[entry["scope"]], named
+        own, field = entry.get("cluster", -1), f"order[{at}].cluster"
+        require(apart or "cluster" not in entry, field, "all instances are on every cluster")
         reason = f"one of the {share.clusters} clusters of share, counted from 0"
-        require(0 <= found[instance] < share.clusters, f"order[{at}].cluster", reason)
-    working = len(set(found))
+        require(not apart or 0 <= own < share.clusters, field, reason)
+        cluster[instance] = own
+    bindings, scopes, core_ids = zip(*placed, strict=True)
+    placement = Placement(bindings, scopes, core_ids if any(core_ids) else ())
+    if not apart:
+        return order, placement, ()
+    working = len(set(cluster.tolist()))
     require(working == share.clusters, "share.clusters", f"{working} clusters have instances")
-    away = readers_elsewhere(instances, np.asarray(found, np.int64))
-    for at, instance in enumerate(order):
-        reached = not away[instance] or placement.scopes[instance] == Scope.DDR
-        require(reached, f"order[{at}].scope", "another cluster reads it, so it is kept in DDR")
-    return tuple(found)
+    for at, away in enumerate(readers_elsewhere(instances, cluster)[list(order)].tolist()):
+        kept = not away or scopes[order[at]] == Scope.DDR
+        require(kept, f"order[{at}].scope", "another cluster reads it, so it is kept in DDR")
+    return order, placement, tuple(cluster.tolist())

@@ -8,7 +8,7 @@ describes it, with a reader of thirty lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, NotRequired
 
 from typing_extensions import TypedDict
@@ -178,17 +178,11 @@ class KernelsDocument(TypedDict):
 
 def kernels_text(schedule: Schedule) -> str:
     """The file's content: JSON, one element of a list a line."""
-    return document_text(kernels_document(schedule))
-
-
-def kernels_document(schedule: Schedule) -> dict[str, Any]:
-    """The same as JSON values."""
-    problem, share = schedule.problem, schedule.share
+    problem, share, model = schedule.problem, schedule.share, schedule.model
     target, graph = problem.target, problem.graph
-    model = schedule.model
     number = {instance: at for at, instance in enumerate(schedule.order)}
-    kernels = _kernels(schedule, number)
-    return {
+    kernels = dict(_kernels(schedule, number))
+    return document_text({
         "format": KERNELS_FORMAT,
         "schema_version": KERNELS_SCHEMA,
         "scheduler_version": SCHEDULER_VERSION,
@@ -215,52 +209,39 @@ def kernels_document(schedule: Schedule) -> dict[str, Any]:
         "outputs": list(graph.outputs),
         "kernels": [kernels[instance] for instance in schedule.order],
         "buffers": [{**entry, "kernel": number[of]} for entry, of in _buffers(schedule)],
-    }  # fmt: skip
+    })  # fmt: skip
 
 
-def _kernels(schedule: Schedule, number: Mapping[int, int]) -> dict[int, dict[str, Any]]:
-    """By instance."""
-    found = {}
+def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield instances with their kernels, cluster by cluster."""
+    graph, links = schedule.instances, schedule.instances.links
     for cluster, timeline in enumerate(schedule.timelines):
         step = 0
-        for place, instance in enumerate(timeline.order.tolist()):
-            entry = _kernel(schedule, number, instance, cluster, place)
-            last = step + len(entry["layers"])  # movements take a step, then every layer one
-            found[instance] = {**entry, "first_step": step, "last_step": last}
+        for place, index in enumerate(timeline.order.tolist()):
+            own, (outputs, inputs) = slice(*links.start[index : index + 2]), graph.regions_of(index)
+            made_by: dict[int, set[int]] = {}
+            for slot, maker in zip(links.slot[own], links.maker[own].tolist(), strict=True):
+                made_by.setdefault(slot, set()).add(number[maker])
+            layers = _layers(schedule, index, cluster, place)
+            last = step + len(layers)  # movements take a step, then every layer one
+            yield index, {
+                "cluster": cluster if schedule.cluster else None,
+                **instance_entry(schedule, index),
+                "waits_for": sorted(number[one] for one in graph.producers[index]),
+                "inputs": [
+                    {"tensor": tensor, "region": region.tolist(),
+                     "made_by": sorted(made_by.get(slot, ()))}
+                    for slot, (tensor, region) in enumerate(inputs.items())
+                ],
+                "outputs": [
+                    {"tensor": tensor, "region": region.tolist()}
+                    for tensor, region in outputs.items()
+                ],
+                "layers": layers,
+                "first_step": step,
+                "last_step": last,
+            }  # fmt: skip
             step = last + 1
-    return found
-
-
-def _kernel(
-    schedule: Schedule, number: Mapping[int, int], index: int, cluster: int, place: int
-) -> dict[str, Any]:
-    instance = schedule.instances.instances[index]
-    made_by = _makers(schedule, index)
-    return {
-        "cluster": cluster if schedule.cluster else None,
-        **instance_entry(schedule, index),
-        "waits_for": sorted(number[one] for one in schedule.instances.producers[index]),
-        "inputs": [
-            {"tensor": tensor, "region": region.tolist(),
-             "made_by": sorted(number[one] for one in made_by.get(tensor, ()))}
-            for tensor, region in instance.inputs.items()
-        ],
-        "outputs": [
-            {"tensor": tensor, "region": region.tolist()}
-            for tensor, region in instance.outputs.items()
-        ],
-        "layers": _layers(schedule, index, cluster, place),
-    }  # fmt: skip
-
-
-def _makers(schedule: Schedule, index: int) -> dict[int, set[int]]:
-    """Per input tensor of an instance, the instances that make what it reads of it."""
-    graph, links = schedule.instances, schedule.instances.links
-    inputs = tuple(graph.instances[index].inputs)
-    found: dict[int, set[int]] = {}
-    for at in range(int(links.start[index]), int(links.start[index + 1])):
-        found.setdefault(inputs[int(links.slot[at])], set()).add(int(links.maker[at]))
-    return found
 
 
 def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[dict[str, Any]]:
@@ -268,7 +249,7 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
     problem, timeline = schedule.problem, schedule.timelines[cluster]
     template = timeline.templates[index]
     stages, streams, _, rules, resident, _ = schedule.kernel(place, cluster)
-    counts = tile_counts(stages, streams, rules.as_array(), resident)
+    counts = tile_counts(stages, streams, rules, resident)
     return [
         {
             "name": problem.layers[layer].name,

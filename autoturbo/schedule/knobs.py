@@ -100,6 +100,11 @@ def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **
     return field(default=AUTO, metadata={"spec": spec})
 
 
+_share, _partition, _order, _bind, _place, _memory, _codegen = (
+    functools.partial(knob, stage) for stage in Stage
+)
+
+
 @functools.cache
 def specs_of(knobs: type) -> dict[str, KnobSpec]:
     """The knobs among the fields of a dataclass, in their order."""
@@ -107,28 +112,15 @@ def specs_of(knobs: type) -> dict[str, KnobSpec]:
     return {f.name: f.metadata["spec"] for f in fields if "spec" in f.metadata}
 
 
-def check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
-    """Refuse a value that a knob does not take.
-
-    Args:
-        value: as a file has it.
-        spec: of the knob.
-        at: where it stands.
-        prefix: of the message, where the location does not name the knob.
-
-    Raises:
-        KnobsError: with the values or the range that it takes.
-    """
-    if isinstance(value, str) and value == AUTO:
+def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
+    """Refuse a value that a knob does not take; a prefix names it where the location does not."""
+    if isinstance(value, str) and value in spec.words:
         return
     if spec.low is None:
-        if value not in spec.words:
-            words = ", ".join(spec.words)
-            raise KnobsError(f"{prefix}{value!r} is not a value of it", at, f"one of {words}")
-        return
-    kinds = (int,) if spec.whole else (int, float)
+        words = ", ".join(spec.words)
+        raise KnobsError(f"{prefix}{value!r} is not a value of it", at, f"one of {words}")
+    kinds, kind = ((int,), "a whole number") if spec.whole else ((int, float), "a number")
     if isinstance(value, bool) or not isinstance(value, kinds):
-        kind = "a whole number" if spec.whole else "a number"
         raise KnobsError(f"{prefix}{value!r} is not {kind}", at)
     high = float("inf") if spec.high is None else spec.high
     if not spec.low <= value <= high:
@@ -139,154 +131,114 @@ def check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> N
 class Knobs:
     """A complete setting of the scheduler."""
 
-    batches_per_cluster: int | str = knob(
-        Stage.SHARE,
+    batches_per_cluster: int | str = _share(
         "samples that a cluster processes at once; the loop count follows",
         (),
         "the cluster's whole share of the batch",
         low=1,
     )
-    producer_factor_ratio: float | str = knob(
-        Stage.PARTITION,
-        "rule (i): f(consumer) >= this x f(producer)",
-        (0.125, 0.25, 0.5, 2.0),
-        "1",
-        low=0,
-        high=64,
+    producer_factor_ratio: float | str = _partition(
+        "rule (i): f(consumer) >= this x f(producer)", (0.125, 0.25, 0.5, 2.0), "1", low=0, high=64
     )
-    merged_factor_ratio: float | str = knob(
-        Stage.PARTITION,
+    merged_factor_ratio: float | str = _partition(
         "rules (i) and (ii): f(merged) <= this x f(consumer)",
         (0.5, 2.0, 4.0, 8.0),
         "1",
         low=0,
         high=64,
     )
-    max_layers: int | str = knob(
-        Stage.PARTITION,
-        "most layers in one sub-graph",
-        (1, 2, 4, 8, 16, 32),
-        "no limit",
-        low=1,
+    max_layers: int | str = _partition(
+        "most layers in one sub-graph", (1, 2, 4, 8, 16, 32), "no limit", low=1
     )
-    lb_fill: float | str = knob(
-        Stage.PARTITION,
+    lb_fill: float | str = _partition(
         "share of the local buffer that counts as full when splitting",
         (0.25, 0.5, 0.75, 0.9),
         "1",
         low=0.05,
         high=1,
     )
-    recompute_limit: float | str = knob(
-        Stage.PARTITION,
+    recompute_limit: float | str = _partition(
         "most work of a split sub-graph over the work of the whole one",
         (1.0, 1.5, 2.0, 4.0),
         "1.25",
         low=1,
         high=16,
     )
-    merge_order: str = knob(
-        Stage.PARTITION,
+    merge_order: str = _partition(
         "order of the merge patterns (straight, diamond, branch)",
         ("sbd", "dsb", "dbs", "bsd", "bds"),
         "sdb",
         word="sdb",
     )
-    split_key: str = knob(
-        Stage.PARTITION,
+    split_key: str = _partition(
         "order of the keys that choose a split (operators cut, factor, depth)",
         ("odf", "fod", "fdo", "dof", "dfo"),
         "ofd",
         word="ofd",
     )
-    split_dims: str = knob(
-        Stage.PARTITION,
+    split_dims: str = _partition(
         "which output dimensions may be split",
         ("batch", "spatial", "channel"),
         "all of them",
         word="all",
     )
-    factor_policy: str = knob(
-        Stage.PARTITION,
+    factor_policy: str = _partition(
         "factors tried: the paper's list, all divisors, or ragged parts too",
         ("divisors", "ragged"),
         "the paper's list 1, 2, 4, 8, 9, 10, ...",
         word="published",
     )
-    factor_scale: int | str = knob(
-        Stage.PARTITION,
-        "instances per sub-graph over the smallest number that fits",
-        (2, 4, 8),
-        "1",
-        low=1,
-        high=64,
+    factor_scale: int | str = _partition(
+        "instances per sub-graph over the smallest number that fits", (2, 4, 8), "1", low=1, high=64
     )
-    instance_order: str = knob(
-        Stage.ORDER,
+    instance_order: str = _order(
         "order of the instances",
         ("bfs", "dfs", "footprint", "priority"),
         "breadth- or depth-first, whichever needs less memory",
     )
-    binding: str = knob(
-        Stage.BIND,
+    binding: str = _bind(
         "how core bindings reach producers",
         ("always",),
         "as printed in Algorithm 4",
         word="printed",
     )
-    output_scope: str = knob(
-        Stage.PLACE,
+    output_scope: str = _place(
         "where the outputs of sub-graphs are kept",
         ("GB", "DDR"),
         "LB, GB where bindings differ",
         word="LB",
     )
-    spill_victim: str = knob(
-        Stage.MEMORY,
+    spill_victim: str = _memory(
         "which tensor leaves the local buffer first",
         ("largest", "size_x_life"),
         "longest-lived",
         word="longest",
     )
-    weight_residency: str = knob(
-        Stage.MEMORY,
+    weight_residency: str = _memory(
         "where the weights of a sub-graph stay between its instances",
         ("GB", "LB"),
         "streamed each time",
         word="stream",
     )
-    prefetch_depth: int | str = knob(
-        Stage.CODEGEN,
-        "tiles loaded ahead of the one computed",
-        (2, 3, 4),
-        "1",
-        low=1,
-        high=16,
+    prefetch_depth: int | str = _codegen(
+        "tiles loaded ahead of the one computed", (2, 3, 4), "1", low=1, high=16
     )
-    tile_divisor: int | str = knob(
-        Stage.CODEGEN,
-        "anchor tiles per largest tile that fits",
-        (2, 4, 8),
-        "1",
-        low=1,
-        high=256,
+    tile_divisor: int | str = _codegen(
+        "anchor tiles per largest tile that fits", (2, 4, 8), "1", low=1, high=256
     )
-    instruction_scheduling: str = knob(
-        Stage.CODEGEN,
+    instruction_scheduling: str = _codegen(
         "overlap transfers and compute: across layers, inside a layer, not at all",
         ("layer", "off"),
         "on",
         word="on",
     )
-    cluster_split: str = knob(
-        Stage.SHARE,
+    cluster_split: str = _share(
         "what the clusters share out: samples, rows, channels or sub-graphs in a pipeline",
         ("spatial", "channel", "pipeline"),
         "samples",
         word="batch",
     )
-    weight_share: float | str = knob(
-        Stage.MEMORY,
+    weight_share: float | str = _memory(
         "share of a core's local buffer for weight tiles",
         (0.1, 0.2, 0.3, 0.5),
         "the target's weight buffer",
@@ -347,11 +299,14 @@ class Knobs:
             own, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
             if spec is None:
                 raise KnobsError("unknown knob", own, did_you_mean(name, knob_specs()))
-            check_value(value, spec, own)
+            _check_value(value, spec, own)
         return Knobs(**known, overrides=overrides, units=units)
 
 
-_own_knob = functools.partial(knob, scope="subgraph")
+_own_partition, _own_order, _own_bind, _own_place = (
+    functools.partial(knob, stage, scope="subgraph")
+    for stage in (Stage.PARTITION, Stage.ORDER, Stage.BIND, Stage.PLACE)
+)
 
 
 def _overriding(name: str, *published: Value) -> Any:
@@ -361,7 +316,7 @@ def _overriding(name: str, *published: Value) -> Any:
     """
     spec = specs_of(Knobs)[name]
     limits, choices = {"low": spec.low, "high": spec.high}, (*published, *spec.choices)
-    return _own_knob(spec.stage, spec.help, choices, "as the model's", **limits)
+    return knob(spec.stage, spec.help, choices, "as the model's", scope="subgraph", **limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,62 +342,54 @@ class SubGraphKnobs:
         "as the rules say",
         scope="layer",
     )
-    dim: int | str = _own_knob(
-        Stage.PARTITION,
+    dim: int | str = _own_partition(
         "output dimension to split, counted from the outermost loop",
         (),
         "the one that the split keys choose",
         low=0,
         group="outer",
     )
-    factor: int | str = _own_knob(
-        Stage.PARTITION,
+    factor: int | str = _own_partition(
         "instances along that dimension",
         (),
         "the smallest number that fits",
         low=1,
         group="outer",
     )
-    inner_dim: int | str = _own_knob(
-        Stage.PARTITION,
+    inner_dim: int | str = _own_partition(
         "second output dimension to split, inside the first",
         (),
         "none; with inner_factor the outermost other one",
         low=0,
         group="inner",
     )
-    inner_factor: int | str = _own_knob(
-        Stage.PARTITION,
+    inner_factor: int | str = _own_partition(
         "instances along the second dimension; all are factor x inner_factor",
         (),
         "1",
         low=1,
         group="inner",
     )
-    cores: int | str = _own_knob(
-        Stage.BIND,
+    cores: int | str = _own_bind(
         "cores of the cluster that work on an instance; a divisor of them",
         (),
         "all of them",
         low=1,
     )
-    core_dim: int | str = _own_knob(
-        Stage.BIND,
+    core_dim: int | str = _own_bind(
         "output dimension spread over cores first, then those inside it",
         (),
         "as Algorithm 4 binds it",
         low=0,
     )
-    priority: int | str = _own_knob(
-        Stage.ORDER,
+    priority: int | str = _own_order(
         "which goes first where the instance order is by priority; 9 before 0",
         (1, 3, 7, 9),
         str(MIDDLE_PRIORITY),
         low=0,
         high=9,
     )
-    scope: str = _own_knob(
-        Stage.PLACE,
+    scope: str = _own_place(
         "where the output is kept",
         ("LB", "GB", "DDR"),
         "as output_scope says",
@@ -539,18 +486,19 @@ KernelKnobs = tuple[Value, ...]
 
 def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
     """Return the kernel knobs of a sub-graph: its own, or the model's where it has none."""
-    model = tuple(getattr(knobs, name, AUTO) for name in _MODEL_NAMES)
-    return model if own is None else overridden(model, own)
-
-
-def overridden(model: KernelKnobs, own: SubGraphKnobs) -> KernelKnobs:
-    """Return the model's kernel knobs with those that a sub-graph has of its own."""
-    return _overlaid(model, _kernel_values(own))
+    model = (*_NO_VALUES, *_model_values(knobs))
+    return model if own is None else _overlaid(model, _kernel_values(own))
 
 
 _KERNEL_NAMES = knob_names("subgraph")
-_MODEL_NAMES = tuple(subgraph_knob_specs()[name].over or name for name in _KERNEL_NAMES)
+_MODEL_NAMES = [
+    name for own in _KERNEL_NAMES
+    if (name := subgraph_knob_specs()[own].over or own) in knob_specs()
+]  # fmt: skip
+_NO_VALUES = (AUTO,) * (len(_KERNEL_NAMES) - len(_MODEL_NAMES))
+"""Of those that the model has no knob for, which come first."""
 _kernel_values: Callable[[SubGraphKnobs], KernelKnobs] = operator.attrgetter(*_KERNEL_NAMES)
+_model_values: Callable[[Knobs], KernelKnobs] = operator.attrgetter(*_MODEL_NAMES)
 
 
 def load_knobs(path: Path) -> Knobs:
@@ -574,9 +522,8 @@ def load_knobs(path: Path) -> Knobs:
 
 def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, ...]:
     merged: dict[str, SubGraphKnobs] = {}
-    for override in overrides:
-        before = merged.get(override.layer)
-        merged[override.layer] = override if before is None else override.over(before)
+    for o in overrides:
+        merged[o.layer] = o.over(merged[o.layer]) if o.layer in merged else o
     said = (o for o in merged.values() if _own_values(o) != _UNSAID)
     return tuple(sorted(said, key=lambda o: o.layer))
 
@@ -586,12 +533,10 @@ def _override(item: Any, at: Location) -> SubGraphKnobs:
     if not isinstance(item, dict) or not isinstance(item.get("layer"), str):
         raise KnobsError("an override needs the name of a layer", at, '{"layer": "conv1", ...}')
     specs = subgraph_knob_specs()
-    for name, value in item.items():
-        if name == "layer":
-            continue
+    for name in (name for name in item if name != "layer"):
         if name not in specs:
             raise KnobsError(f"unknown field {name!r}", at, did_you_mean(name, ("layer", *specs)))
-        check_value(value, specs[name], at, f"{name}: ")
+        _check_value(item[name], specs[name], at, f"{name}: ")
     inner = item.get("inner_dim", AUTO)
     if inner != AUTO and inner == item.get("dim"):
         message = f"inner_dim: {inner} is the dimension that dim splits already"

@@ -6,12 +6,14 @@
           -> stitch -> concatenations and movements -> buffers -> schedule
 
 Each pass is a function of frozen values; what several settings have in common is remembered in the
-bounded :class:`~autoturbo.schedule.cache.SchedulerCache` of the workbench.
+bounded :class:`SchedulerCache` of the workbench.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +25,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.cache import Plan, SchedulerCache, key
+from autoturbo.schedule.codegen.stitch import known_templates
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -36,6 +38,7 @@ from autoturbo.schedule.knobs import (
 )
 from autoturbo.schedule.memory.timeline import BufferRules, Timeline, build_timelines
 from autoturbo.schedule.partition.clusters import (
+    Home,
     clusters_at_work,
     clusters_of,
     group_for,
@@ -43,13 +46,7 @@ from autoturbo.schedule.partition.clusters import (
     homes_of,
 )
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph
-from autoturbo.schedule.partition.overrides import (
-    UNSPLIT,
-    possible_split,
-    resolve,
-    settled,
-    split_fields,
-)
+from autoturbo.schedule.partition.overrides import resolve, settled
 from autoturbo.schedule.partition.split import SplitRules, divisors
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
@@ -57,6 +54,123 @@ from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
 from autoturbo.stores import Recent, remembered
+
+MIB = 1 << 20
+
+BOOKS = 64 * MIB
+"""Bytes, about, that all books of parts may take before they begin anew."""
+
+_RESULTS, _PLANS, _TIMELINES = 1024, 4096, 64
+"""Results of most kinds that are kept at most, whatever they take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What sharing out, grouping and splitting make of a setting.
+
+    Attributes:
+        number: equal for equal sub-graphs that are shared out alike; never used twice.
+        problem: the model for the samples that are processed at once.
+        share: how clusters share out the work: those that have something to do.
+        subgraphs: in topological order.
+        homes: the clusters of each; none where clusters work alike.
+        overrides: knobs of their own that sub-graphs have, by index.
+    """
+
+    number: int
+    problem: Problem
+    share: Share
+    subgraphs: tuple[SubGraph, ...]
+    homes: tuple[Home, ...]
+    overrides: Mapping[int, SubGraphKnobs] = field(default_factory=dict)
+
+    @property
+    def instances(self) -> Ints:
+        """Instances of each sub-graph per pass, of the cluster that has most of them."""
+        found = np.asarray([s.split.instances for s in self.subgraphs], np.int64)
+        if not self.homes:
+            return found
+        return np.asarray(-(-found // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
+
+
+def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
+    """Return what passes read of a setting, to remember their results by.
+
+    An override counts with its layer where it says anything to these passes. Who runs what on a
+    machine of several units is no part of it.
+
+    Args:
+        knobs: the setting.
+        upto: the last of the passes.
+        after: the pass before the first; from the first one if None.
+    """
+    model = operator.attrgetter(*knob_names("model", upto=upto, after=after))
+    names = knob_names("layer", "subgraph", upto=upto, after=after)
+    if not names or not knobs.overrides:
+        return (model(knobs),)
+    own, unsaid = operator.attrgetter("layer", *names), (AUTO,) * len(names)
+    return model(knobs), *(said for o in knobs.overrides if (said := own(o))[1:] != unsaid)
+
+
+class SchedulerCache:
+    """Results of the passes that many settings share, each kind in bounded memory.
+
+    Each kind, for all batch sizes together, forgets what was not asked for longest when its results
+    would take more than their share. What they take is known about, from a few models: 400 bytes
+    for a sub-graph with its split, 40 for an instance in an order, 16 for one in a placement, where
+    binding and scope are shared, and 80 for one in a graph, with 48 for each that it reads.
+
+    Attributes:
+        books: what is known of parts, by samples that are processed at once. Parts and templates
+            are numbered; whoever holds numbers holds their book, so that one can begin anew.
+        numbers: of the plans to come.
+        groups: sub-graphs before they are split, by what sharing, splitting and grouping read.
+        plans: by the same.
+        same: plans by what is in them: equal ones are one.
+        graphs: instance graphs by the number of their plan.
+        orders: by plan and what ordering reads.
+        placements: by plan, order and what binding and placing read.
+        timelines: of all clusters, by instance graph, order, placement and what buffers read.
+    """
+
+    def __init__(self) -> None:
+        self.books: dict[int, PartBook] = {}
+        self.numbers = itertools.count(1)
+        self.groups = Recent[Any, tuple[SubGraph, ...]](_PLANS, 16 * MIB, lambda s: 400 * len(s))
+        self.plans = Recent[Any, Plan](_PLANS, 32 * MIB, lambda p: 400 * len(p.subgraphs))
+        self.same = Recent[Any, Plan](_PLANS, 16 * MIB, lambda p: 400 * len(p.subgraphs))
+        self.graphs = Recent[int, InstanceGraph](_RESULTS, 32 * MIB, _graph_bytes)
+        self.orders = Recent[Any, tuple[int, ...]](_RESULTS, 16 * MIB, lambda o: 40 * len(o))
+        self.placements = Recent[Any, Placement](
+            _RESULTS, 16 * MIB, lambda placement: 16 * len(placement.bindings)
+        )
+        self.timelines = Recent[Any, tuple[Timeline, ...]](_TIMELINES, 48 * MIB, _timeline_bytes)
+
+    def forget_when_full(self) -> None:
+        """Begin anew with parts, and with all that has numbers of them, at :data:`BOOKS` bytes."""
+        if sum(map(_book_bytes, self.books.values())) > BOOKS:
+            self.books.clear()
+            self.graphs.forget()
+            self.timelines.forget()
+
+
+def _book_bytes(parts: PartBook) -> int:
+    """Of regions, and of cut sub-graphs, classes of parts and templates with their layers."""
+    templates = known_templates(parts).values()
+    known = len(parts.parts) + len(parts.shapes) + len(templates)
+    layers = sum(len(own.layers) for own in templates)
+    return 16 * parts.rank * parts.regions.count + (known << 10) + (3 * layers << 10)
+
+
+def _graph_bytes(graph: InstanceGraph) -> int:
+    return 80 * graph.count + 48 * len(graph.links.maker)
+
+
+def _timeline_bytes(timelines: tuple[Timeline, ...]) -> int:
+    """Of layers and kernels, with the instance graph."""
+    graph = timelines[0].graph
+    rows = sum(len(timeline.streams) for timeline in timelines)
+    return 104 * rows + 150 * graph.count + 80 * len(graph.links.maker) + _graph_bytes(graph)
 
 
 @dataclass(eq=False)
@@ -123,9 +237,7 @@ class Workbench:
     def batch_choices(self) -> tuple[int, ...]:
         """Samples at once that divide a cluster's share, largest first."""
         samples = self.share().samples
-        if self.trace.obstacle:
-            return (samples,)
-        return divisors(samples)[::-1]
+        return (samples,) if self.trace.obstacle else divisors(samples)[::-1]
 
 
 def plan(bench: Workbench, knobs: Knobs) -> Plan:
@@ -141,11 +253,12 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
     # a split of its own that is impossible is refused where an override, whatever it says, names
     # the layer that makes the output
     at = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
-    grouped = cache.groups.get(at, lambda: _grouped(problem, share, knobs))
+    grouped = cache.groups.get(at, lambda: group_for(problem, GroupRules.of(knobs), share.split))
     overrides = resolve(problem, grouped, knobs)
 
     def make() -> Plan:
-        scale, room = _scale(knobs), SplitRules.of(knobs).room(problem)
+        scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+        room = SplitRules.of(knobs).room(problem)
         subgraphs = tuple(
             settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in grouped
         )
@@ -158,48 +271,6 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
 
     found = cache.plans.get(at, make)
     return dataclasses.replace(found, overrides=overrides) if overrides else found
-
-
-def _grouped(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
-    """Sub-graphs as Algorithm 2 makes them, for clusters that share out the work in some way."""
-    return group_for(problem, GroupRules.of(knobs), share.split)
-
-
-def _scale(knobs: Knobs) -> int:
-    """Instances over the smallest number that fits."""
-    return 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-
-
-def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
-    """Return a setting whose sub-graphs can be cut as it says, and the layers that it changed.
-
-    A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
-    that cannot be cut along the dimension at all is left to the rules.
-
-    Args:
-        bench: the model on the target.
-        knobs: a setting that may have been made for another model.
-
-    Raises:
-        KnobsError: it names a layer or a number of samples that the model has not.
-    """
-    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
-    problem = bench.problem(share.batches)
-    subgraphs = _grouped(problem, share, knobs)
-    room = SplitRules.of(knobs).room(problem)
-    found: dict[str, SubGraphKnobs] = {}
-    for index, said in sorted(resolve(problem, subgraphs, knobs).items()):
-        subgraph = subgraphs[index]
-        own = possible_split(problem, subgraph, _scale(knobs), said, share.split, room)
-        if own != said:
-            found |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
-            found[own.layer] = own
-    overrides = tuple(
-        dataclasses.replace(o, **split_fields(found[o.layer])) if o.layer in found else o
-        for o in knobs.overrides
-    )
-    changed = tuple(o.layer for o in found.values() if o.layer)
-    return dataclasses.replace(knobs, overrides=overrides), changed
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
@@ -237,8 +308,6 @@ def _order(
     instances: InstanceGraph, knobs: Knobs, overrides: Mapping[int, SubGraphKnobs]
 ) -> tuple[int, ...]:
     """Algorithm 3, or the order that knobs ask for."""
-    if knobs.instance_order != "priority":
-        return order_instances(instances, knobs.instance_order)
     priority = np.full(len(instances.subgraphs), MIDDLE_PRIORITY, np.int64)
     for index, override in overrides.items():
         if override.priority != AUTO:
@@ -253,50 +322,32 @@ def _placement(
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
-    """Algorithm 4, with the bindings and scopes decided for single sub-graphs.
+    """Algorithm 4, with the bindings and scopes that knobs ask for: of all, then of sub-graphs.
 
     What another cluster reads goes to DDR whatever was decided.
     """
-    forced = {
-        index: binding
-        for subgraph, override in overrides.items()
-        if override.cores != AUTO or override.core_dim != AUTO
-        for index, binding in _chosen(instances, subgraph, override)
-    }
-    placement = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
-    return hand_over(instances, _declare(instances, placement, knobs, overrides), cluster)
-
-
-def _chosen(
-    instances: InstanceGraph, subgraph: int, override: SubGraphKnobs
-) -> list[tuple[int, Binding]]:
-    """Bindings of a sub-graph's instances on some cores, one dimension first."""
-    whole = instances.problem.target.cores
-    cores = whole if override.cores == AUTO else int(override.cores)
-    if whole % cores:
-        at = Location(field="overrides")
-        message = f"cores: {cores} does not divide the {whole} cores of a cluster"
-        raise KnobsError(message, at)
-    depth = None if override.core_dim == AUTO else int(override.core_dim)
-    own = range(int(instances.first[subgraph]), int(instances.first[subgraph + 1]))
-    return [(i, chosen_binding(instances.book, int(instances.shape[i]), cores, depth)) for i in own]
-
-
-def _declare(
-    instances: InstanceGraph,
-    placement: Placement,
-    knobs: Knobs,
-    overrides: Mapping[int, SubGraphKnobs],
-) -> Placement:
-    """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
-    scopes = list(placement.scopes)
-    if knobs.output_scope != AUTO:
-        scopes = [max(scope, Scope[knobs.output_scope]) for scope in scopes]
-    for subgraph, override in overrides.items():
-        if override.scope != AUTO:
-            first, end = instances.first[subgraph : subgraph + 2].tolist()
-            scopes[first:end] = [Scope[override.scope]] * (end - first)
-    return Placement(placement.bindings, tuple(scopes))
+    whole, first = instances.problem.target.cores, instances.first.tolist()
+    parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
+    forced: dict[int, Binding] = {}
+    for subgraph, own in overrides.items():
+        if own.cores == AUTO == own.core_dim:
+            continue
+        cores = whole if own.cores == AUTO else int(own.cores)
+        if whole % cores:
+            message = f"cores: {cores} does not divide the {whole} cores of a cluster"
+            raise KnobsError(message, Location(field="overrides"))
+        depth = None if own.core_dim == AUTO else int(own.core_dim)
+        for index in parts[subgraph]:
+            shape = int(instances.shape[index])
+            forced[index] = chosen_binding(instances.book, shape, cores, depth)
+    bound = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
+    least = Scope.LB if knobs.output_scope == AUTO else Scope[knobs.output_scope]
+    scopes = [max(scope, least) for scope in bound.scopes]
+    for subgraph, own in overrides.items():
+        if own.scope != AUTO:
+            for index in parts[subgraph]:
+                scopes[index] = Scope[own.scope]
+    return hand_over(instances, Placement(bound.bindings, tuple(scopes)), cluster)
 
 
 def assemble(
@@ -321,21 +372,17 @@ def assemble(
         overrides = resolve(problem, instances.subgraphs, knobs)
     common = rules_of(problem, knobs)
     own = {index: rules_of(problem, knobs, override) for index, override in overrides.items()}
-    rules = [own.get(subgraph.index, common) for subgraph in instances.subgraphs]
-    buffers, where = tuple(rule.buffers for rule in rules), np.asarray(cluster, np.int64)
-
-    def make() -> tuple[Timeline, ...]:
-        return build_timelines(problem, instances, order, placement, buffers, where)
-
+    buffers = tuple(own.get(s.index, common).buffers for s in instances.subgraphs)
+    where = np.asarray(cluster, np.int64)
     # not key(): rules of many settings come to the same
-    at = instances, order, placement, buffers
-    timelines = make() if known is None else known.get(at, make)
-    others = {
-        i: r.instructions for i, r in own.items() if r.instructions is not common.instructions
-    }
+    timelines = (Recent[Any, tuple[Timeline, ...]](1) if known is None else known).get(
+        (instances, order, placement, buffers),
+        lambda: build_timelines(instances, order, placement, buffers, where),
+    )
+    rules = {i: r.instructions for i, r in own.items() if r.instructions != common.instructions}
     return Schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timelines[0],
-        common.instructions, others, None, timelines[1:], tuple(where.tolist()),
+        model, problem, scheduler, knobs, share, instances, order, placement, timelines,
+        common.instructions, rules, None, tuple(where.tolist()),
     )  # fmt: skip
 
 

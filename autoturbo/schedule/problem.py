@@ -109,34 +109,31 @@ def make_problem(
     """
     layers = layers_of(graph) if layers is None else layers
     integers = in_integers(target, dtype)
-    producer = [-1] * len(graph.tensors)
+    made = {tensor: layer.index for layer in layers for tensor in layer.outputs}
     readers: list[list[int]] = [[] for _ in graph.tensors]
     for layer in layers:
-        for tensor in layer.outputs:
-            producer[tensor] = layer.index
         for tensor in layer.inputs:
             readers[tensor].append(layer.index)
     return Problem(
         graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
         work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, integers=integers),
-        loop_orders(graph), tuple(producer), tuple(tuple(r) for r in readers),
+        loop_orders(graph), tuple(made.get(tensor, -1) for tensor in range(len(graph.tensors))),
+        tuple(map(tuple, readers)),
     )  # fmt: skip
 
 
 def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) -> LayerArrays:
     def flat(groups: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
-        starts = np.concatenate(([0], np.cumsum([len(g) for g in groups]))).astype(np.int64)
-        return starts, np.asarray([x for g in groups for x in g], dtype=np.int64)
+        return ints(np.cumsum([0, *map(len, groups)])), ints([x for g in groups for x in g])
 
-    op_start, op = flat([layer.operators for layer in layers])
-    in_start, in_tensor = flat([layer.inputs for layer in layers])
-    out_start, out_tensor = flat([layer.outputs for layer in layers])
-    in_place = np.asarray([layer.in_place for layer in layers], dtype=np.int64)
-    points = [_point_work(work_of(one, integers=integers)) for one in graph.operators]
-    work = np.asarray(points, dtype=np.int64)
-    recurrent = np.asarray([operator.recurrent for operator in graph.operators], dtype=np.int64)
+    ints, operators = functools.partial(np.asarray, dtype=np.int64), graph.operators
     return LayerArrays(
-        op_start, op, in_start, in_tensor, out_start, out_tensor, in_place, work, recurrent
+        *flat([layer.operators for layer in layers]),
+        *flat([layer.inputs for layer in layers]),
+        *flat([layer.outputs for layer in layers]),
+        in_place=ints([layer.in_place for layer in layers]),
+        work=ints([_point_work(work_of(one, integers=integers)) for one in operators]),
+        recurrent=ints([operator.recurrent for operator in operators]),
     )
 
 

@@ -15,7 +15,7 @@ from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.outputs import Kind, Outputs
-from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct_all
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
@@ -84,12 +84,11 @@ class Schedule:
         instances: sub-graphs, their parts and the edges between them.
         order: instances in order of execution, of all clusters.
         placement: bindings and declared scopes.
-        timeline: kernels in order, their inputs and streams, buffers and their addresses; of the
-            first cluster where clusters do not work alike.
+        timelines: kernels in order, their inputs and streams, buffers and their addresses; of
+            every cluster where clusters do not work alike, otherwise one.
         rules: how kernels become instructions.
         own_rules: of sub-graphs that have others.
         expected: what a measurement of it gave (the object M of ``--json``), or None.
-        others: the further clusters' timelines; empty where clusters work alike.
         cluster: per instance, its cluster; empty where clusters work alike.
         on_units: what runs each instance, of a schedule on a machine of several units.
     """
@@ -102,18 +101,17 @@ class Schedule:
     instances: InstanceGraph
     order: tuple[int, ...]
     placement: Placement
-    timeline: Timeline
+    timelines: tuple[Timeline, ...]
     rules: InstructionRules
     own_rules: Mapping[int, InstructionRules] = field(default_factory=dict)
     expected: Mapping[str, Any] | None = None
-    others: tuple[Timeline, ...] = ()
     cluster: tuple[int, ...] = ()
     on_units: OnUnits | None = None
 
     @property
-    def timelines(self) -> tuple[Timeline, ...]:
-        """Of every cluster that has one of its own."""
-        return (self.timeline, *self.others)
+    def timeline(self) -> Timeline:
+        """Of the first cluster."""
+        return self.timelines[0]
 
     @functools.cached_property
     def text(self) -> str:
@@ -160,7 +158,7 @@ class Schedule:
 
     def programs(self, kernels: Iterable[int], cluster: int = 0) -> Iterator[Instructions]:
         """Yield the programs of kernels by their places in the order of a cluster."""
-        return instruct_all([self.kernel(place, cluster) for place in kernels])
+        return instruct([self.kernel(place, cluster) for place in kernels])
 
     def kernel(self, place: int, cluster: int = 0) -> Kernel:
         """What the program of a kernel follows from, by its place in the order of a cluster."""
@@ -196,7 +194,7 @@ class Schedule:
 @functools.lru_cache(maxsize=1024)
 def digest_of(target: str, dtype: str, rules: InstructionRules) -> Ints:
     """Two integers that stand for all that is the same for all kernels of a sub-graph."""
-    text = f"{target} {dtype} {rules.as_array().tolist()}".encode()
+    text = f"{target} {dtype} {list(map(int, rules))}".encode()
     return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.int64)
 
 

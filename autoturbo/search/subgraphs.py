@@ -197,6 +197,7 @@ def _spread_dims(problem: Problem, subgraph: SubGraph) -> tuple[int, ...]:
     operator = sink(problem, subgraph.layers)
     if operator.opaque or not operator.outputs:
         return ()
-    may, order = bindable_dims(operator), spreading_order(problem, subgraph.layers[-1])
+    last = subgraph.layers[-1]
+    may, order = bindable_dims(problem, last), spreading_order(problem, last)
     found = tuple(depth for depth, dim in enumerate(order) if may[dim])
     return found if len(found) > 1 else ()

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.graph.layer_contexts import RADII, layer_contexts
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
-from autoturbo.schedule.partition.overrides import resolve
-from autoturbo.schedule.partition.split import split_axes
-from autoturbo.schedule.pipeline import Workbench, with_possible_splits
+from autoturbo.schedule.partition.clusters import group_for
+from autoturbo.schedule.partition.grouping import GroupRules
+from autoturbo.schedule.partition.overrides import UNSPLIT, possible_split, resolve, split_fields
+from autoturbo.schedule.partition.split import SplitRules, split_axes
 from autoturbo.schedule.schedule import BATCH
 from autoturbo.search.knob_choices import batch_share
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.partition.grouping import SubGraph
+    from autoturbo.schedule.pipeline import Workbench
     from autoturbo.schedule.schedule import Schedule
 
 ANY = "*"
@@ -159,6 +161,39 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
     own = _of_model(bench.model, bench.target, best.knobs)
     knobs, changed = with_possible_splits(bench, own)
     return dataclasses.replace(best, knobs=knobs, changed=changed)
+
+
+def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
+    """Return a setting whose sub-graphs can be cut as it says, and the layers that it changed.
+
+    A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
+    that cannot be cut along the dimension at all is left to the rules.
+
+    Args:
+        bench: the model on the target.
+        knobs: a setting that may have been made for another model.
+
+    Raises:
+        KnobsError: it names a layer or a number of samples that the model has not.
+    """
+    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
+    problem = bench.problem(share.batches)
+    subgraphs = group_for(problem, GroupRules.of(knobs), share.split)
+    scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+    room = SplitRules.of(knobs).room(problem)
+    found: dict[str, SubGraphKnobs] = {}
+    for index, said in sorted(resolve(problem, subgraphs, knobs).items()):
+        subgraph = subgraphs[index]
+        own = possible_split(problem, subgraph, scale, said, share.split, room)
+        if own != said:
+            found |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
+            found[own.layer] = own
+    overrides = tuple(
+        dataclasses.replace(o, **split_fields(found[o.layer])) if o.layer in found else o
+        for o in knobs.overrides
+    )
+    changed = tuple(o.layer for o in found.values() if o.layer)
+    return dataclasses.replace(knobs, overrides=overrides), changed
 
 
 def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

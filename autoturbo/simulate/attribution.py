@@ -18,7 +18,6 @@ from enum import StrEnum
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -28,6 +27,7 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.intervals import issue
 from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, run_kernel

@@ -27,7 +27,15 @@ from autoturbo.graph.arrays import (
 from autoturbo.graph.domain import SHOWN
 from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target, storage_ratio
-from autoturbo.schedule.codegen.work import MATRIX, VECTOR, in_integers, priced
+from autoturbo.schedule.codegen.work import (
+    COLUMNS,
+    MATRIX,
+    ROWS,
+    STEP,
+    VECTOR,
+    in_integers,
+    priced,
+)
 from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.simulate.measurement import LowerBound
 
@@ -104,13 +112,11 @@ class Needs:
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))
-    matrix, vector, special = _work(needs, target, dtype)
-    slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
+    matrix_s, vector_s = target.peak_seconds(dtype, *_work(needs, target, dtype))
     recurrences = [i for i, operator in enumerate(graph.operators) if operator.recurrent]
-    simple_s = vector / target.vector_ops_per_second(dtype) if vector else 0.0
     return LowerBound(
-        matrix_s=matrix / target.matrix_macs_per_second(dtype) if matrix else 0.0,
-        vector_s=simple_s + (special / slow if special else 0.0),
+        matrix_s=matrix_s,
+        vector_s=vector_s,
         ddr_s=needs.compulsory_bytes() * storage_ratio(dtype) / target.ddr.bandwidth,
         uncounted=graph.uncounted,
         steps_s=max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0),
@@ -126,7 +132,24 @@ def _steps_seconds(needs: Needs, index: int, target: Target, dtype: str) -> floa
     pairs = zip(operator.axes, steps, strict=True)
     axes = tuple(dataclasses.replace(axis, extent=extent) for axis, extent in pairs)
     needed = dataclasses.replace(operator, axes=axes)
-    return Recurrence(needed, target, dtype).least_seconds()
+    return least_steps_seconds(Recurrence(needed, target, dtype))
+
+
+def least_steps_seconds(recurrence: Recurrence) -> float:
+    """Return the seconds of all steps that no binding of a recurrence's parts to cores can beat.
+
+    Hidden units are shared out within a cluster, samples and directions over all of them.
+    """
+    target, hidden = recurrence.target, recurrence.hidden
+    cores = target.clusters * target.cores
+    steps, directions, samples = map(recurrence.extent, (STEP, COLUMNS, ROWS))
+    return steps * min(
+        recurrence.step_seconds(
+            max(samples * parts * own / cores, 1.0), directions / own, hidden / parts
+        )
+        for own in range(1, directions + 1)
+        for parts in range(1, min(target.cores, hidden) + 1)
+    )
 
 
 def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float]:

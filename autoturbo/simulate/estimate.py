@@ -15,7 +15,6 @@ from enum import IntEnum
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Amount, Role, Roles
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     ENGINE_OF,
@@ -24,7 +23,7 @@ from autoturbo.schedule.codegen.instructions import (
     VECTOR_ENGINE,
 )
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import IN_LB, Rule, Tiling
+from autoturbo.schedule.codegen.tiling import IN_LB, Amount, Role, Roles, RulesOf, Tiling
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.kernels import Rate, durations, memory_seconds
 
@@ -67,21 +66,20 @@ def estimates(
             last one's end.
         stages: of templates.
         streams: bytes that layers move from and to GB and DDR.
-        rules: a row for each set of rules of one target, of
-            :meth:`autoturbo.schedule.codegen.tiling.InstructionRules.as_array`.
+        rules: a row for each set of rules of one target, a column for each of its entries.
         which: per kernel, its row of rules.
         resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         rates: of :func:`autoturbo.simulate.kernels.rates_of`.
     """
     owner = np.repeat(np.arange(len(which)), np.diff(rows))
-    each, kept = rules[which[owner]], resident[owner]
+    each, kept = RulesOf(*rules[which[owner]].T), resident[owner]
     layers = _Layers(Roles(stages, streams, each, kept), rates)
     _work(layers)
     _weights(layers)
     _inputs(layers)
     fetching, layers.fill = layers.fill, np.zeros(len(owner))
     _outputs(layers)
-    return _kernels(layers, fetching, owner, rules[which])
+    return _kernels(layers, fetching, owner, RulesOf(*rules[which].T))
 
 
 class _Layers:
@@ -90,7 +88,7 @@ class _Layers:
     Attributes:
         roles: of the instructions, with the layers by column.
         results: tiles of results.
-        slots: for tiles that are fetched or stored.
+        slots: of the roles.
         alone: 1 where DDR is read and written without a global buffer between, else 0.
         busy: seconds of each engine, ``(ENGINES, layers)``.
         work: seconds of computing.
@@ -101,7 +99,7 @@ class _Layers:
 
     def __init__(self, roles: Roles, rates: Floats) -> None:
         self.roles, self.rates, count = roles, rates, roles.stages.shape[1]
-        self.slots, self.alone = roles.rules[Rule.AHEAD] + 1.0, ~roles.has_gb
+        self.slots, self.alone = roles.slots, ~roles.has_gb
         self.busy = np.zeros((len(ENGINES), count))
         self.work, self.least, self.fill = np.zeros((3, count))
         tiles = roles.tiles
@@ -178,27 +176,28 @@ def _outputs(k: _Layers) -> None:
     k.issue(Role.SAVE, k.results, work * k.alone, k.slots)
 
 
-def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: Ints) -> Floats:
+def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: RulesOf[Ints]) -> Floats:
     """Add up the layers of kernels, of which each has its rules.
 
     One after another, as the simulator would: sums in another order end in other digits.
     """
+    count = len(rules.across)
     computed = np.maximum(k.busy[[MATRIX_ENGINE, VECTOR_ENGINE]].max(axis=0), k.least)
-    begins, ends = np.diff(owner, prepend=-1) > 0, np.diff(owner, append=len(rules)) > 0
+    begins, ends = np.diff(owner, prepend=-1) > 0, np.diff(owner, append=count) > 0
     k.terms[Estimate.LAYERS] = [np.maximum(k.busy.max(axis=0), k.least) + fetching + k.fill]
     k.terms[Estimate.SERIAL].append(k.busy.sum(axis=0))
     k.terms[Estimate.CHAIN] = [computed, fetching * begins, k.fill * ends]
     k.terms |= {Estimate.BUSY_DMA_IN + engine: [busy] for engine, busy in enumerate(k.busy)}
-    out = np.zeros((ESTIMATES, len(rules)))
+    out = np.zeros((ESTIMATES, count))
     for column, terms in k.terms.items():
         kernel, values = np.repeat(owner, len(terms)), np.column_stack(terms).ravel()
-        out[column] = np.bincount(kernel, values, len(rules))
+        out[column] = np.bincount(kernel, values, count)
     memory = memory_seconds(
         out[Estimate.BUSY_DMA_IN] + out[Estimate.BUSY_DMA_OUT],
         out[Estimate.DDR_READ], out[Estimate.DDR_WRITTEN], out[Estimate.GB], k.rates,
     )  # fmt: skip
     across = np.maximum(out[BUSY].max(axis=0), out[Estimate.CHAIN])
-    seconds = np.where(rules[:, Rule.ACROSS], across, out[Estimate.LAYERS])
-    seconds = np.where(rules[:, Rule.SERIAL], out[Estimate.SERIAL], seconds)
+    seconds = np.where(rules.across, across, out[Estimate.LAYERS])
+    seconds = np.where(rules.serial, out[Estimate.SERIAL], seconds)
     out[Estimate.SECONDS] = np.maximum(seconds, memory)
     return out.T

@@ -73,7 +73,7 @@ class Simulator:
     def _measure(self, schedule: Schedule) -> Measurement:
         known = self.known.setdefault(schedule.timeline, {})
         own = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
-        key = (schedule.share, schedule.rules, own, schedule.others)
+        key = (schedule.share, schedule.rules, own, schedule.timelines[1:])
         if key not in known:
             known[key] = simulate(schedule, self.memory)
         return known[key]
@@ -329,7 +329,7 @@ def _overflow(schedule: Schedule) -> Failure | None:
 def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
     """Most bytes of tensors at once; what is handed over has room for two passes."""
     peak = live_peak_bytes(timeline.buffers, Scope.DDR)
-    if not schedule.others or schedule.share.loops == 1:
+    if len(schedule.timelines) == 1 or schedule.share.loops == 1:
         return peak
     return peak + int(timeline.buffers.cluster_bytes[handed_over(timeline)].sum())
 
@@ -345,8 +345,7 @@ def _largest(schedule: Schedule, timeline: Timeline, count: int = 5) -> Iterable
     buffers = timeline.buffers
     order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
     tensors = schedule.problem.graph.tensors
-    held = (timeline.names[i].tensor for i in order.tolist())
-    return (tensors[tensor].name for tensor in held if tensor >= 0)
+    return (tensors[tensor].name for tensor in timeline.tensor[order].tolist() if tensor >= 0)
 
 
 __all__ = [

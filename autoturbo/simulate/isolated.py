@@ -122,7 +122,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     chosen = [chosen_binding(book, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
     rules = [BufferRules()] * len(graph.subgraphs)
     placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
-    laid = build_timeline(problem, graph, range(graph.count), placement, rules)
+    laid = build_timeline(graph, range(graph.count), placement, rules)
     moved = laid.copied.sum(axis=1)
     nothing, rates = np.zeros_like(moved), MovementRates.of(problem.target)
     from_ddr, from_gb = (
@@ -197,7 +197,7 @@ def isolated_kernels(
     stages = np.concatenate([own.stages for own in layouts])
     numbers = {own: number for number, own in enumerate(dict.fromkeys(rules))}
     which = np.asarray([numbers[own] for own in rules], np.int64)
-    table = np.asarray([own.instructions.as_array() for own in numbers], np.int64)
+    table = np.asarray([own.instructions for own in numbers], np.int64)
     resident = np.asarray([
         RESIDENCES[own.buffers.residence] if layout.weights_stay else 0
         for layout, own in zip(layouts, rules, strict=True)

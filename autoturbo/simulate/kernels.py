@@ -27,7 +27,6 @@ from numba import njit
 from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target, storage_ratio
-from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -38,6 +37,7 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import Floats, array_of, matrix_cycles
 from autoturbo.simulate.dram import Memory, memory_of, run_seconds, turnaround_seconds
 

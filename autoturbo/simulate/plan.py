@@ -17,7 +17,6 @@ import numpy as np
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.cache import Plan
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -26,12 +25,18 @@ from autoturbo.schedule.knobs import (
     SubGraphKnobs,
     kernel_knobs,
     knob_names,
-    overridden,
 )
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.isomorphism import first_alike
-from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, plan, rules_of
+from autoturbo.schedule.pipeline import (
+    RULE_KNOBS,
+    KernelRules,
+    Plan,
+    Workbench,
+    plan,
+    rules_of,
+)
 from autoturbo.schedule.place.instances import PartBook, external_inputs
 from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
@@ -163,10 +168,9 @@ class KernelStatistics:
         except KnobsError:
             return None
         parts, share, overrides = self._parts_of(found), found.share, found.overrides
-        model = kernel_knobs(knobs)
-        own = [self._knobs_number(model)] * len(parts)
+        own = [self._knobs_number(kernel_knobs(knobs))] * len(parts)
         for index, override in overrides.items():
-            own[index] = self._knobs_number(overridden(model, override))
+            own[index] = self._knobs_number(kernel_knobs(knobs, override))
         numbers = self.kernels
         kernels = [numbers.setdefault(pair, len(numbers)) for pair in zip(parts, own, strict=True)]
         passes = np.empty((len(parts), len(PASSES)), np.int64)

@@ -25,7 +25,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import ENGINES
 from autoturbo.schedule.codegen.work import Floats, in_integers
 from autoturbo.schedule.memory.allocate import peak_use
-from autoturbo.schedule.memory.timeline import KINDS, Step
+from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
@@ -71,23 +71,6 @@ class KernelMemory:
         return signatures, np.asarray(rows, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class MovementTime:
-    """The movements before a kernel.
-
-    Attributes:
-        seconds: from the end of the kernel before to the start of this one.
-        dma: seconds that the DMA engine is busy.
-        transfer: seconds that the transfer engines are busy.
-        gb_bytes: moved from and to GB.
-    """
-
-    seconds: float
-    dma: float
-    transfer: float
-    gb_bytes: float
-
-
 class MovementRates(NamedTuple):
     """What movements take, SI units."""
 
@@ -112,9 +95,10 @@ class MovementRates(NamedTuple):
 
 
 def movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
-    """Return, per kernel, what movements before it take.
+    """Return, per kernel, what copies into LB and core-to-core traffic before it take.
 
-    Columns are seconds, DMA and transfer busy seconds, and bytes of GB. Bytes from DDR are written
+    Columns are seconds, to the barrier that ends them, DMA and transfer busy seconds, and bytes of
+    GB. Bytes from DDR are written
     to GB, where there is one, and read again: both count there.
     """
     from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
@@ -130,13 +114,6 @@ def movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats
 def _seconds(size: Ints | Floats, rate: float) -> Floats:
     """Return how long bytes take; a rate may be 0 where there are none."""
     return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
-
-
-def movement_time(step: Step, target: Target) -> MovementTime:
-    """Copies into LB and core-to-core traffic before a kernel; a barrier ends them."""
-    copied = np.asarray([[0, *step.copied]], np.int64)
-    crossing = np.asarray([step.crossing], np.int64)
-    return MovementTime(*movement_times(copied, crossing, MovementRates.of(target))[0].tolist())
 
 
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
@@ -315,7 +292,7 @@ def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
 
 def _launched(schedule: Schedule) -> Ints:
     """Instances in order, cluster by cluster."""
-    if not schedule.others:
+    if len(schedule.timelines) == 1:
         return schedule.timeline.order
     return np.concatenate([timeline.order for timeline in schedule.timelines])
 

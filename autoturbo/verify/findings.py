@@ -142,10 +142,13 @@ def layer_name(schedule: Schedule, layer: int) -> str:
 
 def buffer_name(schedule: Schedule, timeline: Timeline, buffer: int) -> str:
     """Return a buffer's number, what it holds and for which instance, in words."""
-    held = timeline.names[buffer]
-    what = tensor_name(schedule, held.tensor) if held.tensor >= 0 else held.kind
-    moved = "" if held.kind in ("tensor", what) else f"{held.kind} "
-    return f"buffer {buffer} ({moved}{what} of {instance_name(schedule, held.instance)})"
+    from autoturbo.schedule.memory.timeline import KINDS
+
+    kind, tensor = KINDS[timeline.kind[buffer]], int(timeline.tensor[buffer])
+    what = tensor_name(schedule, tensor) if tensor >= 0 else kind
+    moved = "" if kind in ("tensor", what) else f"{kind} "
+    owner = instance_name(schedule, int(timeline.owner[buffer]))
+    return f"buffer {buffer} ({moved}{what} of {owner})"
 
 
 def buffer_finding(

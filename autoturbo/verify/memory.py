@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Amount, Role
 from autoturbo.schedule.codegen.instructions import Column
+from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.memory.timeline import TILES, Timeline
 from autoturbo.schedule.place.bind import Scope

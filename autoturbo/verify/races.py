@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Role
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
+from autoturbo.schedule.codegen.tiling import Role
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (

@@ -181,8 +181,8 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
         message = f"the order names instance {index}, of which there is none"
         yield _finding(schedule, "foreign instance", message)
     position = {index: at for at, index in reversed(list(enumerate(schedule.order)))}
-    readers = np.repeat(np.arange(graph.count), np.diff(graph.links.start)).tolist()
-    for reader, maker in dict.fromkeys(zip(readers, graph.links.maker.tolist(), strict=True)):
+    pairs = zip(graph.links.reader.tolist(), graph.links.maker.tolist(), strict=True)
+    for reader, maker in dict.fromkeys(pairs):
         if position.get(maker, -1) >= position.get(reader, graph.count):
             names = instance_name(schedule, reader), instance_name(schedule, maker)
             yield _finding(schedule, "order", f"{names[0]} runs before {names[1]}", reader)
@@ -365,8 +365,7 @@ def _covered(
 def _edges(schedule: Schedule) -> Iterator[Finding]:
     """Check that producers and consumers, which clusters wait by, are those of the links."""
     graph = schedule.instances
-    reader = np.repeat(np.arange(graph.count), np.diff(graph.links.start)).tolist()
-    linked = set(zip(graph.links.maker.tolist(), reader, strict=True))
+    linked = set(zip(graph.links.maker.tolist(), graph.links.reader.tolist(), strict=True))
     known = {
         "producers": {(m, i) for i, makers in enumerate(graph.producers) for m in makers},
         "consumers": {(m, i) for m, readers in enumerate(graph.consumers) for i in readers},

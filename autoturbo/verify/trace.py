@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Role
 from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template
-from autoturbo.schedule.codegen.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
+from autoturbo.schedule.codegen.tiling import MAX_TILES, InstructionRules, Role, Tiling, tile_counts
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Scope
@@ -287,7 +286,7 @@ class Program:
 
     Attributes:
         where: as :class:`autoturbo.schedule.codegen.instructions.Column` says.
-        amounts: as :class:`autoturbo.schedule.codegen.amounts.Amount` says.
+        amounts: as :class:`autoturbo.schedule.codegen.tiling.Amount` says.
         events: what is done to slots, as :class:`Event` says.
         slots: per ring, how many there are.
         finest: per layer, True if its weights cannot be cut into smaller tiles.
@@ -428,7 +427,7 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     rules = schedule.rules_of(int(schedule.instances.subgraph[instance]))
     streams = timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]]
     resident = int(timeline.resident[kernel])
-    counts = tile_counts(template.stages, streams, rules.as_array(), resident)
+    counts = tile_counts(template.stages, streams, rules, resident)
     made = schedule.program(kernel, cluster)
     events = events_of(made.where, tiles_of(counts, template.stages), rules, resident)
     finest = [
@@ -486,7 +485,7 @@ class _BufferAddresses:
         high = np.where(buffers.scope == Scope.DDR, number + 1, low + size)
         spans = list(zip(buffers.scope.tolist(), low.tolist(), high.tolist(), strict=True))
         exchanging = [_crossing(schedule, timeline.templates[i]) for i in timeline.order]
-        return _BufferAddresses(spans, schedule.rules.has_gb, exchanging)
+        return _BufferAddresses(spans, bool(schedule.rules.has_gb), exchanging)
 
     def table(self, used: Sequence[Used]) -> Ints:
         """Return the accesses of a phase, each once."""

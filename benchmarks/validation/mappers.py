@@ -13,7 +13,6 @@ import numpy as np
 
 from autoturbo.errors import Location, UsageError
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.amounts import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -23,6 +22,7 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
 from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
 
 FOLDER = Path(__file__).parent

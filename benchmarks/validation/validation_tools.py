@@ -169,4 +169,4 @@ def _program(problem: Problem, grid: tuple[int, int], residence: Residence) -> I
         streams[0, column] = size if moved else 0
     rules = InstructionRules.of(problem, Knobs())
     edges = local_edges(problem, layers)
-    return instruct(Kernel(template.stages, streams, edges, rules, 0))
+    return next(instruct([Kernel(template.stages, streams, edges, rules, 0)]))

@@ -111,13 +111,14 @@ def schedule(model: Graph, target: Target) -> Schedule:
     share = bench.share()
     problem = bench.problem(share.batches)
     instances = make_instances(PartBook(problem), groups(problem))
-    index = {(i.subgraph, i.part): i.index for i in instances.instances}
-    scope = {index[group, part]: where for group, part, where in published()}
-    ranks = [len(next(iter(i.outputs.values()))) for i in instances.instances]
+    pairs = list(zip(instances.subgraph.tolist(), instances.part.tolist(), strict=True))
+    index = {pair: instance for instance, pair in enumerate(pairs)}
+    scope = {(group, part): where for group, part, where in published()}
+    ranks = [len(problem.graph.tensors[parts.outputs[0]].shape) for parts in instances.parts]
     placement = Placement(
-        tuple(_binding(i.subgraph, ranks[i.index]) for i in instances.instances),
-        tuple(scope[i.index] for i in instances.instances),
-        tuple(CORE_IDS[i.subgraph] for i in instances.instances),
+        tuple(_binding(group, ranks[group]) for group, _ in pairs),
+        tuple(scope[pair] for pair in pairs),
+        tuple(CORE_IDS[group] for group, _ in pairs),
     )
     order = tuple(index[group, part] for group, part, _ in published())
     return assemble(model, problem, "vendor", Knobs(), share, instances, order, placement)

@@ -157,7 +157,7 @@ def test_from_python(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = autoturbo.load_schedule("best.json", graph, target)
     assert autoturbo.verify_schedule(schedule, path=model).ok
     applied = autoturbo.apply_schedule(schedule, model, "out.onnx")
-    assert applied.instances == applied.passes * len(schedule.instances.instances)
+    assert applied.instances == applied.passes * schedule.instances.count
     assert applied.file == Path("out.onnx")
     monkeypatch.setattr("autoturbo.verify.verify_schedule", faulty)
     with pytest.raises(autoturbo.errors.RefusedError, match="and 2 more"):

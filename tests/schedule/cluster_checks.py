@@ -6,19 +6,18 @@ import itertools
 from typing import TYPE_CHECKING
 
 from autoturbo.simulate.kernels import rates_of, run_kernel
-from autoturbo.simulate.sequence import movement_time, simulate
-from tests.schedule.steps import program_of
+from autoturbo.simulate.sequence import simulate
+from tests.schedule.steps import Step, instances_of, movement_time, program_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autoturbo.schedule.memory.timeline import Step
     from autoturbo.schedule.schedule import Schedule
 
 
-def steps_of(schedule: Schedule) -> list[Step]:
+def all_steps(schedule: Schedule) -> list[Step]:
     """Kernels of all clusters, cluster by cluster."""
-    return [step for timeline in schedule.timelines for step in timeline.steps]
+    return [step for timeline in schedule.timelines for step in steps_of(timeline)]
 
 
 def close(got: float, wanted: float) -> None:
@@ -30,12 +29,12 @@ def check_clusters(schedule: Schedule) -> None:
     share, problem = schedule.share, schedule.problem
     clusters = problem.target.clusters
     if share.split == "batch":
-        assert (schedule.cluster, schedule.others) == ((), ())
+        assert (schedule.cluster, len(schedule.timelines)) == ((), 1)
         return
     assert (share.samples, share.copies) == (schedule.model.batch, 1)
     assert share.batches * (share.loops - 1) < share.samples <= share.batches * share.loops
     if share.clusters == 1:
-        assert (schedule.cluster, schedule.others) == ((), ())
+        assert (schedule.cluster, len(schedule.timelines)) == ((), 1)
         return
     assert clusters > 1
     assert set(schedule.cluster) == set(range(share.clusters))
@@ -51,7 +50,7 @@ def _check_assignment(schedule: Schedule) -> None:
     Along that axis no two clusters have a part of the same rows, or channels.
     """
     at: list[list[int]] = [[] for _ in schedule.instances.subgraphs]
-    for instance, cluster in zip(schedule.instances.instances, schedule.cluster, strict=True):
+    for instance, cluster in zip(instances_of(schedule.instances), schedule.cluster, strict=True):
         at[instance.subgraph].append(cluster)
     if schedule.share.split == "pipeline":
         stages = [set(own) for own in at]
@@ -75,7 +74,7 @@ def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
     tensor = problem.layers[layer].outputs[0]
     loops = problem.loop_order[tensor]
     dims = loops[-1:] if split == "channel" else loops[1:-1]
-    parts = [i for i in schedule.instances.instances if i.subgraph == subgraph]
+    parts = [i for i in instances_of(schedule.instances) if i.subgraph == subgraph]
 
     def separates(dim: int) -> bool:
         spans = [
@@ -99,7 +98,7 @@ def check_latency(schedule: Schedule) -> None:
     seconds = {
         s.instance: run_kernel(program_of(schedule, s), rates).seconds
         + movement_time(s, target).seconds + fixed
-        for s in steps_of(schedule)
+        for s in all_steps(schedule)
     }  # fmt: skip
     queues = [t.order.tolist() for t in schedule.timelines]
     graph = schedule.instances

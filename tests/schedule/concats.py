@@ -9,10 +9,9 @@ import numpy as np
 
 from autoturbo.schedule.codegen.stitch import Template, templates_of
 from autoturbo.schedule.memory.timeline import Timeline
-from autoturbo.schedule.place.bind import Placement, binding_book
+from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import Movements, core_names, move
-from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.place.movement import Movements, move
 
 
 class MovementKind(StrEnum):
@@ -92,17 +91,12 @@ def _piece(graph: InstanceGraph, movements: Movements, link: int, tensor: int) -
 
 
 def concatenations(
-    problem: Problem, graph: InstanceGraph, placement: Placement, index: int, template: Template
+    graph: InstanceGraph, placement: Placement, index: int, template: Template
 ) -> tuple[Concat, ...]:
     """The inputs of one instance's kernel, whatever kernel that is."""
-    book = binding_book(graph.book)
-    bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
     templates = templates_of(graph, placement.bindings)
-    scopes = np.asarray(placement.scopes, np.int64)
     if templates[index].binding != template.binding:
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)
-    names = core_names(placement, problem.target.cores)
-    every = np.arange(graph.count)
-    movements = move(graph, every, bindings, scopes, templates, names)
+    movements = move(graph, np.arange(graph.count), placement, templates)
     return concats_of(graph, movements, index)

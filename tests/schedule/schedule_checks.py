@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoturbo.graph.domain import Interval, Region, volume
-from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -24,20 +23,20 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
 )
 from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     LATE_DDR,
     LATE_GB,
     OUT_DDR,
-    Step,
 )
 from autoturbo.schedule.place.bind import cores_used
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import Regions, check_regions, needs_of, part_needs
-from tests.schedule.cluster_checks import check_clusters, check_latency, close, steps_of
-from tests.schedule.steps import program_of
+from tests.schedule.cluster_checks import all_steps, check_clusters, check_latency, close
+from tests.schedule.steps import Step, instance_of, instances_of, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +53,7 @@ def check_schedule(schedule: Schedule) -> None:
     check_halos(schedule)
     check_bindings(schedule)
     check_clusters(schedule)
-    for step in steps_of(schedule):
+    for step in all_steps(schedule):
         check_work(schedule, step)
         check_instructions(schedule, step)
     check_bound(schedule)
@@ -75,13 +74,13 @@ def check_subgraphs(schedule: Schedule) -> None:
             if problem.graph.operators[op].opaque
         ]  # fmt: skip
         assert not opaque or len(subgraph.layers) == 1
-        parts = [i.part for i in schedule.instances.instances if i.subgraph == subgraph.index]
+        parts = [i.part for i in instances_of(schedule.instances) if i.subgraph == subgraph.index]
         assert parts == list(range(subgraph.split.instances))
 
 
 def check_halos(schedule: Schedule) -> None:
     """No part reads more than its outputs need."""
-    for instance, needs in zip(schedule.instances.instances, needs_of(schedule), strict=True):
+    for instance, needs in zip(instances_of(schedule.instances), needs_of(schedule), strict=True):
         for tensor, array in instance.inputs.items():
             need = as_region(array)
             assert needs[tensor] == need if tensor in needs else not (need and volume(need))
@@ -91,11 +90,11 @@ def check_bindings(schedule: Schedule) -> None:
     """No instance and no layer of a kernel is spread over more cores than there are."""
     cores = schedule.problem.target.cores
     for instance, binding in zip(
-        schedule.instances.instances, schedule.placement.bindings, strict=True
+        instances_of(schedule.instances), schedule.placement.bindings, strict=True
     ):
         assert len(binding) == len(next(iter(instance.outputs.values())))
         assert 1 <= cores_used(binding) <= cores
-    for step in steps_of(schedule):
+    for step in all_steps(schedule):
         assert step.template.binding == schedule.placement.bindings[step.instance]
         assert all(1 <= cores_used(b) <= cores for b in step.template.bindings)
 
@@ -103,7 +102,7 @@ def check_bindings(schedule: Schedule) -> None:
 def check_work(schedule: Schedule, step: Step) -> None:
     """The busiest core's work, times the cores at work, is no less than a kernel's work."""
     problem, template = schedule.problem, step.template
-    instance = schedule.instances.instances[step.instance]
+    instance = instance_of(schedule.instances, step.instance)
     outputs = {t: as_region(r) for t, r in instance.outputs.items()}
     needs = part_needs(problem, template.layers, outputs)
     regions, boxes = needs.regions, needs.boxes

@@ -14,10 +14,11 @@ from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
-from autoturbo.schedule.place.movement import Pieces, core_names, most_crossing
+from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.concats import concats
 from tests.schedule.schedule_samples import STCP920, bench, block, target
+from tests.schedule.steps import steps_of
 
 ROWS = np.asarray([(0, 4), (0, 2)], np.int64)
 """Four samples of two halves; held 4 x 2 by cores [[0, 1], [2, 3], [4, 5], [6, 7]]."""
@@ -58,10 +59,9 @@ def test_seven_transfers_or_four(ids: tuple[int, ...], count: int, most: int) ->
     placement = gathered(*ids)
     assert transfers(placement) == count
     held, wanted = np.asarray([(4, 2)], np.int64), np.asarray([(4, 1)], np.int64)
-    names = core_names(placement, 8)
-    same = np.argsort(names[0])[names[1]]
+    same = np.argsort(placement.cores_of(0, 8))[list(placement.cores_of(1, 8))]
     pieces = Pieces(ROWS[None], ROWS[None], wanted)
-    assert most_crossing(pieces, held, lambda _, core: same[core]).tolist() == [most]
+    assert most_crossing(pieces, held, same[None]).tolist() == [most]
 
 
 def test_cores_that_are_not_named_follow_in_order() -> None:
@@ -82,8 +82,8 @@ def test_renaming_all_cores_alike_changes_nothing() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     turned = tuple(range(7, -1, -1))
     again = renamed(schedule, (turned,) * len(schedule.order))
-    assert [s.crossing for s in again.timeline.steps] == [
-        s.crossing for s in schedule.timeline.steps
+    assert [s.crossing for s in steps_of(again.timeline)] == [
+        s.crossing for s in steps_of(schedule.timeline)
     ]
 
 
@@ -98,7 +98,7 @@ def test_the_vendors_cores_halve_what_crosses() -> None:
     crossing = [
         [
             p.crossing_bytes
-            for s in made.timeline.steps
+            for s in steps_of(made.timeline)
             for c in concats(made.timeline, s.instance)
             for p in c.moved
             if p.crossing_bytes

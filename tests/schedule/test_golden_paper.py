@@ -23,7 +23,7 @@ from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
-from tests.schedule.steps import program_of
+from tests.schedule.steps import instance_of, names_of, program_of, steps_of
 
 if TYPE_CHECKING:
     from autoturbo.schedule.codegen.instructions import Instructions
@@ -54,7 +54,7 @@ def test_the_best_split_cuts_most_operators_before_it_has_fewest_parts(
     net = Net(x=(9, 4, 1, 1))
     net.conv(net.relu("x"), 16, 1)
     problem = make_problem(net.graph(), target(cores=1, lb=capacity(220)), "float16")
-    rules = SplitRules(key=key, policy="divisors", recompute_limit=4.0)
+    rules = SplitRules(split_key=key, factor_policy="divisors", recompute_limit=4.0)
     split = best_split(problem, (0,), rules)
     assert (split.depth, split.factor) == (depth, factor)
 
@@ -78,7 +78,7 @@ def two_blocks() -> Net:
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
     problem = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules(SplitRules()))
+    merger = Merging(problem, GroupRules())
 
     def now() -> list[list[str]]:
         sets = [node.layers for _, node in sorted(merger.nodes.items())]
@@ -101,9 +101,9 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
     problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules(SplitRules()))
+    merger = Merging(problem, GroupRules())
     assert (merger.merge("s"), merger.merge("d")) == (0, 1)
-    assert sorted(n.layers for n in merger.nodes.values()) == [[0], [1, 2, 3]]
+    assert sorted(n.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
 
 
 # Section 3.3, Fig. 6 and 7
@@ -111,7 +111,7 @@ def test_a_diamond_leaves_its_entry_out() -> None:
 
 def label(schedule: Schedule, index: int) -> str:
     """The paper's name: a letter per sub-graph, parts from 1."""
-    instance = schedule.instances.instances[index]
+    instance = instance_of(schedule.instances, index)
     return "abcd"[instance.subgraph] + str(instance.part + 1)
 
 
@@ -148,7 +148,7 @@ def figure_9() -> Concat:
     output = (4, 1, 2, 1)
     template = stitch(problem, (1,), box_regions(problem, (1,)), output)
     placement = Placement(((2, 1, 2, 1), (2, 1, 4, 1), output), (Scope.GB, Scope.LB, Scope.LB))
-    (concat,) = concatenations(problem, graph, placement, 2, template)
+    (concat,) = concatenations(graph, placement, 2, template)
     assert template.wanted[concat.tensor] == output
     return concat
 
@@ -179,7 +179,7 @@ def test_four_concatenations_before_b_two_before_c_one_before_d() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     joined = [
         label(schedule, step.instance)[0]
-        for step in schedule.timeline.steps
+        for step in steps_of(schedule.timeline)
         for concat in concats(schedule.timeline, step.instance)
         if len(concat.pieces) > 1
     ]
@@ -191,17 +191,17 @@ def test_four_concatenations_before_b_two_before_c_one_before_d() -> None:
 
 def test_every_instance_is_one_kernel() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
-    assert [label(schedule, s.instance) for s in schedule.timeline.steps] == [
+    assert [label(schedule, s.instance) for s in steps_of(schedule.timeline)] == [
         label(schedule, index) for index in schedule.order
     ]
-    assert len(schedule.timeline.steps) == 8 + 4 + 2 + 1
+    assert len(steps_of(schedule.timeline)) == 8 + 4 + 2 + 1
 
 
 def test_b3_is_one_kernel_of_38_operators_and_13_convolutions() -> None:
     """Counted as the compiler of the paper does: biases apart, a sum with its activation as one."""
     schedule = build_schedule(bench("resnet50"), Knobs())
     problem = schedule.problem
-    (b3,) = [s for s in schedule.timeline.steps if label(schedule, s.instance) == "b3"]
+    (b3,) = [s for s in steps_of(schedule.timeline) if label(schedule, s.instance) == "b3"]
     operators = [
         problem.graph.operators[op]
         for x in b3.template.layers
@@ -243,7 +243,7 @@ def spilled(tensors: float) -> dict[str, str]:
         workbench.model, problem, "test", Knobs(), workbench.share(), instances, (0,), placement
     )
     check_schedule(schedule)
-    names = [problem.graph.tensors[n.tensor].name for n in schedule.timeline.names]
+    names = [problem.graph.tensors[n.tensor].name for n in names_of(schedule.timeline)]
     scopes = schedule.timeline.buffers.scope.tolist()
     return {name: Scope(scope).name for name, scope in zip(names, scopes, strict=True)}
 
@@ -293,9 +293,8 @@ def products(count: int, scheduling: str) -> dict[tuple[int, str], int]:
     for _ in range(count):
         at = net.linear(at, 32)
     workbench = Workbench(net.graph(), target(cores=1, lb=1 << 20), "float16")
-    (step,) = (
-        schedule := build_schedule(workbench, Knobs(instruction_scheduling=scheduling))
-    ).timeline.steps
+    schedule = build_schedule(workbench, Knobs(instruction_scheduling=scheduling))
+    (step,) = steps_of(schedule.timeline)
     return beginnings(program_of(schedule, step))
 
 
@@ -325,7 +324,7 @@ def test_without_instruction_scheduling_nothing_runs_under_another_layers_comput
 def test_the_next_layers_weights_come_under_the_compute_of_a_real_kernel() -> None:
     """In b3 every convolution's first weights are asked for before the one before it has ended."""
     schedule = build_schedule(bench("resnet50"), Knobs())
-    (b3,) = [s for s in schedule.timeline.steps if label(schedule, s.instance) == "b3"]
+    (b3,) = [s for s in steps_of(schedule.timeline) if label(schedule, s.instance) == "b3"]
     found = slots(program_of(schedule, b3))
     layers = sorted({layer for layer, engine in found if engine == "matrix"})
     for before, after in itertools.pairwise(layers):

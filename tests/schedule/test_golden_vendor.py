@@ -19,6 +19,7 @@ from autoturbo.simulate.sequence import simulate
 from tests.schedule.concats import MovementKind, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920
+from tests.schedule.steps import instance_of, instances_of, names_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ def script() -> ModuleType:
 
 
 def label(schedule: Schedule, index: int) -> str:
-    instance = schedule.instances.instances[index]
+    instance = instance_of(schedule.instances, index)
     return f"G{instance.subgraph}[{instance.part}]"
 
 
@@ -88,7 +89,7 @@ def test_groups_parts_and_cores_are_the_published_ones(vendor: Schedule) -> None
     ]
     assert sums == [4, 4, 6, 2]
     assert [s.split.instances for s in graph.subgraphs] == [8, 4, 2, 1]
-    cores = {i.subgraph: vendor.placement.bindings[i.index] for i in graph.instances}
+    cores = {i.subgraph: vendor.placement.bindings[i.index] for i in instances_of(graph)}
     assert cores == {0: (2, 1, 4, 1), 1: (4, 1, 2, 1), 2: (8, 1, 1, 1), 3: (8, 1)}
 
 
@@ -99,12 +100,14 @@ def test_the_published_grouping_is_what_our_algorithms_find(model: Graph, vendor
         s.layers for s in vendor.instances.subgraphs
     ]
     assert ours.placement.bindings == vendor.placement.bindings
-    assert [ours.instances.instances[i].subgraph for i in ours.order][:3] == [0, 0, 1]
+    assert [instance_of(ours.instances, i).subgraph for i in ours.order][:3] == [0, 0, 1]
 
 
 def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Schedule) -> None:
     """Seven concatenations in L1, as published, each of one part from either memory."""
-    every = (c for step in vendor.timeline.steps for c in concats(vendor.timeline, step.instance))
+    every = (
+        c for step in steps_of(vendor.timeline) for c in concats(vendor.timeline, step.instance)
+    )
     joined = [c for c in every if len(c.pieces) > 1]
     assert len(joined) == 7
     for concat in joined:
@@ -113,16 +116,16 @@ def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Sch
         assert second.movement in (MovementKind.REDISTRIBUTE, None)
     kept = {i: Scope(s) for i, s in enumerate(vendor.placement.scopes)}
     for name, scope in zip(
-        vendor.timeline.names, vendor.timeline.buffers.scope.tolist(), strict=True
+        names_of(vendor.timeline), vendor.timeline.buffers.scope.tolist(), strict=True
     ):
-        last = vendor.instances.subgraphs[vendor.instances.instances[name.instance].subgraph]
+        last = vendor.instances.subgraphs[instance_of(vendor.instances, name.instance).subgraph]
         if name.tensor in vendor.problem.layers[last.layers[-1]].outputs and name.kind == "tensor":
             assert Scope(scope) is kept[name.instance]
 
 
 def test_it_is_a_valid_schedule(vendor: Schedule) -> None:
     check_schedule(vendor)
-    assert len(vendor.timeline.steps) == 15
+    assert len(steps_of(vendor.timeline)) == 15
     assert (vendor.share.samples, vendor.share.batches, vendor.share.loops) == (16, 16, 1)
 
 

@@ -27,6 +27,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
+from tests.schedule.steps import names_of, steps_of
 
 Names = list[str]
 
@@ -291,7 +292,8 @@ def test_several_results_are_several_kernels_in_a_row() -> None:
     net.linear(net.add("Sigmoid", ["y"], (16, 8)), 8)
     schedule = only(net.graph(), STCP920)
     names = [
-        schedule.problem.layers[step.template.layers[0]].name for step in schedule.timeline.steps
+        schedule.problem.layers[step.template.layers[0]].name
+        for step in steps_of(schedule.timeline)
     ]
     assert names == ["relu0", "sigmoid0", "matmul0", "matmul1"]
 
@@ -304,7 +306,7 @@ def scopes(schedule: Schedule) -> dict[str, str]:
     timeline, tensors = schedule.timeline, schedule.problem.graph.tensors
     return {
         tensors[name.tensor].name: Scope(scope).name
-        for name, scope in zip(timeline.names, timeline.buffers.scope.tolist(), strict=True)
+        for name, scope in zip(names_of(timeline), timeline.buffers.scope.tolist(), strict=True)
         if name.kind == "tensor"
     }
 

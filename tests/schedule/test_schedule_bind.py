@@ -29,6 +29,7 @@ from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_ins
 from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from tests.schedule.schedule_samples import Net, bench, block, chain, networks, target
+from tests.schedule.steps import instance_of, instances_of
 
 
 def test_plain_binding() -> None:
@@ -128,8 +129,8 @@ def test_a_merged_dimension_binds_its_outer_part() -> None:
 def test_a_softmax_may_not_be_spread_along_its_axis() -> None:
     net = Net(x=(4, 6, 8))
     net.softmax("x")
-    problem, last = operator_and_inputs(net)
-    assert bindable_dims(problem.graph.operators[last]) == (True, True, False)
+    problem, _ = operator_and_inputs(net)
+    assert bindable_dims(problem, len(problem.layers) - 1) == (True, True, False)
 
 
 def test_a_layer_passes_its_binding_through_all_its_operators() -> None:
@@ -169,7 +170,7 @@ def placed(
         split = Split(0 if parts > 1 else -1, parts, 0, 0, 0)
         subgraphs.append(SubGraph(index, (index,), split))
     instances = make_instances(PartBook(problem), tuple(subgraphs))
-    order = range(len(instances.instances))
+    order = range(instances.count)
     return instances, bind_instances(instances, order, always=always)
 
 
@@ -182,7 +183,7 @@ def test_every_instance_is_bound_and_starts_in_lb() -> None:
 def test_a_part_takes_what_its_reader_implies_if_it_divides() -> None:
     """The reader of four samples wants 4 x 2; its producers have two samples: 2 x 4."""
     instances, placement = placed(chain("conv", "conv", shape=(4, 4, 8, 8)), {0: 2}, always=True)
-    assert [i.subgraph for i in instances.instances] == [0, 0, 1]
+    assert [i.subgraph for i in instances_of(instances)] == [0, 0, 1]
     assert placement.bindings == ((2, 1, 4, 1), (2, 1, 4, 1), (4, 1, 2, 1))
 
 
@@ -216,7 +217,7 @@ def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
     order = order_instances(graph, "dfs")
     placement = bind_instances(graph, order, always=always)
     found = {
-        graph.instances[i].subgraph: tuple(f for f in b if f > 1)
+        instance_of(graph, i).subgraph: tuple(f for f in b if f > 1)
         for i, b in enumerate(placement.bindings)
     }
     assert found == {0: (2, 4), 1: (4, 2), 2: (8,), 3: (8,)}
@@ -230,7 +231,7 @@ def test_bindings_of_random_networks(graph: Graph, cores: int, always: bool) -> 
     instances = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
     order = order_instances(instances, "auto")
     placement = bind_instances(instances, order, always=always)
-    for instance, binding in zip(instances.instances, placement.bindings, strict=True):
+    for instance, binding in zip(instances_of(instances), placement.bindings, strict=True):
         region = next(iter(instance.outputs.values()))
         extents = (region[:, 1] - region[:, 0]).tolist()
         assert len(binding) == len(extents)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from autoturbo.schedule import cache
-from autoturbo.schedule.cache import MIB
+from autoturbo.schedule import pipeline
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import MIB, Workbench, build_schedule
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.plan import KernelStatistics
@@ -67,7 +66,7 @@ def test_schedules_are_the_same_after_all_numbers_begin_anew(
     settings = [Knobs(), Knobs(max_layers=3), Knobs()]
     wide, narrow = (Workbench(workload("resnet18"), STCP920, "float16") for _ in range(2))
     found = [build_schedule(wide, knobs).text for knobs in settings]
-    monkeypatch.setattr(cache, "BOOKS", 0)
+    monkeypatch.setattr(pipeline, "BOOKS", 0)
     kept = [build_schedule(narrow, knobs) for knobs in settings]
     assert len({id(schedule.instances.book) for schedule in kept}) == len(settings)
     assert [schedule.text for schedule in kept] == found

@@ -16,26 +16,13 @@ from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule import schedule_checks as checks
 from tests.schedule.schedule_samples import block, target
-from tests.schedule.steps import program_of
+from tests.schedule.steps import program_of, steps_of
 
 
 @pytest.fixture(scope="module")
 def honest() -> Schedule:
     machine = target(cores=4, lb=1024, gb=1 << 16)
     return build_schedule(Workbench(block(), machine, "float16"), Knobs(max_layers=3))
-
-
-def with_views(what: Any, **views: Any) -> Any:
-    """A copy that shows something else than its arrays say."""
-    copy = dataclasses.replace(what)
-    vars(copy).update(views)
-    return copy
-
-
-def with_step(schedule: Schedule, index: int, **changes: Any) -> Schedule:
-    steps = list(schedule.timeline.steps)
-    steps[index] = dataclasses.replace(steps[index], **changes)
-    return dataclasses.replace(schedule, timeline=with_views(schedule.timeline, steps=tuple(steps)))
 
 
 def wide(schedule: Schedule) -> Schedule:
@@ -48,21 +35,22 @@ def wide(schedule: Schedule) -> Schedule:
 
 def lazy(schedule: Schedule) -> Schedule:
     """Half of the work of the first kernel."""
-    template = schedule.timeline.steps[0].template
-    half = dataclasses.replace(template, stages=template.stages / 2)
-    return with_step(schedule, 0, template=half)
+    templates, first = list(schedule.timeline.templates), int(schedule.timeline.order[0])
+    templates[first] = dataclasses.replace(templates[first], stages=templates[first].stages / 2)
+    timeline = dataclasses.replace(schedule.timeline, templates=tuple(templates))
+    return dataclasses.replace(schedule, timelines=(timeline,))
 
 
 def always_resident(schedule: Schedule) -> Schedule:
     resident = np.ones_like(schedule.timeline.resident)
     return dataclasses.replace(
-        schedule, timeline=dataclasses.replace(schedule.timeline, resident=resident)
+        schedule, timelines=(dataclasses.replace(schedule.timeline, resident=resident),)
     )
 
 
 LIES = {
     "too many cores": (wide, checks.check_bindings),
-    "half the work": (lazy, lambda s: checks.check_work(s, s.timeline.steps[0])),
+    "half the work": (lazy, lambda s: checks.check_work(s, steps_of(s.timeline)[0])),
     "weights never loaded": (always_resident, checks.check_bound),
 }
 
@@ -77,13 +65,13 @@ def test_lies_are_found(honest: Schedule, lie: Any, check: Any) -> None:
 def test_the_honest_schedule_has_what_lies_need(honest: Schedule) -> None:
     checks.check_schedule(honest)
     assert any(s.split.instances > 1 for s in honest.instances.subgraphs)
-    assert honest.timeline.steps[0].template.stages[:, Stage.VECTOR].sum() > 0
+    assert steps_of(honest.timeline)[0].template.stages[:, Stage.VECTOR].sum() > 0
 
 
 @pytest.mark.parametrize("column", [0, 3])
 def test_a_program_that_breaks_its_dependences_is_found(honest: Schedule, column: int) -> None:
     """No waits at all: a vector engine would run before the product that feeds it."""
-    step = max(honest.timeline.steps, key=lambda s: len(s.template.layers))
+    step = max(steps_of(honest.timeline), key=lambda s: len(s.template.layers))
     program = program_of(honest, step)
     where = program.where.copy()
     where[:, Column.AFTER + column :] = -1

@@ -40,6 +40,7 @@ from tests.schedule.schedule_samples import (
     targets,
     workload,
 )
+from tests.schedule.steps import instances_of, steps_of
 from tests.schedule.test_schedule_properties import drawn
 
 SPLITS = ("spatial", "channel", "pipeline")
@@ -145,7 +146,7 @@ def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
     for split in ("spatial", "pipeline"):
         schedule = built(net.graph(), target(clusters=4), cluster_split=split)
         assert schedule.share == Share(1, 3, 3, split)
-        assert not schedule.others
+        assert len(schedule.timelines) == 1
         assert set(simulate(schedule).kernel_counts.values()) == {1}
 
 
@@ -175,14 +176,16 @@ def test_halves_of_an_image_with_a_halo() -> None:
     first, second = schedule.instances.subgraphs
     assert (first.split.instances, second.split.instances) == (2, 2)
     assert schedule.cluster == (0, 1, 0, 1)
-    rows = [i.outputs[next(iter(i.outputs))][2].tolist() for i in schedule.instances.instances]
+    rows = [i.outputs[next(iter(i.outputs))][2].tolist() for i in instances_of(schedule.instances)]
     assert rows == [[0, 4], [4, 8]] * 2
-    needs = [i.inputs[next(iter(i.inputs))][2].tolist() for i in schedule.instances.instances[2:]]
+    needs = [
+        i.inputs[next(iter(i.inputs))][2].tolist() for i in instances_of(schedule.instances)[2:]
+    ]
     assert needs == [[0, 5], [3, 8]]
     assert schedule.placement.scopes[:2] == (Scope.DDR, Scope.DDR)
     row = 4 * 8 * 2
     for timeline in schedule.timelines:
-        own, other = timeline.steps
+        own, other = steps_of(timeline)
         assert own.streams[0].tolist() == [0, 5 * row, 0, 4 * row, 0, 0]
         moved = other.copied[1] + int(other.streams[0, 1])
         assert moved == 5 * row
@@ -201,14 +204,14 @@ def test_halves_without_a_halo_stay_in_local_buffers() -> None:
     )
     assert spatial.cluster == (0, 1, 0, 1)
     assert spatial.placement.scopes[:2] == (Scope.LB, Scope.LB)
-    assert all(not t.steps[1].streams[0, :2].any() for t in spatial.timelines)
+    assert all(not steps_of(t)[1].streams[0, :2].any() for t in spatial.timelines)
     channel = built(
         net.graph(), machine, cluster_split="channel", max_layers=1, instance_order="bfs"
     )
     assert channel.cluster == (0, 1, 0, 1)
     assert channel.placement.scopes[:2] == (Scope.DDR, Scope.DDR)
     half = 2 * 8 * 8 * 2
-    assert all(int(t.steps[1].streams[0, 1]) >= half for t in channel.timelines)
+    assert all(int(steps_of(t)[1].streams[0, 1]) >= half for t in channel.timelines)
 
 
 def test_channels_are_shared_out_with_their_weights() -> None:
@@ -438,7 +441,7 @@ def test_bytes_and_busy_times_are_those_of_all_clusters() -> None:
     found = simulate(schedule)
     assert schedule.share.clusters == 2
     alone = [
-        simulate(dataclasses.replace(schedule, timeline=t, others=(), cluster=()))
+        simulate(dataclasses.replace(schedule, timelines=(t,), cluster=()))
         for t in schedule.timelines
     ]
     assert found.ddr_bytes == pytest.approx(sum(a.ddr_bytes for a in alone), abs=1)

@@ -23,6 +23,7 @@ from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, networks, target, targets
+from tests.schedule.steps import steps_of
 from tests.schedule.test_schedule_properties import FEW, drawn
 
 MACHINE = target(cores=4, lb=1024, gb=1 << 16, clusters=2)
@@ -427,7 +428,7 @@ def test_a_schedule_for_a_changed_target_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     schedule.save(path)
     renamed = dataclasses.replace(MACHINE, name="other", description="the same machine")
-    assert load_schedule(path, MODEL, renamed).timeline.steps
+    assert steps_of(load_schedule(path, MODEL, renamed).timeline)
     with pytest.raises(ScheduleFileError, match="made for target small"):
         load_schedule(path, MODEL, dataclasses.replace(MACHINE, clock=MACHINE.clock / 2))
     with pytest.raises(ScheduleFileError, match="made for net at batch 4, not for net at batch 4"):

@@ -120,8 +120,9 @@ def test_rules_follow_the_knobs() -> None:
         overrides=(SubGraphKnobs("a", "cut"), SubGraphKnobs("b", "merge"), SubGraphKnobs("c")),
     )  # fmt: skip
     rules = GroupRules.of(knobs)
-    assert (rules.producer_ratio, rules.merged_ratio, rules.max_layers) == (0.5, 2.0, 4)
-    assert (rules.order, sorted(rules.cuts), sorted(rules.merges)) == ("dsb", ["a"], ["b"])
+    assert (rules.producer_factor_ratio, rules.merged_factor_ratio) == (0.5, 2.0)
+    assert (rules.max_layers, rules.merge_order) == (4, "dsb")
+    assert (sorted(rules.cuts), sorted(rules.merges)) == (["a"], ["b"])
 
 
 @pytest.mark.full
@@ -192,7 +193,7 @@ def test_resnet_stages_do_not_merge_because_of_rule_one() -> None:
     rules = GroupRules.of(Knobs())
     subgraphs = group(problem, rules)
     for before, after in itertools.pairwise(subgraphs):
-        merged = best_split(problem, before.layers + after.layers, rules.splits)
+        merged = best_split(problem, before.layers + after.layers, rules)
         assert after.split.factor < before.split.factor
         assert merged.factor > after.split.factor
 

@@ -31,6 +31,7 @@ from autoturbo.simulate.isolated import side_by_side
 from autoturbo.verify.regions import part_needs
 from tests.schedule.schedule_checks import as_region
 from tests.schedule.schedule_samples import Net, bench, chain, networks, target, volume_of
+from tests.schedule.steps import instance_of, instances_of
 
 
 @given(extent=st.integers(1, 60), data=st.data())
@@ -78,8 +79,8 @@ def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[Problem, InstanceGra
 def producers_by_part(graph: InstanceGraph) -> dict[tuple[int, int], list[int]]:
     """Per instance of the later sub-graph, the parts of the earlier one that it reads."""
     return {
-        (i.subgraph, i.part): [graph.instances[p].part for p in graph.producers[i.index]]
-        for i in graph.instances
+        (i.subgraph, i.part): [instance_of(graph, p).part for p in graph.producers[i.index]]
+        for i in instances_of(graph)
         if i.subgraph
     }
 
@@ -128,7 +129,7 @@ def test_a_concatenation_along_its_axis_reads_one_operand() -> None:
     net = Net(x=(1, 4, 4, 4), y=(1, 4, 4, 4))
     net.concat(1, net.conv("x", 4), net.conv("y", 4))
     _, graph = by_depth(net.graph(), (0, 1), (0, 1), (3, 4))
-    parts = [[graph.instances[p].subgraph for p in graph.producers[i]] for i in range(2, 6)]
+    parts = [[instance_of(graph, p).subgraph for p in graph.producers[i]] for i in range(2, 6)]
     assert parts == [[0], [0], [1], [1]]
 
 
@@ -145,7 +146,7 @@ def test_parts_side_by_side_read_of_whole_layers_what_instances_read() -> None:
 
 def test_ragged_parts() -> None:
     problem, graph = by_depth(chain("relu", shape=(7, 4)), (0, 3))
-    rows = [as_region(next(iter(i.outputs.values())))[0] for i in graph.instances]
+    rows = [as_region(next(iter(i.outputs.values())))[0] for i in instances_of(graph)]
     assert rows == [(0, 3), (3, 5), (5, 7)]
     assert len(set(graph.shape.tolist())) == 2
     assert problem.graph.tensors[0].shape == (7, 4)
@@ -154,14 +155,14 @@ def test_ragged_parts() -> None:
 def test_equal_parts_share_a_shape() -> None:
     _, graph = by_depth(chain("conv", shape=(8, 2, 4, 4)), (0, 8))
     assert len(set(graph.shape.tolist())) == 1
-    assert {i.shape for i in graph.instances} == {0}
+    assert {i.shape for i in instances_of(graph)} == {0}
 
 
 @pytest.mark.full
 def test_edge_parts_of_a_halo_have_shapes_of_their_own() -> None:
     _, graph = by_depth(chain("conv", shape=(1, 2, 8, 8)), (1, 4))
     assert len(set(graph.shape.tolist())) == 2
-    assert [i.shape for i in graph.instances] == [0, 1, 1, 0]
+    assert [i.shape for i in instances_of(graph)] == [0, 1, 1, 0]
 
 
 def test_external_inputs_in_order_of_first_use() -> None:
@@ -176,7 +177,7 @@ def test_external_inputs_in_order_of_first_use() -> None:
 def test_resnet_instances_are_figure_6() -> None:
     problem = bench("resnet50").problem(16)
     graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
-    counts = [sum(i.subgraph == s for i in graph.instances) for s in range(4)]
+    counts = [sum(i.subgraph == s for i in instances_of(graph)) for s in range(4)]
     assert counts == [8, 4, 2, 1]
     assert [list(p) for p in graph.producers[8:]] == [
         [0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13]
@@ -220,5 +221,5 @@ def test_part_regions_against_plain_python(graph: Graph, data: st.DataObject) ->
 @pytest.mark.parametrize("parts", [1, 4])
 def test_whole_outputs_are_covered(parts: int) -> None:
     _, graph = by_depth(chain("conv", shape=(8, 2, 4, 4)), (0, parts))
-    made = sum(volume_of(next(iter(i.outputs.values()))) for i in graph.instances)
+    made = sum(volume_of(next(iter(i.outputs.values()))) for i in instances_of(graph))
     assert made == 8 * 2 * 4 * 4

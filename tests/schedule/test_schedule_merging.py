@@ -16,11 +16,11 @@ from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import (
-    Groupings,
     GroupRules,
     Merging,
     SubGraph,
     group,
+    groupings,
 )
 from autoturbo.schedule.partition.split import UNFIT, Asked, best_split
 from autoturbo.schedule.problem import Problem, make_problem
@@ -58,13 +58,12 @@ def merges(problem: Problem, rules: GroupRules, ends: Ends) -> list[Ends]:
     found = []
     for before, after in itertools.pairwise(parts):
         producer, consumer, merged = (
-            best_split(problem, layers, rules.splits).factor
-            for layers in (before, after, before + after)
+            best_split(problem, layers, rules).factor for layers in (before, after, before + after)
         )
         allowed = (
             merged != UNFIT
-            and consumer >= rules.producer_ratio * producer
-            and merged <= rules.merged_ratio * consumer
+            and consumer >= rules.producer_factor_ratio * producer
+            and merged <= rules.merged_factor_ratio * consumer
             and len(before) + len(after) <= rules.max_layers
         )
         if allowed:
@@ -100,9 +99,7 @@ def test_chains_end_where_merges_in_some_order_end(
     rules = GroupRules.of(knobs)
     subgraphs = group(problem, rules)
     assert frozenset(s.layers[-1] for s in subgraphs) in last_ones(problem, rules)
-    assert [s.split for s in subgraphs] == [
-        best_split(problem, s.layers, rules.splits) for s in subgraphs
-    ]
+    assert [s.split for s in subgraphs] == [best_split(problem, s.layers, rules) for s in subgraphs]
 
 
 # What is remembered
@@ -151,12 +148,12 @@ def grouped_anew(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     [("resnet18", 60), pytest.param("resnet50", 400, marks=pytest.mark.full)],
 )
 def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, count: int) -> None:
-    problem = bench(workload).problem(2)
-    known = Groupings()
+    like = bench(workload).problem(2)
+    problem = make_problem(like.graph, like.target, like.dtype)
     every = rules_near_each_other([layer.name for layer in problem.layers], count)
     for rules in every:
-        assert known.of(problem, rules) == grouped_anew(problem, rules)
-    assert len(known.runs) < 0.8 * count
+        assert group(problem, rules) == grouped_anew(problem, rules)
+    assert len(groupings(problem).runs) < 0.8 * count
 
 
 @pytest.mark.full
@@ -180,8 +177,8 @@ def test_any_rules_group_as_if_nothing_were_known(
 def test_bounds_are_on_the_side_of_the_threshold_where_the_number_is(
     value: float, low: float, high: float
 ) -> None:
-    asked = Asked()
-    asked.side("merged_ratio", value, 2)
-    assert asked.bounds["merged_ratio"] == pytest.approx((low, high), rel=1e-8)
-    assert asked.has("merged_ratio", value)
-    assert asked.has("recompute_limit", 1e9), "nothing else was asked"
+    asked = Asked(GroupRules(merged_factor_ratio=value))
+    asked.side("merged_factor_ratio", 2)
+    assert asked.bounds["merged_factor_ratio"] == pytest.approx((low, high), rel=1e-8)
+    others = GroupRules(merged_factor_ratio=value, recompute_limit=1e9)
+    assert asked.holds(others), "nothing else was asked"

@@ -20,6 +20,7 @@ from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_samples import STCP920, Net, bench
+from tests.schedule.steps import instance_of, steps_of
 
 
 def pieces(
@@ -34,7 +35,7 @@ def pieces(
     graph = make_instances(PartBook(problem), subgraphs)
     template = stitch(problem, (1,), box_regions(problem, (1,)), wanted)
     placement = Placement((*bindings, wanted), (*scopes, Scope.LB))
-    (concat,) = concatenations(problem, graph, placement, 2, template)
+    (concat,) = concatenations(graph, placement, 2, template)
     return concat
 
 
@@ -109,8 +110,7 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
         for core, box in enumerate(mine)
     )
     pieces = Pieces(made[None], need[None], np.asarray([wanted], np.int64))
-    names = np.asarray(same, np.int64)
-    found = most_crossing(pieces, np.asarray([held], np.int64), lambda _, core: names[core])
+    found = most_crossing(pieces, np.asarray([held], np.int64), np.asarray([same], np.int64))
     assert found.tolist() == [expected]
     shared = [len(box & common) for box in mine]
     cores = np.arange(len(mine))
@@ -121,8 +121,8 @@ def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
     """Four before b, two before c, one before d (section 3.5)."""
     schedule = build_schedule(bench("resnet50"), Knobs())
     joined: dict[int, int] = {}
-    for step in schedule.timeline.steps:
-        subgraph = schedule.instances.instances[step.instance].subgraph
+    for step in steps_of(schedule.timeline):
+        subgraph = instance_of(schedule.instances, step.instance).subgraph
         several = sum(len(c.pieces) > 1 for c in concats(schedule.timeline, step.instance))
         joined[subgraph] = joined.get(subgraph, 0) + several
     assert joined == {0: 0, 1: 4, 2: 2, 3: 1}
@@ -131,10 +131,10 @@ def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
 @pytest.mark.full
 def test_what_movements_copy_is_the_whole_input() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(output_scope="GB"))
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         for concat in concats(schedule.timeline, step.instance):
             assert all(p.movement is MovementKind.COPY for p in concat.pieces)
-            need = schedule.instances.instances[step.instance].inputs[concat.tensor]
+            need = instance_of(schedule.instances, step.instance).inputs[concat.tensor]
             size = int((need[:, 1] - need[:, 0]).prod()) * 2
             assert sum(p.cluster_bytes for p in concat.pieces) == size
         assert step.crossing == 0
@@ -143,7 +143,7 @@ def test_what_movements_copy_is_the_whole_input() -> None:
 @pytest.mark.parametrize("order", ["dfs"])
 def test_crossing_never_exceeds_what_a_core_reads(order: str) -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(instance_order=order))
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         for concat in concats(schedule.timeline, step.instance):
             for piece in concat.moved:
                 assert 0 <= piece.crossing_bytes <= concat.core_bytes

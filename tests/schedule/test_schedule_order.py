@@ -18,6 +18,7 @@ from autoturbo.schedule.place.order import (
     output_sizes,
 )
 from tests.schedule.schedule_samples import bench
+from tests.schedule.steps import instance_of
 
 NAMES = [
     f"{letter}{n}"
@@ -163,6 +164,6 @@ def test_rules_on_resnet(rule: str) -> None:
 def test_output_sizes_are_bytes_of_the_parts() -> None:
     problem = bench("resnet50").problem(16)
     graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
-    by_stage = {graph.instances[i].subgraph: s for i, s in enumerate(output_sizes(graph))}
+    by_stage = {instance_of(graph, i).subgraph: s for i, s in enumerate(output_sizes(graph))}
     shapes = (2 * 28 * 28 * 512, 4 * 14 * 14 * 1024, 8 * 7 * 7 * 2048, 16 * 1000)
     assert by_stage == {stage: 2 * elements for stage, elements in enumerate(shapes)}

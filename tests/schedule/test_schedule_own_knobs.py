@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.cache import key
 from autoturbo.schedule.knobs import (
     AUTO,
     Knobs,
@@ -27,13 +26,13 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.pipeline import Workbench, build_schedule, key, plan
 from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, block, capacity, chain, networks, target
-from tests.schedule.steps import signature_of
+from tests.schedule.steps import instance_of, instances_of, names_of, signature_of, steps_of
 
 
 def two_convolutions() -> Graph:
@@ -55,13 +54,13 @@ def built(
 
 
 def parts(schedule: Schedule, subgraph: int = 0) -> list[int]:
-    return [i.index for i in schedule.instances.instances if i.subgraph == subgraph]
+    return [i.index for i in instances_of(schedule.instances) if i.subgraph == subgraph]
 
 
 def test_a_second_axis_is_cut_inside_the_first() -> None:
     schedule = built(dim=0, factor=2, inner_dim=1, inner_factor=4)
     assert len(parts(schedule)) == 8
-    first = [schedule.instances.instances[i].outputs for i in parts(schedule)]
+    first = [instance_of(schedule.instances, i).outputs for i in parts(schedule)]
     regions = [next(iter(o.values())).tolist() for o in first]
     assert [r[0] for r in regions] == [[0, 2]] * 4 + [[2, 4]] * 4
     assert [r[2] for r in regions] == [[0, 2], [2, 4], [4, 6], [6, 8]] * 2
@@ -119,7 +118,7 @@ def test_priority_goes_before_depth() -> None:
     def owners(order: str) -> list[int]:
         schedule = build_schedule(workbench, Knobs(instance_order=order, overrides=overrides))
         check_schedule(schedule)
-        return [schedule.instances.instances[i].subgraph for i in schedule.order]
+        return [instance_of(schedule.instances, i).subgraph for i in schedule.order]
 
     assert owners("dfs") == [0, 1] * 4
     assert owners("priority") == [0] * 4 + [1] * 4
@@ -130,10 +129,10 @@ def test_weights_that_stay_in_lb_are_loaded_once() -> None:
     streamed = built(dim=0, factor=4, weight_residency="stream")
     for residency, resident in (("GB", 1), ("LB", 2)):
         kept = built(dim=0, factor=4, weight_residency=residency)
-        own = [s.weights_resident for s in kept.timeline.steps if s.instance in parts(kept)]
+        own = [s.weights_resident for s in steps_of(kept.timeline) if s.instance in parts(kept)]
         assert own == [0, resident, resident, resident]
         assert simulate(kept).ddr_bytes == simulate(streamed).ddr_bytes - 3 * 4 * 4 * 2
-        (buffer,) = [i for i, n in enumerate(kept.timeline.names) if n.kind == "weights"]
+        (buffer,) = [i for i, n in enumerate(names_of(kept.timeline)) if n.kind == "weights"]
         assert kept.timeline.buffers.scope[buffer] == Scope[residency]
     in_gb = built(dim=0, factor=4, weight_residency="GB")
     in_lb = built(dim=0, factor=4, weight_residency="LB")
@@ -150,7 +149,7 @@ def test_weights_without_room_in_lb_are_streamed() -> None:
         workbench = Workbench(net.graph(), target(cores=1, lb=capacity(room)), "float16")
         schedule = build_schedule(workbench, Knobs(overrides=(override,)))
         check_schedule(schedule)
-        return [step.weights_resident for step in schedule.timeline.steps]
+        return [step.weights_resident for step in steps_of(schedule.timeline)]
 
     assert resident(2 * 16 * 16 * 2) == [0, 2, 2, 2]
     assert resident(2 * 16 * 16 * 2 - 64) == [0, 0, 0, 0]
@@ -161,7 +160,7 @@ def test_a_share_for_weight_tiles_is_taken_from_the_room_for_tensors() -> None:
     schedule = built(machine, weight_share=0.5)
     assert schedule.rules_of(0).weight_room == 1 << 13
     assert schedule.rules_of(1).weight_room == schedule.rules.weight_room == 1 << 10
-    tiles = [i for i, n in enumerate(schedule.timeline.names) if n.kind == "tiles"]
+    tiles = [i for i, n in enumerate(names_of(schedule.timeline)) if n.kind == "tiles"]
     assert [int(schedule.timeline.buffers.core_bytes[i]) for i in tiles] == [(1 << 13) - (1 << 10)]
 
 
@@ -180,8 +179,8 @@ def test_instructions_of_one_sub_graph(name: str, value: Any, rule: tuple[str, A
     assert getattr(schedule.rules_of(0), rule[0]) == rule[1]
     assert schedule.rules_of(1) == schedule.rules
     plain = built()
-    own = [signature_of(schedule, s) == signature_of(plain, p)
-           for s, p in zip(schedule.timeline.steps, plain.timeline.steps, strict=True)]  # fmt: skip
+    pairs = zip(steps_of(schedule.timeline), steps_of(plain.timeline), strict=True)
+    own = [signature_of(schedule, s) == signature_of(plain, p) for s, p in pairs]
     assert own == [False, True]
 
 

@@ -16,7 +16,7 @@ from autoturbo.schedule.schedule import Share
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
-from tests.schedule.steps import signature_of
+from tests.schedule.steps import instance_of, signature_of, steps_of
 
 
 def forced(**override: object) -> Knobs:
@@ -120,7 +120,7 @@ def test_dimensions_are_counted_in_loop_order() -> None:
     for dim, axis in enumerate((0, 2, 3, 1)):
         schedule = build_schedule(workbench, forced(dim=dim, factor=2))
         (tensor,) = schedule.problem.graph.outputs
-        first = schedule.instances.instances[0].outputs[tensor]
+        first = instance_of(schedule.instances, 0).outputs[tensor]
         lengths = (first[:, 1] - first[:, 0]).tolist()
         whole = list(schedule.problem.graph.tensors[tensor].shape)
         assert [d for d in range(4) if lengths[d] != whole[d]] == [axis]
@@ -195,7 +195,7 @@ def test_signatures_depend_on_target_type_and_rules() -> None:
         (target(lb=1 << 16), "float16", Knobs(prefetch_depth=2)),
     ):
         schedule = build_schedule(Workbench(model, machine, dtype), knobs)
-        steps.append(signature_of(schedule, schedule.timeline.steps[0]))
+        steps.append(signature_of(schedule, steps_of(schedule.timeline)[0]))
     assert len(set(steps)) == 4
     assert all(len(s) == 32 for s in steps)
 

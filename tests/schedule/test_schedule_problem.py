@@ -30,6 +30,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem, loop_orders, make_problem, outer_axis
 from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
+from tests.schedule.steps import steps_of
 
 
 def operator(net: Net, index: int = -1) -> Operator:
@@ -170,7 +171,7 @@ def test_idle_rows_of_a_channel_stationary_array_reach_the_kernel() -> None:
         matrix = dataclasses.replace(STCP920.matrix, rows=16, dataflow=dataflow)
         chip = dataclasses.replace(STCP920, matrix=matrix)
         schedule = build_schedule(Workbench(net.graph(), chip, "int8"), Knobs())
-        stages = schedule.timeline.steps[0].template.stages
+        stages = steps_of(schedule.timeline)[0].template.stages
         depths[dataflow] = float(stages[:, Stage.DEPTH].max())
     assert depths == {"weight_stationary": 27, "channel_stationary": 16 * 9}
 

@@ -27,7 +27,7 @@ from tests.schedule.schedule_samples import (
     target,
     targets,
 )
-from tests.schedule.steps import program_of, signature_of
+from tests.schedule.steps import program_of, signature_of, steps_of
 
 EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(EXAMPLES, max_examples=10)
@@ -116,7 +116,7 @@ def test_kernels_of_one_signature_are_one_program(graph: Graph, machine: Target)
     """Kernels are simulated once per signature, so equal signatures must mean equal programs."""
     schedule = build_schedule(Workbench(graph, machine, "float16"), Knobs(factor_scale=2))
     programs: dict[str, bytes] = {}
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         program = program_of(schedule, step)
         text = program.where.tobytes() + program.amounts.tobytes()
         assert programs.setdefault(signature_of(schedule, step), text) == text

@@ -172,7 +172,7 @@ def test_equal_splits_take_the_outermost_dimension(key: str, expected: int) -> N
     net = Net(x=(4, 4, 4, 4))
     net.relu("x")
     problem = problem_of(net.graph(), target(cores=1, lb=1024 - 16))
-    assert best_split(problem, (0,), SplitRules(key=key)).depth == expected
+    assert best_split(problem, (0,), SplitRules(split_key=key)).depth == expected
 
 
 def test_key_order_matters() -> None:
@@ -180,8 +180,8 @@ def test_key_order_matters() -> None:
     net = Net(x=(9, 4, 8, 8))
     net.relu("x")
     problem = problem_of(net.graph(), target(cores=1, lb=5000))
-    by_factor = best_split(problem, (0,), SplitRules(key="fod", policy="divisors"))
-    by_depth = best_split(problem, (0,), SplitRules(key="dfo", policy="divisors"))
+    by_factor = best_split(problem, (0,), SplitRules(split_key="fod", factor_policy="divisors"))
+    by_depth = best_split(problem, (0,), SplitRules(split_key="dfo", factor_policy="divisors"))
     assert (by_factor.factor, by_factor.depth) == (2, 1)
     assert (by_depth.factor, by_depth.depth) == (3, 0)
 

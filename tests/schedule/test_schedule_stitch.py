@@ -16,6 +16,7 @@ from autoturbo.schedule.place.bind import Binding
 from autoturbo.schedule.place.instances import Cut, box_regions
 from autoturbo.schedule.problem import make_problem
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
+from tests.schedule.steps import instance_of, steps_of
 
 
 def template(graph: Graph, binding: Binding, machine: Target | None = None) -> Template:
@@ -121,7 +122,9 @@ def test_moved_bytes_of_a_transpose() -> None:
 def test_a_lookup_loads_what_it_picks() -> None:
     """Weights of a table are the rows that are read, not the table."""
     schedule = build_schedule(bench("dlrm"), Knobs())
-    loaded = sum(float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in schedule.timeline.steps)
+    loaded = sum(
+        float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in steps_of(schedule.timeline)
+    )
     tables = sum(
         t.elements * 2 for t in schedule.problem.graph.tensors if t.constant and len(t.shape) > 1
     )
@@ -153,8 +156,8 @@ def test_edges_inside_a_kernel() -> None:
 def test_parts_of_equal_extents_share_a_template() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     by_subgraph: dict[int, set[bytes]] = {}
-    for step in schedule.timeline.steps:
-        index = schedule.instances.instances[step.instance].subgraph
+    for step in steps_of(schedule.timeline):
+        index = instance_of(schedule.instances, step.instance).subgraph
         by_subgraph.setdefault(index, set()).add(step.template.digest)
     assert {index: len(digests) for index, digests in by_subgraph.items()} == {
         0: 1,

@@ -25,6 +25,7 @@ from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, bench, block, chain, target
+from tests.schedule.steps import names_of, steps_of
 
 
 def built(graph: Graph, machine: Target | None = None, **knobs: Any) -> Schedule:
@@ -41,7 +42,9 @@ def lives(schedule: Schedule) -> list[tuple[str, str, int, int]]:
     buffers = schedule.timeline.buffers
     return [
         (name.kind, tensors[name.tensor].name if name.tensor >= 0 else "", int(b), int(d))
-        for name, b, d in zip(schedule.timeline.names, buffers.birth, buffers.death, strict=True)
+        for name, b, d in zip(
+            names_of(schedule.timeline), buffers.birth, buffers.death, strict=True
+        )
     ]
 
 
@@ -77,7 +80,7 @@ def test_an_input_that_is_read_again_is_not_overwritten() -> None:
 
 def test_results_and_inputs_of_the_model_are_streamed_from_ddr() -> None:
     schedule = built(chain("conv"))
-    (step,) = schedule.timeline.steps
+    (step,) = steps_of(schedule.timeline)
     size = 2 * 4 * 64 * 2
     assert step.streams[0, IN_DDR] == size
     assert step.streams[0, OUT_DDR] == size
@@ -89,9 +92,9 @@ def test_an_output_that_is_also_read_inside_is_stored_and_kept() -> None:
     first = net.conv("x", 4)
     second = net.conv(first, 4)
     schedule = built(net.graph(first, second))
-    assert [int(s.streams[:, OUT_DDR].sum()) for s in schedule.timeline.steps] == [1024, 1024]
+    assert [int(s.streams[:, OUT_DDR].sum()) for s in steps_of(schedule.timeline)] == [1024, 1024]
     assert schedule.timeline.buffers.scope[0] == Scope.LB
-    assert schedule.timeline.steps[1].streams[0, IN_DDR] == 0
+    assert steps_of(schedule.timeline)[1].streams[0, IN_DDR] == 0
 
 
 def test_what_a_kernel_spills_it_reads_late() -> None:
@@ -104,7 +107,7 @@ def test_what_a_kernel_spills_it_reads_late() -> None:
     net.conv(net.sum(at, first), 4)
     machine = target(cores=1, lb=1200, gb=1 << 14)
     schedule = built(net.graph(), machine, merged_factor_ratio=8.0, producer_factor_ratio=0.125)
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         late = step.streams[:, [LATE_GB, LATE_DDR]].sum()
         out = step.streams[:, [OUT_GB, OUT_DDR]].sum()
         assert late <= out * 2
@@ -117,7 +120,7 @@ def test_a_scope_asked_for_one_layer(scope: str) -> None:
     first = schedule.order[0]
     assert schedule.placement.scopes[first] is Scope[scope]
     buffer = next(
-        i for i, n in enumerate(schedule.timeline.names)
+        i for i, n in enumerate(names_of(schedule.timeline))
         if n.kind == "tensor" and n.instance == first
     )  # fmt: skip
     assert Scope(int(schedule.timeline.buffers.scope[buffer])) is Scope[scope]
@@ -135,7 +138,7 @@ def test_gb_without_a_gb_is_ddr() -> None:
 def weights_from_ddr(schedule: Schedule) -> float:
     return sum(
         float(s.template.stages[:, Stage.WEIGHTS].sum())
-        for s in schedule.timeline.steps
+        for s in steps_of(schedule.timeline)
         if not s.weights_resident
     )
 
@@ -148,7 +151,7 @@ def test_weights_that_stay_are_loaded_once() -> None:
     streamed = build_schedule(workbench, Knobs())
     kept = build_schedule(workbench, Knobs(weight_residency="GB"))
     check_schedule(kept)
-    assert [s.weights_resident for s in kept.timeline.steps] == [False, True, True, True]
+    assert [s.weights_resident for s in steps_of(kept.timeline)] == [False, True, True, True]
     assert weights_from_ddr(kept) * 4 == weights_from_ddr(streamed) == 4 * 4 * 4 * 2
     assert simulate(kept).ddr_bytes + 3 * 4 * 4 * 2 == simulate(streamed).ddr_bytes
 
@@ -158,12 +161,12 @@ def test_kept_weights_have_a_zone_of_their_own(victim: str) -> None:
     """Stage 1's weights stay, those of the other stages are larger than half of GB has left."""
     knobs = Knobs(weight_residency="GB", spill_victim=victim)
     schedule = build_schedule(bench("resnet50"), knobs)
-    buffers, names = schedule.timeline.buffers, schedule.timeline.names
+    buffers, names = schedule.timeline.buffers, names_of(schedule.timeline)
     (kept,) = [i for i, name in enumerate(names) if name.kind == "weights"]
     top = Zones.of(schedule.problem.target).gb
     assert buffers.scope[kept] == Scope.GB
     assert 0 <= top - buffers.address[kept] - buffers.cluster_bytes[kept] < ALIGNMENT
-    assert [s.weights_resident for s in schedule.timeline.steps].count(True) == 7
+    assert [s.weights_resident for s in steps_of(schedule.timeline)].count(True) == 7
 
 
 @pytest.mark.full
@@ -174,7 +177,7 @@ def test_parts_with_weights_of_their_own_load_their_own() -> None:
     knobs = Knobs(weight_residency="GB", overrides=(SubGraphKnobs("matmul0", dim=1, factor=4),))
     schedule = build_schedule(Workbench(net.graph(), target(lb=1 << 14), "float16"), knobs)
     assert len(schedule.order) == 4
-    assert not any(s.weights_resident for s in schedule.timeline.steps)
+    assert not any(s.weights_resident for s in steps_of(schedule.timeline))
     assert weights_from_ddr(schedule) == 64 * 64 * 2
     check_schedule(schedule)
 
@@ -183,21 +186,21 @@ def test_weights_do_not_stay_where_there_is_no_room() -> None:
     machine = target(gb=512, lb=1 << 16)
     workbench = Workbench(block(), machine, "float16")
     schedule = build_schedule(workbench, Knobs(weight_residency="GB", factor_scale=2))
-    assert not any(s.weights_resident for s in schedule.timeline.steps)
+    assert not any(s.weights_resident for s in steps_of(schedule.timeline))
     check_schedule(schedule)
 
 
 @pytest.mark.full
 def test_one_instance_has_no_weights_to_keep() -> None:
     schedule = built(chain("conv"), weight_residency="GB")
-    assert all(name.kind != "weights" for name in schedule.timeline.names)
+    assert all(name.kind != "weights" for name in names_of(schedule.timeline))
 
 
 def test_steps_follow_the_order() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
-    assert [s.instance for s in schedule.timeline.steps] == list(schedule.order)
+    assert [s.instance for s in steps_of(schedule.timeline)] == list(schedule.order)
     last = int(schedule.timeline.buffers.death.max())
-    assert last < sum(1 + len(s.template.layers) for s in schedule.timeline.steps)
+    assert last < sum(1 + len(s.template.layers) for s in steps_of(schedule.timeline))
 
 
 @pytest.mark.full

@@ -20,6 +20,7 @@ from autoturbo.simulate.sequence import simulate
 from tests.schedule.front_ends import densenet, encoder
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target, workload
+from tests.schedule.steps import steps_of
 
 
 def groups(net: Net, *outputs: str) -> list[list[str]]:
@@ -255,7 +256,7 @@ def test_every_group_output_is_in_ddr() -> None:
     schedule = next(candidates("tvm", bench("resnet50")))
     assert set(schedule.placement.scopes) == {Scope.DDR}
     assert simulate(schedule).tensors == {"LB": 0, "GB": 0, "DDR": 57}
-    assert all(len(step.template.layers) == 1 for step in schedule.timeline.steps)
+    assert all(len(step.template.layers) == 1 for step in steps_of(schedule.timeline))
 
 
 @pytest.mark.full

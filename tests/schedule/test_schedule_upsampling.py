@@ -28,6 +28,7 @@ from tests.schedule.schedule_samples import (
     targets,
     volume_of,
 )
+from tests.schedule.steps import instance_of, instances_of, names_of, steps_of
 from tests.schedule.test_schedule_properties import drawn
 
 if TYPE_CHECKING:
@@ -196,8 +197,8 @@ def test_what_is_up_sampled_is_not_split_more_than_it_needs(data: st.DataObject)
         for layer in subgraph.layers:
             before = part_of_the_way(problem, subgraph, layer)
             if before and upsamples(problem, problem.layers[layer]):
-                least = [best_split(problem, (x,), rules.splits).factor for x in before]
-                whole = best_split(problem, before, rules.splits).factor
+                least = [best_split(problem, (x,), rules).factor for x in before]
+                whole = best_split(problem, before, rules).factor
                 assert subgraph.split.factor <= max(*least, whole)
 
 
@@ -225,9 +226,9 @@ def test_several_parts_read_slices_of_one() -> None:
     schedule = one_to_many()
     assert [s.split.instances for s in schedule.instances.subgraphs] == [1, 4]
     graph = schedule.instances
-    for instance in graph.instances:
+    for instance in instances_of(graph):
         for tensor, region in instance.outputs.items():
-            readers = [graph.instances[c] for c in graph.consumers[instance.index]]
+            readers = [instance_of(graph, c) for c in graph.consumers[instance.index]]
             taken = [volume_of(_common(r.inputs[tensor], region)) for r in readers]
             assert not readers or sum(taken) == volume_of(region)
     check_schedule(schedule)
@@ -240,13 +241,13 @@ def _common(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def test_what_is_sliced_stays_until_its_last_reader() -> None:
     schedule = one_to_many()
-    names, buffers = schedule.timeline.names, schedule.timeline.buffers
+    names, buffers = names_of(schedule.timeline), schedule.timeline.buffers
     order = {instance: at for at, instance in enumerate(schedule.order)}
     for index, name in enumerate(names):
         readers = schedule.instances.consumers[name.instance]
         if name.kind != "tensor" or not readers:
             continue
-        last = schedule.timeline.steps[max(order[r] for r in readers)]
+        last = steps_of(schedule.timeline)[max(order[r] for r in readers)]
         if any(name.tensor == c.tensor for c in concats(schedule.timeline, last.instance)):
             assert buffers.death[index] >= buffers.birth[index] + len(readers) - 1
 

@@ -83,9 +83,10 @@ def rules_of(target: Target, **changes: Any) -> InstructionRules:
         weight_room=max(target.lb.weight_capacity, zones.lb_staging), staging=zones.lb_staging,
         tile_bytes=target.lb.capacity // 16, cores=target.cores, has_gb=target.gb.capacity > 0,
         broadcast=target.transfer.broadcast, native_rows=target.matrix.rows,
-        native_columns=target.matrix.columns, gb_staging=zones.gb_staging,
+        native_columns=target.matrix.columns, gb_staging=zones.gb_staging, ddr_cost=1,
+        serial=False, rereads=False,
     )  # fmt: skip
-    return dataclasses.replace(rules, **changes)
+    return rules._replace(**changes)
 
 
 def chain(layers: int) -> list[tuple[int, ...]]:
@@ -100,7 +101,7 @@ def program(
     *,
     resident: bool = False,
 ) -> Instructions:
-    return instruct(Kernel(stages, moved, edges, rules, resident))
+    return next(instruct([Kernel(stages, moved, edges, rules, resident)]))
 
 
 def timed(
@@ -114,10 +115,12 @@ def timed(
     return run_kernel(found, rates_of(target, "float16"))
 
 
-def estimated(rows: Floats, moved: Ints, rules: Ints, resident: int, rates: Floats) -> Floats:
+def estimated(
+    rows: Floats, moved: Ints, rules: InstructionRules, resident: int, rates: Floats
+) -> Floats:
     """The closed form of one kernel."""
     ends, which, kept = np.asarray([0, len(rows)]), np.zeros(1, np.int64), np.asarray([resident])
-    found: Floats = estimates(ends, rows, moved, rules[None], which, kept, rates)[0]
+    found: Floats = estimates(ends, rows, moved, np.asarray([rules]), which, kept, rates)[0]
     return found
 
 

@@ -12,13 +12,13 @@ from autoturbo.graph.operators import Graph
 from autoturbo.graph.synthetic import convolution
 from autoturbo.hardware import with_field
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.amounts import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.instructions import (
     ENGINES,
     INSTRUCTION_COLUMNS,
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule

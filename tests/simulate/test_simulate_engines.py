@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.amounts import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -24,9 +23,10 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.kernels import PAIRS, Quantity, rates_of, run_kernel
-from tests.schedule.steps import program_of, signature_of
+from tests.schedule.steps import program_of, signature_of, steps_of
 from tests.simulate.simulate_samples import PRESETS, evaluator, target_of
 
 
@@ -258,7 +258,7 @@ def test_real_kernels_against_the_plain_simulator(workload: str, preset: str) ->
     bench = evaluator(workload, preset)
     schedule = bench.schedule(Knobs())
     seen = set()
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         if signature_of(schedule, step) not in seen:
             seen.add(signature_of(schedule, step))
             found = program_of(schedule, step)

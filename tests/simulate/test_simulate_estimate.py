@@ -10,7 +10,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.estimate import BUSY, Estimate
 from autoturbo.simulate.kernels import BUSY as SIMULATED
 from autoturbo.simulate.kernels import Quantity, rates_of, run_kernel
-from tests.schedule.steps import program_of
+from tests.schedule.steps import program_of, steps_of
 from tests.simulate.simulate_samples import (
     estimated,
     evaluator,
@@ -35,8 +35,8 @@ def both(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Of every kernel, the estimate and what the simulator says."""
     rates = rates_of(schedule.problem.target, schedule.problem.dtype)
     estimates, simulated = [], []
-    for step in schedule.timeline.steps[:40]:
-        rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance])).as_array()
+    for step in steps_of(schedule.timeline)[:40]:
+        rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
         own = step.template.stages, step.streams, rules, step.weights_resident
         estimates.append(estimated(*own, rates))
         simulated.append(run_kernel(program_of(schedule, step), rates).totals)
@@ -70,7 +70,7 @@ def test_seconds_are_near_those_simulated(workload: str) -> None:
 def test_a_product_alone_takes_its_matrix_time() -> None:
     rows = table(stage(rows=64, columns=64, depth=64, read=8192, written=8192))
     target = target_of()
-    rules, rates = rules_of(target).as_array(), rates_of(target, "float16")
+    rules, rates = rules_of(target), rates_of(target, "float16")
     found = estimated(rows, streams(1), rules, 0, rates)
     assert found[Estimate.SECONDS] == pytest.approx(timed(rows).seconds)
     assert found[Estimate.SECONDS] == found[Estimate.BUSY_MATRIX]
@@ -81,7 +81,7 @@ def test_one_instruction_after_another_is_the_sum_of_all() -> None:
     moved = streams(2, IN_DDR=(0, 8192), OUT_DDR=(1, 8192))
     target = target_of()
     rules = rules_of(target, serial=True, ahead=0)
-    found = estimated(rows, moved, rules.as_array(), 0, rates_of(target, "float16"))
+    found = estimated(rows, moved, rules, 0, rates_of(target, "float16"))
     serial = timed(rows, moved, serial=True, ahead=0)
     assert found[Estimate.SECONDS] == found[Estimate.SERIAL]
     assert found[Estimate.SECONDS] == pytest.approx(serial.seconds)

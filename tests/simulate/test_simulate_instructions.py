@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -19,11 +18,11 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import local_edges
-from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.tiling import Amount, InstructionRules
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB
-from tests.schedule.steps import program_of
+from tests.schedule.steps import program_of, steps_of
 from tests.simulate.simulate_samples import (
     chain,
     evaluator,
@@ -118,7 +117,7 @@ def test_a_weight_tile_has_a_slot(rows: Floats, rules: InstructionRules) -> None
 def test_a_layer_starts_after_the_layers_that_it_reads(workload: str) -> None:
     """All results of all producers, not just of the last one in the list."""
     schedule = evaluator(workload).schedule(Knobs())
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         found = program_of(schedule, step)
         edges = local_edges(schedule.problem, step.template.layers)
         if len(found.where) < 4000:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.hardware import MatrixEngine
-from autoturbo.schedule.codegen.work import DATAFLOWS, array_of, matrix_cycles
+from autoturbo.hardware import DATAFLOWS, MatrixEngine
+from autoturbo.schedule.codegen.work import array_of, matrix_cycles
 
 OUTPUT, WEIGHT, INPUT, IDEAL = (
-    DATAFLOWS[name]
+    DATAFLOWS.index(name)
     for name in ("output_stationary", "weight_stationary", "input_stationary", "ideal")
 )
 
@@ -30,8 +30,7 @@ def cycles(
 ) -> float:
     """On an array of 16 rows and 8 columns; sums alone may be transposed unless said otherwise."""
     swap = dataflow == OUTPUT if swap is None else swap
-    name = next(name for name, code in DATAFLOWS.items() if code == dataflow)
-    engine = MatrixEngine(16, 8, name, depth, (("float16", 1.0),), 0, overlap, swap)
+    engine = MatrixEngine(16, 8, DATAFLOWS[dataflow], depth, (("float16", 1.0),), 0, overlap, swap)
     return float(matrix_cycles(count, m, n, k, array_of(engine)))
 
 

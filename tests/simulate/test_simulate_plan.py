@@ -34,6 +34,7 @@ from tests.schedule.schedule_samples import (
     target,
     targets,
 )
+from tests.schedule.steps import instances_of, steps_of
 
 
 def statistics_of(
@@ -87,7 +88,7 @@ def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject
     assert column(rows, "instances") == runs.max(axis=0).tolist()
     for subgraph in schedule.instances.subgraphs:
         row = dict(zip(COLUMNS, rows[subgraph.index].tolist(), strict=True))
-        parts = [i for i in schedule.instances.instances if i.subgraph == subgraph.index]
+        parts = [i for i in instances_of(schedule.instances) if i.subgraph == subgraph.index]
         middle = parts[len(parts) // 2]
         outputs = {t: as_region(r) for t, r in middle.outputs.items()}
         needs = part_needs(problem, subgraph.layers, outputs)
@@ -121,7 +122,9 @@ def test_the_footprint_is_that_of_the_split() -> None:
 def test_weights_are_those_that_kernels_load() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     rows, launches, _ = statistics_of(bench("resnet50"), Knobs())
-    loaded = sum(float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in schedule.timeline.steps)
+    loaded = sum(
+        float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in steps_of(schedule.timeline)
+    )
     assert (rows[:, COLUMNS.index("weight_bytes")] * launches).sum() == loaded
 
 

@@ -15,8 +15,8 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.sequence import KernelMemory, movement_time, simulate
-from tests.schedule.steps import program_of
+from autoturbo.simulate.sequence import KernelMemory, simulate
+from tests.schedule.steps import instance_of, movement_time, program_of, steps_of
 from tests.simulate.simulate_samples import changed, evaluator, target_of, with_target
 
 
@@ -33,7 +33,7 @@ def test_totals_are_sums_over_kernels_and_movements(workload: str) -> None:
     target = schedule.problem.target
     rates = rates_of(target, "float16")
     seconds = ddr = gb = 0.0
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         kernel = run_kernel(program_of(schedule, step), rates)
         move = movement_time(step, target)
         seconds += kernel.seconds + move.seconds
@@ -44,7 +44,7 @@ def test_totals_are_sums_over_kernels_and_movements(workload: str) -> None:
     assert found.latency == pytest.approx(seconds * schedule.share.loops)
     assert found.ddr_bytes == pytest.approx(ddr * passes, abs=1)
     assert found.gb_bytes == pytest.approx(gb * passes, abs=1)
-    assert found.kernels == len(schedule.timeline.steps) * schedule.share.loops
+    assert found.kernels == len(steps_of(schedule.timeline)) * schedule.share.loops
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_ddr_bytes_are_what_streams_and_weights_say(workload: str) -> None:
     """Streams once, weights once unless rows are around columns (they are not here)."""
     schedule = schedule_of(workload)
     expected = 0.0
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         moved = step.streams.sum(axis=0)
         weights = step.template.stages[:, Stage.WEIGHTS].sum() * (not step.weights_resident)
         expected += weights + moved[1] + moved[3] + moved[5] + step.copied[1]
@@ -90,7 +90,7 @@ def test_launch_and_barrier_are_paid_per_kernel() -> None:
 def test_movements_occupy_dma_and_transfer_engines() -> None:
     schedule = next(iter(candidates("tvm", evaluator("resnet18").bench)))
     target = schedule.problem.target
-    step = max(schedule.timeline.steps, key=lambda step: step.copied[1])
+    step = max(steps_of(schedule.timeline), key=lambda step: step.copied[1])
     move = movement_time(step, target)
     from_gb, from_ddr = step.copied
     assert move.dma == pytest.approx(from_ddr / dma_bandwidth(target))
@@ -98,15 +98,15 @@ def test_movements_occupy_dma_and_transfer_engines() -> None:
     assert move.seconds > move.dma + move.transfer > 0
     kernels = sum(
         run_kernel(program_of(schedule, s), rates_of(target, "float16")).busy[0]
-        for s in schedule.timeline.steps
+        for s in steps_of(schedule.timeline)
     )
-    copies = sum(movement_time(s, target).dma for s in schedule.timeline.steps)
+    copies = sum(movement_time(s, target).dma for s in steps_of(schedule.timeline))
     found = simulate(schedule)
     assert found.busy["dma_in"] == pytest.approx((kernels + copies) * schedule.share.loops)
 
 
 def test_no_movement_takes_no_time() -> None:
-    step = schedule_of("squeezenet1_1").timeline.steps[0]
+    step = steps_of(schedule_of("squeezenet1_1").timeline)[0]
     assert step.copied == (0, 0)
     assert movement_time(step, target_of()).seconds == 0
 
@@ -157,7 +157,7 @@ def test_kernel_counts_and_times_add_up() -> None:
 def test_sub_graph_times_add_up_to_the_latency() -> None:
     schedule = schedule_of("resnet18")
     found = simulate(schedule)
-    counts = np.bincount([schedule.instances.instances[i].subgraph for i in schedule.order])
+    counts = np.bincount([instance_of(schedule.instances, i).subgraph for i in schedule.order])
     total = float(np.dot(found.subgraph_times, counts)) * schedule.share.loops
     assert total == pytest.approx(found.latency)
 

@@ -75,15 +75,14 @@ CLUSTERED = (
 def with_instances(schedule: Schedule, **changes: Any) -> Schedule:
     """A schedule with other instances, in its timelines too."""
     instances = dataclasses.replace(schedule.instances, **changes)
-    lines = [dataclasses.replace(t, graph=instances) for t in schedule.timelines]
-    return dataclasses.replace(
-        schedule, instances=instances, timeline=lines[0], others=tuple(lines[1:])
-    )
+    lines = tuple(dataclasses.replace(t, graph=instances) for t in schedule.timelines)
+    return dataclasses.replace(schedule, instances=instances, timelines=lines)
 
 
 def with_timeline(schedule: Schedule, **changes: Any) -> Schedule:
     """A schedule whose first cluster has another timeline."""
-    return dataclasses.replace(schedule, timeline=dataclasses.replace(schedule.timeline, **changes))
+    timeline = dataclasses.replace(schedule.timeline, **changes)
+    return dataclasses.replace(schedule, timelines=(timeline, *schedule.timelines[1:]))
 
 
 def with_buffer(schedule: Schedule, buffer: int, **values: int) -> Schedule:
@@ -152,15 +151,15 @@ def part_outside(schedule: Schedule) -> Planted:
 
 def dropped_operand(schedule: Schedule) -> Planted:
     """A concatenation without one of its pieces."""
-    graph, links = schedule.instances, schedule.instances.links
-    reader = np.repeat(np.arange(graph.count), np.diff(links.start))
-    slots = list(zip(reader.tolist(), links.slot.tolist(), strict=True))
+    links = schedule.instances.links
+    slots = list(zip(links.reader.tolist(), links.slot.tolist(), strict=True))
     several = [at for at, slot in enumerate(slots) if slots.count(slot) > 1]
     link = several[len(several) // 2] if several else len(slots) // 2
     start = links.start - (links.start > link)
-    columns = {c: np.delete(getattr(links, c), link) for c in ("slot", "maker", "output", "size")}
+    names = ("reader", "slot", "maker", "output", "size")
+    columns = {name: np.delete(getattr(links, name), link) for name in names}
     mutant = with_instances(schedule, links=dataclasses.replace(links, start=start, **columns))
-    one, two = int(reader[link]), int(links.maker[link])
+    one, two = int(links.reader[link]), int(links.maker[link])
     return Planted(mutant, (instance_name(schedule, one), instance_name(schedule, two)))
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from autoturbo.schedule.codegen.amounts import Role
 from autoturbo.schedule.codegen.instructions import Column
+from autoturbo.schedule.codegen.tiling import Role
 from autoturbo.verify.findings import instance_name
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of

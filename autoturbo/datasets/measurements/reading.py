@@ -103,7 +103,7 @@ def _measured(evaluator: Evaluator, schedule: Schedule) -> Reading:
         share=schedule.share,
         homes=_homes(evaluator, schedule),
         reads=_reads(schedule.instances),
-        alike=not schedule.others,
+        alike=len(schedule.timelines) == 1,
         parts=_parts(schedule, outcome) if isinstance(outcome, Measurement) else None,
         schedule=_identity(outcome) if isinstance(outcome, Measurement) else b"",
     )

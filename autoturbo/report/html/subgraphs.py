@@ -9,7 +9,7 @@ import numpy as np
 
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.report.html.time_use import KernelUse, kernel_use
-from autoturbo.schedule.codegen.amounts import Amount
+from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope

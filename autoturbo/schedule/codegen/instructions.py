@@ -12,8 +12,6 @@ there is no software pipeline: the steps of a tile have one buffer each and run 
 which is where Fig. 13 starts from (docs/paper-tables.md has the evidence for this reading). Kernel
 boundaries are barriers in any case. Weights and inputs have slots of their own: a weight tile
 serves all row tiles of its columns, so the next one is fetched while these are computed.
-
-How many tiles a layer has is decided in :mod:`autoturbo.schedule.codegen.tiling`.
 """
 
 from __future__ import annotations
@@ -28,9 +26,8 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Role, Roles
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import IN_LB, InstructionRules, Rule, Tiling
+from autoturbo.schedule.codegen.tiling import IN_LB, InstructionRules, Role, Roles, RulesOf, Tiling
 from autoturbo.schedule.codegen.work import Flags, Floats
 
 DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_OUT = range(5)
@@ -102,37 +99,29 @@ class Kernel(NamedTuple):
     clear: Sequence[tuple[int, ...]] = ()
 
 
-def instruct(kernel: Kernel) -> Instructions:
-    """Return the instructions of one kernel."""
-    return next(instruct_all([kernel]))
-
-
-def instruct_all(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
+def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
     """Yield the instructions of kernels of one target, some at a time: amounts for all layers."""
     for at in range(0, len(kernels), TOGETHER):
-        yield from _instruct(kernels[at : at + TOGETHER])
-
-
-def _instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
-    layers = [len(kernel.stages) for kernel in kernels]
-    rules = np.stack([kernel.rules.as_array() for kernel in kernels])
-    resident = np.repeat([int(kernel.weights_resident) for kernel in kernels], layers)
-    stages = np.concatenate([kernel.stages for kernel in kernels])
-    streams, each = np.concatenate([k.streams for k in kernels]), np.repeat(rules, layers, axis=0)
-    known = Roles(stages, streams, each, resident)
-    tiles, weights, end = np.ascontiguousarray(known.tiles.T), known.weight_tiles(), 0
-    emits, steps = np.ascontiguousarray(known.emits.T), stages[:, Stage.SEQUENCE] > 0
-    for kernel, own_rules in zip(kernels, rules, strict=True):
-        own, end = slice(end, end + len(kernel.stages)), end + len(kernel.stages)
-        where = _program(
-            own_rules, tiles[own], weights[own], emits[own], steps[own], _flat(kernel.edges),
-            _flat(kernel.clear or [()] * len(kernel.stages)),
-        )  # fmt: skip
-        amounts = known.amounts[where[:, Column.ROLE], own.start + where[:, Column.LAYER]]
-        if kernel.rules.serial:
-            where[:, Column.AFTER :] = -1
-            where[:, Column.AFTER] = np.arange(len(where)) - 1
-        yield Instructions(where, amounts)
+        some = kernels[at : at + TOGETHER]
+        layers, end = [len(kernel.stages) for kernel in some], 0
+        rules = np.repeat(np.asarray([kernel.rules for kernel in some], np.int64), layers, axis=0)
+        resident = np.repeat([int(kernel.weights_resident) for kernel in some], layers)
+        stages = np.concatenate([kernel.stages for kernel in some])
+        streams = np.concatenate([kernel.streams for kernel in some])
+        known = Roles(stages, streams, RulesOf(*rules.T), resident)
+        tiles, weights = np.ascontiguousarray(known.tiles.T), known.weight_tiles()
+        emits, steps = np.ascontiguousarray(known.emits.T), stages[:, Stage.SEQUENCE] > 0
+        for kernel, count in zip(some, layers, strict=True):
+            own, end = slice(end, end + count), end + count
+            where = _program(
+                RulesOf(*map(int, kernel.rules)), tiles[own], weights[own], emits[own], steps[own],
+                _flat(kernel.edges), _flat(kernel.clear or [()] * count),
+            )  # fmt: skip
+            amounts = known.amounts[where[:, Column.ROLE], own.start + where[:, Column.LAYER]]
+            if kernel.rules.serial:
+                where[:, Column.AFTER :] = -1
+                where[:, Column.AFTER] = np.arange(len(where)) - 1
+            yield Instructions(where, amounts)
 
 
 def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
@@ -144,8 +133,8 @@ def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
 class _Program(NamedTuple):
     """What is known of a kernel, its tiles and weight tiles, and what has been emitted so far.
 
-    ``starts`` and ``befores`` are the edges between layers, ``clear_starts`` and ``clear`` those
-    layers whose work has to be over; ``emits`` says per layer which roles its tiles have and
+    ``edges`` says where the layers begin that each layer waits for, and these, ``clear`` likewise
+    those whose work has to be over; ``emits`` says per layer which roles its tiles have and
     ``steps`` whether it is a recurrence's; ``first`` and ``first_weight`` count tiles and weight
     tiles before each layer. ``owner`` is the layer and ``weight_of`` the weight tile of a tile (-1
     for none), ``first_use`` and ``last_use`` the first and last tile of a weight tile; ``reads``
@@ -159,14 +148,12 @@ class _Program(NamedTuple):
     the matrix and the vector engine, took results out of LB, and to DDR.
     """
 
-    rules: Ints
+    rules: InstructionRules
     tiles: Ints
     emits: Flags
     steps: Flags
-    starts: Ints
-    befores: Ints
-    clear_starts: Ints
-    clear: Ints
+    edges: tuple[Ints, Ints]
+    clear: tuple[Ints, Ints]
     first: Ints
     first_weight: Ints
     owner: Ints
@@ -193,7 +180,7 @@ class _Program(NamedTuple):
 
 @njit(cache=True)
 def _program(
-    rules: Ints,
+    rules: InstructionRules,
     tiles: Ints,
     weights: Ints,
     emits: Flags,
@@ -203,14 +190,7 @@ def _program(
 ) -> Ints:
     """Return the instructions of a kernel, ``(instructions, INSTRUCTION_COLUMNS)``.
 
-    Args:
-        rules: of :meth:`InstructionRules.as_array`.
-        tiles: how layers are cut.
-        weights: per layer, weight tiles that it loads.
-        emits: per layer, which roles its tiles have.
-        steps: per layer, whether it is a recurrence's.
-        edges: where the layers begin that each layer waits for, and these.
-        clear: likewise, those whose work has to be over.
+    Arguments are those of :class:`_Program`, and per layer the weight tiles that it loads.
     """
     first, first_weight = np.zeros(len(tiles) + 1, np.int64), np.zeros(len(tiles) + 1, np.int64)
     for layer in range(len(tiles)):
@@ -220,7 +200,7 @@ def _program(
     a, b = np.full((14, count), -1, np.int64), np.full((4, loads), -1, np.int64)
     where = np.full((count * 8 + loads * 2, INSTRUCTION_COLUMNS), -1, np.int64)
     p = _Program(
-        rules, tiles, emits, steps, edges[0], edges[1], clear[0], clear[1], first, first_weight,
+        rules, tiles, emits, steps, edges, clear, first, first_weight,
         a[0], a[1], a[2], a[3], a[4], b[0], b[1], b[2], where, np.zeros(1, np.int64), b[3],
         a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
     )  # fmt: skip
@@ -256,8 +236,8 @@ def _number_tiles(p: _Program, layer: int) -> None:
 def _emit_all(p: _Program, done: Ints) -> None:
     """Emit all tiles of all layers in issue order; ``done`` counts what is fetched by kind."""
     total = len(p.owner)
-    ahead, across = p.rules[Rule.AHEAD], p.rules[Rule.ACROSS]
-    far = ahead + 1 + p.rules[Rule.HAS_GB]  # without GB there is no room for one more on its way
+    ahead, across = p.rules.ahead, p.rules.across
+    far = ahead + 1 + p.rules.has_gb  # without GB there is no room for one more on its way
     weight = 0
     for tile in range(total):
         layer = p.owner[tile]
@@ -265,13 +245,13 @@ def _emit_all(p: _Program, done: Ints) -> None:
         tiles = total if across else p.first[layer + 1]
         weights = len(p.weight_owner) if across else p.first_weight[layer + 1]
         while done[0] < min(weight + far, weights):
-            _weight_dma(p, done[0])
+            _load(p, Role.FETCH_WEIGHTS, done[0])
             done[0] += 1
         while done[1] < min(tile + far, tiles) and _has_room(p, done[1], done[3]):
             _input_dma(p, done[1])
             done[1] += 1
         while done[2] < min(weight + ahead + 1, weights) and p.first_use[done[2]] <= tile + ahead:
-            _weight_transfer(p, done[2])
+            _load(p, Role.PASS_WEIGHTS, done[2])
             done[2] += 1
         while done[3] < min(tile + ahead + 1, tiles, done[1]):
             _input_transfer(p, done[3])
@@ -291,16 +271,18 @@ def _has_room(p: _Program, index: int, passed: int) -> bool:
     The inputs of two layers are kept in GB at a time: those of the one before last must have left.
     """
     layer = p.owner[index]
-    keeps = p.rules[Rule.HAS_GB] and p.tiles[layer, Tiling.KEPT] == 1
+    keeps = p.rules.has_gb and p.tiles[layer, Tiling.KEPT] == 1
     return not keeps or layer < 2 or p.first[layer - 1] <= passed  # noqa: PLR2004
 
 
 @borrowing
-def _emit(p: _Program, role: int, layer: int, tile: int) -> int:
-    """Emit an instruction for a tile of a layer; return its number."""
+def _emit(p: _Program, role: int, layer: int, index: int) -> int:
+    """Emit an instruction for a tile of a layer, or a weight tile; return its number."""
     at = int(p.size[0])
+    loads = role in (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS)
     p.where[at, Column.ENGINE], p.where[at, Column.ROLE] = ENGINE_OF[role], role
-    p.where[at, Column.LAYER], p.where[at, Column.TILE] = layer, tile
+    p.where[at, Column.LAYER] = layer
+    p.where[at, Column.TILE] = index - (p.first_weight[layer] if loads else p.first[layer])
     p.size[0] = at + 1
     return at
 
@@ -342,54 +324,35 @@ def _wait_for_layer(p: _Program, at: int, layer: int) -> None:
 @borrowing
 def _wait_for_layer_before(p: _Program, at: int, layer: int) -> None:
     """Without overlap across layers, nothing of a layer starts before the one before it ended."""
-    if layer and not p.rules[Rule.ACROSS]:
+    if layer and not p.rules.across:
         _wait_for_layer(p, at, layer - 1)
 
 
 @borrowing
 def _wait_for_layers(p: _Program, at: int, layer: int) -> None:
     """Wait for the layers whose results a layer reads, or for the one before it without overlap."""
-    for position in range(p.starts[layer], p.starts[layer + 1]):
-        _wait_for_layer(p, at, p.befores[position])
+    starts, befores = p.edges
+    for position in range(starts[layer], starts[layer + 1]):
+        _wait_for_layer(p, at, befores[position])
     _wait_for_layer_before(p, at, layer)
 
 
 @borrowing
-def _slot(p: _Program, weight: int) -> int:
-    """The instruction after which a weight tile's slot in LB is free."""
-    before = weight - p.rules[Rule.AHEAD] - 1
-    return int(p.computed[p.last_use[before]]) if before >= 0 else -1
+def _load(p: _Program, role: int, weight: int) -> None:
+    """Emit a weight tile from DDR, or from GB to the cores, once a slot there is free.
 
-
-@borrowing
-def _weight_dma(p: _Program, weight: int) -> None:
-    """Emit a weight tile from DDR; its slot in GB is free once an earlier one has left.
-
-    Without GB it goes straight to the cores that work on the layer, once for all where the target
-    broadcasts.
+    Without GB it goes from DDR straight to the cores that work on the layer, once for all where the
+    target broadcasts.
     """
     layer = p.weight_owner[weight]
-    if not p.emits[layer, Role.FETCH_WEIGHTS]:
+    if not p.emits[layer, role]:
         return
-    at = _emit(p, Role.FETCH_WEIGHTS, layer, weight - p.first_weight[layer])
-    before = weight - p.rules[Rule.AHEAD] - 1
-    if p.rules[Rule.HAS_GB]:
-        _wait(p, at, p.weight[before] if before >= 0 else -1)
-    else:
-        _wait(p, at, _slot(p, weight))
-    _wait_for_layer_before(p, at, layer)
-    p.weight[weight] = at
-
-
-@borrowing
-def _weight_transfer(p: _Program, weight: int) -> None:
-    """Emit a weight tile from GB to the cores, unless weights stay in LB."""
-    layer = p.weight_owner[weight]
-    if not p.emits[layer, Role.PASS_WEIGHTS]:
-        return
-    at = _emit(p, Role.PASS_WEIGHTS, layer, weight - p.first_weight[layer])
+    at = _emit(p, role, layer, weight)
     _wait(p, at, p.weight[weight])
-    _wait(p, at, _slot(p, weight))
+    before = weight - p.rules.ahead - 1
+    if before >= 0:
+        to_gb = role == Role.FETCH_WEIGHTS and p.rules.has_gb
+        _wait(p, at, p.weight[before] if to_gb else p.computed[p.last_use[before]])
     _wait_for_layer_before(p, at, layer)
     p.weight[weight] = at
 
@@ -408,12 +371,11 @@ def _entered(p: _Program, tile: int) -> int:
 def _input_dma(p: _Program, index: int) -> None:
     """Emit inputs of a tile that are in DDR before the kernel starts."""
     layer = p.owner[index]
-    tile = index - p.first[layer]
     if not (p.emits[layer, Role.FETCH_INPUT] and p.asks[index]):
         return
-    at = _emit(p, Role.FETCH_INPUT, layer, tile)
-    before = index - p.rules[Rule.AHEAD] - 1
-    if p.rules[Rule.HAS_GB]:
+    at = _emit(p, Role.FETCH_INPUT, layer, index)
+    before = index - p.rules.ahead - 1
+    if p.rules.has_gb:
         _wait(p, at, _entered(p, before))
         if p.tiles[layer, Tiling.KEPT] == 1 and layer > 1:
             _wait(p, at, _entered(p, p.first[layer - 1] - 1))
@@ -427,13 +389,12 @@ def _input_dma(p: _Program, index: int) -> None:
 def _input_transfer(p: _Program, index: int) -> None:
     """Emit inputs of a tile from GB to the cores."""
     layer = p.owner[index]
-    tile = index - p.first[layer]
     p.entered[index] = p.entered[index - 1] if index else -1
     if not (p.emits[layer, Role.PASS_INPUT] and p.reads[index]):
         return
-    at = _emit(p, Role.PASS_INPUT, layer, tile)
+    at = _emit(p, Role.PASS_INPUT, layer, index)
     _wait(p, at, p.input[index])
-    _wait_for_work(p, at, index - p.rules[Rule.AHEAD] - 1)
+    _wait_for_work(p, at, index - p.rules.ahead - 1)
     _wait_for_layer_before(p, at, layer)
     p.input[index] = p.entered[index] = at
 
@@ -442,20 +403,14 @@ def _input_transfer(p: _Program, index: int) -> None:
 def _bring(p: _Program, index: int) -> None:
     """Emit what a tile needs from other cores, and inputs that this kernel itself spilled."""
     layer = p.owner[index]
-    tile = index - p.first[layer]
-    if not p.reads[index]:
-        return
-    if p.emits[layer, Role.FETCH_LATE]:
-        at = _emit(p, Role.FETCH_LATE, layer, tile)
-        _wait_for_layers(p, at, layer)
-        _wait_for_work(p, at, index - 2)
-        p.late[index] = at
-    if p.emits[layer, Role.PASS_LATE]:
-        at = _emit(p, Role.PASS_LATE, layer, tile)
-        _wait_for_layers(p, at, layer)
-        _wait_for_work(p, at, index - (1 if (p.steps[layer] and tile) else 2))
-        _wait(p, at, p.late[index])
-        p.late[index] = at
+    for role in (Role.FETCH_LATE, Role.PASS_LATE):
+        if p.reads[index] and p.emits[layer, role]:
+            at = _emit(p, role, layer, index)
+            _wait_for_layers(p, at, layer)
+            step = role == Role.PASS_LATE and p.steps[layer] and index > p.first[layer]
+            _wait_for_work(p, at, index - (1 if step else 2))
+            _wait(p, at, p.late[index])
+            p.late[index] = at
 
 
 @borrowing
@@ -471,9 +426,10 @@ def _wait_for_inputs(p: _Program, at: int, index: int) -> None:
     _wait(p, at, p.late[index])
     layer = p.owner[index]
     _wait_for_layers(p, at, layer)
-    for position in range(p.clear_starts[layer], p.clear_starts[layer + 1]):
-        _wait(p, at, p.computed[p.first[p.clear[position] + 1] - 1])
-    before = index - p.rules[Rule.AHEAD] - 1
+    starts, over = p.clear
+    for position in range(starts[layer], starts[layer + 1]):
+        _wait(p, at, p.computed[p.first[over[position] + 1] - 1])
+    before = index - p.rules.ahead - 1
     if before >= 0 and (p.emits[layer, Role.STORE] or p.emits[layer, Role.SAVE]):
         _wait(p, at, p.left[before])
 
@@ -482,19 +438,18 @@ def _wait_for_inputs(p: _Program, at: int, index: int) -> None:
 def _compute(p: _Program, index: int) -> None:
     """Emit matrix work of a tile, then, once its reduction is complete, its vector work."""
     layer = p.owner[index]
-    tile = index - p.first[layer]
     if index:
         p.multiplied[index], p.applied[index] = p.multiplied[index - 1], p.applied[index - 1]
     last = -1
     if p.emits[layer, Role.MULTIPLY]:
-        last = _emit(p, Role.MULTIPLY, layer, tile)
+        last = _emit(p, Role.MULTIPLY, layer, index)
         _wait_for_inputs(p, last, index)
-        _wait_for_work(p, last, index - (1 if (p.steps[layer] and tile) else 2))
+        _wait_for_work(p, last, index - (1 if (p.steps[layer] and index > p.first[layer]) else 2))
         p.computed[index] = p.multiplied[index] = last
         if not p.ends[index]:
             return
     if p.emits[layer, Role.APPLY]:
-        at = _emit(p, Role.APPLY, layer, tile)
+        at = _emit(p, Role.APPLY, layer, index)
         if last < 0:
             _wait_for_inputs(p, at, index)
         else:
@@ -506,22 +461,21 @@ def _compute(p: _Program, index: int) -> None:
 def _store(p: _Program, index: int) -> None:
     """Emit outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
     layer = p.owner[index]
-    tile = index - p.first[layer]
     if index:
         p.left[index], p.saved[index] = p.left[index - 1], p.saved[index - 1]
     if not p.ends[index]:
         return
     done, saves = p.computed[index], p.emits[layer, Role.SAVE]
     if p.emits[layer, Role.STORE]:
-        at = _emit(p, Role.STORE, layer, tile)
+        at = _emit(p, Role.STORE, layer, index)
         _wait(p, at, done)
-        before = index - p.rules[Rule.AHEAD] - 1
+        before = index - p.rules.ahead - 1
         if saves and before >= 0:
             _wait(p, at, p.saved[before])
         p.stored[index] = p.left[index] = done = at
     if saves:
-        at = _emit(p, Role.SAVE, layer, tile)
+        at = _emit(p, Role.SAVE, layer, index)
         _wait(p, at, done)
         p.stored[index] = p.saved[index] = at
-        if not p.rules[Rule.HAS_GB]:
+        if not p.rules.has_gb:
             p.left[index] = at

@@ -320,8 +320,13 @@ def stage_table(
         workspace(problem).regions, foreign,
     )  # fmt: skip
     rows[:, Stage.CORES] = [cores for _, cores in spread]
+    # cores reduce their parts of one whole, and one of them combines what they found
     sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in own]
-    _share_out(rows, np.where(rows[:, Stage.MACS] > 0, 1, sharing))
+    shared = np.where(rows[:, Stage.MACS] > 0, 1, sharing)
+    for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
+        rows[:, column] /= shared
+    rows[:, Stage.VECTOR] += shared - 1
+    rows[:, Stage.EXCHANGED] += PARTIAL_BYTES * (shared - 1)
     runs = [_runs(problem, layer, memory) for layer in layers]
     rows[:, [Stage.RUN_READ, Stage.RUN_WRITTEN, Stage.RUN_WEIGHTS]] = runs
     element = np.maximum(problem.arrays.element[outputs], 1)
@@ -344,32 +349,15 @@ def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
     return core, cores
 
 
-def _share_out(rows: Floats, cores: Ints) -> None:
-    """Let cores reduce their parts of one whole; one of them combines what they found.
-
-    Args:
-        rows: of layers.
-        cores: that share a layer out, 1 for none.
-    """
-    shared = cores > 1
-    for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
-        rows[shared, column] /= cores[shared]
-    rows[shared, Stage.VECTOR] += cores[shared] - 1
-    rows[shared, Stage.EXCHANGED] += PARTIAL_BYTES * (cores[shared] - 1)
-
-
 def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
     """Return the consecutive bytes that the inputs, outputs and weights of a layer have in memory.
 
     Bytes of their regions over the number of their runs; of weights each time that they are read.
     """
-    found = []
-    for tensors in _touched(problem, layer):
-        own = [memory[t] for t in tensors]
-        runs = sum(math.ceil(size / run) for size, run in own)
-        # scales are part of the instructions: they may be no bytes
-        found.append(sum(size for size, _ in own) / max(runs, 1))
-    return found
+    kinds = [[memory[t] for t in tensors] for tensors in _touched(problem, layer)]
+    runs = [sum(math.ceil(size / run) for size, run in own) for own in kinds]
+    # scales are part of the instructions: they may be no bytes
+    return [sum(size for size, _ in own) / max(n, 1) for own, n in zip(kinds, runs, strict=True)]
 
 
 @remembered(1 << 14)

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoturbo.graph.arrays import Regions
-from autoturbo.graph.layers import Layer
 from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
@@ -108,11 +107,7 @@ def known_templates(book: PartBook) -> dict[tuple[int, Binding], Template]:
 def _tensors(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
     """Return what layers read and make, in an order that isomorphic sub-graphs share."""
     own = (problem.layers[layer] for layer in layers)
-    return tuple(dict.fromkeys(t for layer in own for t in _touched(layer)))
-
-
-def _touched(layer: Layer) -> tuple[int, ...]:
-    return layer.inputs + layer.outputs
+    return tuple(dict.fromkeys(t for layer in own for t in layer.inputs + layer.outputs))
 
 
 def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
@@ -127,6 +122,12 @@ def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: B
     for layer, first in zip(own, bindings, strict=True):
         for tensor in layer.outputs:  # dimension by dimension like the first; one has no more parts
             held[tensor] = (*first, *(1,) * len(extents[tensor]))[: len(extents[tensor])]
+
+    def core_bytes(tensor: int) -> int:  # on the busiest core
+        element = int(problem.arrays.element[tensor]) if shape.seen[tensor] else 0
+        pairs = zip(extents[tensor], held[tensor], strict=True)
+        return element * math.prod(-(-max(n, 0) // parts) for n, parts in pairs)
+
     stages, exchanged = stage_table(problem, layers, shape, extents, held | wanted, memory)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
     waits = local_edges(problem, layers), clearances(problem, layers)
@@ -134,22 +135,10 @@ def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: B
     return Template(
         layers, binding, stages, bindings, external_inputs(problem, layers), wanted,
         tuple(tuple((t, memory[t][0]) for t in layer.inputs) for layer in own),
-        tuple(tuple(
-            (t, memory[t][0], _core_bytes(problem, shape, t, extents[t], held[t]))
-            for t in layer.outputs
-        ) for layer in own),
+        tuple(tuple((t, memory[t][0], core_bytes(t)) for t in layer.outputs) for layer in own),
         exchanged, _reused(problem, layers, exchanged),
         float(stages[:, [Stage.READ, Stage.WRITTEN, Stage.CORE_WEIGHTS]].sum()), digest.digest(),
     )  # fmt: skip
-
-
-def _core_bytes(
-    problem: Problem, shape: Regions, tensor: int, extents: Sequence[int], binding: Binding
-) -> int:
-    """Return the bytes of a bound tensor in a part on the busiest core."""
-    element = int(problem.arrays.element[tensor]) if shape.seen[tensor] else 0
-    pairs = zip(extents, binding, strict=True)
-    return element * math.prod(-(-max(n, 0) // parts) for n, parts in pairs)
 
 
 def _reused(
@@ -206,7 +195,7 @@ def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...
     maker, last, touching = dict[int, int](), dict[int, int](), defaultdict[int, int](int)
     for at, layer in enumerate(own):
         maker |= dict.fromkeys(layer.outputs, at)
-        for tensor in _touched(layer):
+        for tensor in layer.inputs + layer.outputs:
             last[tensor], touching[tensor] = at, touching[tensor] | 1 << at
     over, found, free = list[int](), [], 0
     for at, layer in enumerate(own):
@@ -222,6 +211,6 @@ def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...
             waiting &= ~before
         over.append(before)
         found.append(tuple(positions))
-        for tensor in _touched(layer):
+        for tensor in layer.inputs + layer.outputs:
             free |= touching[tensor] if last[tensor] == at else 0
     return found

@@ -1,4 +1,4 @@
-"""How many tiles a layer has, and the knobs and capacities that decide it.
+"""What the tiles of a layer are: how many, and what the instructions of each move and compute.
 
 A weight tile is the largest that leaves room for ``prefetch_depth`` more in the weight share of
 LB, an activation tile the largest whose streams fit the staging zone and whose result is at most a
@@ -6,21 +6,25 @@ sixteenth of LB. The paper tiles the two outermost loops of the anchor with the 
 fits (section 4.1); here a matrix layer is cut over products, columns and rows, and where a weight
 tile would become narrower than the array, over the reduction (partial sums stay in LB), because a
 narrow tile leaves most of the array idle.
+
+Amounts are the same for all tiles of a layer: they follow from its stage, its streams, how it is
+cut and the rules, whatever an instruction waits for. The instruction builder takes them from here,
+and so does the estimate (:mod:`autoturbo.simulate.estimate`).
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
@@ -29,12 +33,10 @@ from autoturbo.schedule.problem import STAGING_SHARE, Problem
 MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""
 
-
 IN_LB = 2
 """Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
 
-FROM_DDR, TO_CORES = range(2)
-"""Ways on which weights are loaded."""
+N = TypeVar("N")
 
 
 class Tiling(IntEnum):
@@ -53,38 +55,65 @@ class Tiling(IntEnum):
     KEPT = 5
 
 
-TILING_COLUMNS = len(Tiling)
+class Role(IntEnum):
+    """What an instruction does.
+
+    ``FETCH`` brings from DDR, to GB where there is one and else to LB, ``PASS`` from GB to LB:
+    weights, inputs that were there before the kernel, and inputs that the kernel itself made and
+    spilled (``LATE``; what comes from other cores too). ``MULTIPLY`` and ``APPLY`` compute on the
+    matrix and the vector engine. ``STORE`` takes results from LB to GB, ``SAVE`` to DDR.
+    """
+
+    FETCH_WEIGHTS = 0
+    PASS_WEIGHTS = 1
+    FETCH_INPUT = 2
+    PASS_INPUT = 3
+    FETCH_LATE = 4
+    PASS_LATE = 5
+    MULTIPLY = 6
+    APPLY = 7
+    STORE = 8
+    SAVE = 9
 
 
-class Rule(IntEnum):
-    """Entries of :meth:`InstructionRules.as_array`."""
+class Amount(IntEnum):
+    """Quantities of an instruction.
 
-    AHEAD = 0
-    DIVISOR = 1
-    ACROSS = 2
-    WEIGHT_ROOM = 3
-    STAGING = 4
-    TILE_BYTES = 5
-    CORES = 6
-    HAS_GB = 7
-    BROADCAST = 8
-    NATIVE_ROWS = 9
-    NATIVE_COLUMNS = 10
-    GB_STAGING = 11
-    DDR_COST = 12
-    SERIAL = 13
-    REREADS = 14
+    ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its link (its transfer
+    engine, or DDR's DMA where there is no GB between), ``LOCAL`` bytes of LB that a compute
+    instruction touches, the product ``COUNT`` x ``ROWS`` x ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and
+    ``SPECIAL`` operations; ``RUN`` the consecutive bytes in DDR of which ``DDR`` consists,
+    ``GB_WRITTEN`` the part of ``GB`` that is written and not read, ``EXCHANGED`` the part of
+    ``CORE`` that comes from other cores, ``STEPS`` those of a recurrence that it stands for (0: it
+    is what it is).
+    """
+
+    DDR = 0
+    GB = 1
+    CORE = 2
+    LOCAL = 3
+    COUNT = 4
+    ROWS = 5
+    COLUMNS = 6
+    DEPTH = 7
+    VECTOR = 8
+    SPECIAL = 9
+    RUN = 10
+    GB_WRITTEN = 11
+    EXCHANGED = 12
+    STEPS = 13
 
 
-@dataclass(frozen=True, slots=True)
-class InstructionRules:
-    """Knobs and capacities that instructions depend on.
+AMOUNT_COLUMNS = len(Amount)
+
+
+class RulesOf(NamedTuple, Generic[N]):
+    """Knobs and capacities that instructions depend on, of one kernel or a column per layer.
 
     Attributes:
         ahead: tiles fetched ahead of the one computed.
         divisor: tiles per largest tile that fits.
         across: fetch over layer boundaries.
-        serial: no software pipeline at all: one instruction after another.
         weight_room: bytes of LB per core for weight tiles.
         staging: bytes of LB per core for streams.
         tile_bytes: largest result of a tile per core.
@@ -95,30 +124,30 @@ class InstructionRules:
         native_columns: its columns.
         gb_staging: bytes of GB for streams and weights on their way.
         ddr_cost: how many times slower a byte of DDR is than one of GB.
+        serial: no software pipeline at all: one instruction after another.
         rereads: every native block of a result reads its operands from LB anew.
     """
 
-    ahead: int
-    divisor: int
-    across: bool
-    weight_room: int
-    staging: int
-    tile_bytes: int
-    cores: int
-    has_gb: bool
-    broadcast: bool
-    native_rows: int
-    native_columns: int
-    gb_staging: int = 0
-    ddr_cost: int = 1
-    serial: bool = False
-    rereads: bool = False
+    ahead: N
+    divisor: N
+    across: N
+    weight_room: N
+    staging: N
+    tile_bytes: N
+    cores: N
+    has_gb: N
+    broadcast: N
+    native_rows: N
+    native_columns: N
+    gb_staging: N
+    ddr_cost: N
+    serial: N
+    rereads: N
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
         """Read them from a setting and a target."""
-        target = problem.target
-        zones = Zones.of(target)
+        target, zones = problem.target, Zones.of(problem.target)
         serial = knobs.instruction_scheduling == "off"
         # of LB for weight tiles: what is more than the target's buffer for them is taken from the
         # room for tensors
@@ -129,7 +158,6 @@ class InstructionRules:
             ahead=0 if serial else ahead,
             divisor=1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor),
             across=knobs.instruction_scheduling == AUTO,
-            serial=serial,
             weight_room=max(share, target.lb.weight_capacity, zones.lb_staging),
             staging=zones.lb_staging,
             tile_bytes=max(target.lb.capacity // STAGING_SHARE, 1),
@@ -140,12 +168,12 @@ class InstructionRules:
             native_columns=target.matrix.columns,
             gb_staging=zones.gb_staging,
             ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
+            serial=serial,
             rereads=target.matrix.rereads_operands,
         )
 
-    def as_array(self) -> Ints:
-        """For compiled code, in the order of the fields (:class:`Rule`)."""
-        return np.asarray([getattr(self, name) for name in self.__slots__], np.int64)
+
+InstructionRules = RulesOf[int]
 
 
 def _best_cut(extent: float, native: int, least: int) -> int:
@@ -165,23 +193,12 @@ def _best_cut(extent: float, native: int, least: int) -> int:
 def _product_tiles(
     count: float, m: float, n: float, depth: float, parts: int, tiles: int, rows: int, columns: int
 ) -> tuple[int, int, int, int]:
-    """Cut a matrix layer into at least ``parts`` weight tiles and ``tiles`` results.
+    """Return parts over products, columns, depths and rows of a matrix layer.
 
-    Products first, then columns, then the reduction for the weights; rows, then columns again for
-    the results. A tile falls below the native width only when no other way to cut is left.
-
-    Args:
-        count: of products.
-        m: their rows.
-        n: their columns.
-        depth: of their reduction.
-        parts: weight tiles at least.
-        tiles: of results at least.
-        rows: of the matrix engine.
-        columns: of it.
-
-    Returns:
-        Parts over products, columns, depths and rows.
+    Its ``count`` products ``m`` x ``n`` x ``depth`` are cut into at least ``parts`` weight tiles
+    and ``tiles`` results, on an array of ``rows`` x ``columns``. Products first, then columns, then
+    the reduction for the weights; rows, then columns again for the results. A tile falls below the
+    native width only when no other way to cut is left.
     """
     wide = rows if m <= columns else columns
     products = min(max(parts, tiles), int(max(count, 1.0)))
@@ -195,27 +212,28 @@ def _product_tiles(
     return products, across, depths, down
 
 
-def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: Ints | int) -> Ints:
-    """Return how layers are cut into tiles, ``(layers, TILING_COLUMNS)``.
+def tile_counts(
+    stages: Floats, streams: Ints, rules: InstructionRules | RulesOf[Ints], resident: Ints | int
+) -> Ints:
+    """Return how layers are cut into tiles, ``(layers, len(Tiling))``.
 
     Args:
         stages: of templates.
         streams: bytes that the layers move from and to GB and DDR.
-        rules: of :meth:`InstructionRules.as_array`, for all layers or a row each.
+        rules: for all layers or of each.
         resident: where the weights are already, for all layers or of each: 0 in DDR only, 1 in GB,
             2 in LB.
     """
-    row, stream, rule = stages.T, streams.T, np.atleast_2d(rules).T
-    slots, divisor = rule[Rule.AHEAD] + 1, rule[Rule.DIVISOR]
-    parts = np.maximum(_ceil(row[Stage.CORE_WEIGHTS] * slots, rule[Rule.WEIGHT_ROOM]), 1)
-    parts = np.where(np.asarray(resident) == IN_LB, 1, parts * divisor)
+    row, stream, slots = stages.T, streams.T, rules.ahead + 1
+    parts = np.maximum(_ceil(row[Stage.CORE_WEIGHTS] * slots, rules.weight_room), 1)
+    parts = np.where(np.asarray(resident) == IN_LB, 1, parts * rules.divisor)
     read = stream[[IN_GB, IN_DDR, LATE_GB, LATE_DDR]].sum(axis=0).astype(np.float64)
-    read = read / rule[Rule.CORES] + row[Stage.EXCHANGED]
-    written = (stream[OUT_GB] + stream[OUT_DDR]) / rule[Rule.CORES]
-    tiles = _ceil((read + written) * slots, rule[Rule.STAGING])
-    tiles = np.maximum(np.maximum(tiles, _ceil(row[Stage.WRITTEN], rule[Rule.TILE_BYTES])), 1)
-    tiles = np.minimum(tiles * divisor, MAX_TILES)
-    counts = np.ones((TILING_COLUMNS, len(stages)), np.int64)
+    read = read / rules.cores + row[Stage.EXCHANGED]
+    written = (stream[OUT_GB] + stream[OUT_DDR]) / rules.cores
+    tiles = _ceil((read + written) * slots, rules.staging)
+    tiles = np.maximum(np.maximum(tiles, _ceil(row[Stage.WRITTEN], rules.tile_bytes)), 1)
+    tiles = np.minimum(tiles * rules.divisor, MAX_TILES)
+    counts = np.ones((len(Tiling), len(stages)), np.int64)
     plain = np.minimum(np.maximum(tiles, np.minimum(parts, MAX_TILES)), row[Stage.STEPS])
     steps = np.minimum(tiles, row[Stage.SEQUENCE])
     recurrent = row[Stage.SEQUENCE] > 0
@@ -224,38 +242,31 @@ def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: Ints | int
     if len(products):
         shape = row[[Stage.COUNT, Stage.ROWS, Stage.COLUMNS, Stage.DEPTH]][:, products].tolist()
         least = parts[products].tolist(), tiles[products].tolist()
-        native = rule[[Rule.NATIVE_ROWS, Rule.NATIVE_COLUMNS], 0].tolist()
+        native = int(np.max(rules.native_rows)), int(np.max(rules.native_columns))  # of one target
         cuts = [_product_tiles(*own, *native) for own in zip(*shape, *least, strict=True)]
         counts[: Tiling.ROWS + 1, products] = np.transpose(cuts)
-    in_lb = read / counts[Tiling.PRODUCTS] * slots <= rule[Rule.STAGING]
-    in_gb = (stream[IN_DDR] * 2 <= rule[Rule.GB_STAGING]) & (rule[Rule.HAS_GB] > 0)
-    counts[Tiling.KEPT] = np.where(in_lb, IN_LB, in_gb)
-    counts[Tiling.ROWS_OUTSIDE] = _rows_outside(row, stream, rule, counts, np.asarray(resident))
+    in_lb = read / counts[Tiling.PRODUCTS] * slots <= rules.staging
+    in_gb = (stream[IN_DDR] * 2 <= rules.gb_staging) & (np.asarray(rules.has_gb) > 0)
+    counts[Tiling.KEPT] = kept = np.where(in_lb, IN_LB, in_gb)
+    # Rows are outside if weights loaded again for every row tile cost less than inputs for columns:
+    # a byte of DDR counts as many bytes of GB as it is slower; other cores are as near as GB.
+    weights = row[Stage.WEIGHTS] * np.where(np.asarray(resident) > 0, 1, rules.ddr_cost)
+    inputs = stream[IN_GB] + stream[LATE_GB] + row[Stage.EXCHANGED] * rules.cores
+    ddr = stream[IN_DDR] * np.where(kept > 0, 1, rules.ddr_cost) + stream[LATE_DDR] * rules.ddr_cost
+    again = weights * (counts[Tiling.ROWS] - 1), (inputs + ddr) * (counts[Tiling.COLUMNS] - 1)
+    counts[Tiling.ROWS_OUTSIDE] = (again[0] < again[1]) & (kept != IN_LB)
     return np.ascontiguousarray(counts.T)
 
 
-def _ceil(a: Floats, b: Ints) -> Ints:
+def _ceil(a: Floats, b: Ints | int) -> Ints:
     """Return quotients, rounded up; 1 where there is nothing to divide by."""
-    return np.where(b > 0, np.ceil(a / np.maximum(b, 1)), 1).astype(np.int64)
+    return np.where(np.asarray(b) > 0, np.ceil(a / np.maximum(b, 1)), 1).astype(np.int64)
 
 
-def _rows_outside(
-    row: Floats, stream: Ints, rules: Ints, tiles: Ints, resident: Ints
-) -> NDArray[np.bool_]:
-    """Return whether weights loaded again for every row tile cost less than inputs for columns.
-
-    A byte of DDR counts as many bytes of GB as it is slower; other cores are as near as GB.
-    """
-    far, kept = rules[Rule.DDR_COST], tiles[Tiling.KEPT]
-    weights = row[Stage.WEIGHTS] * np.where(resident > 0, 1, far)
-    inputs = stream[IN_GB] + stream[LATE_GB] + row[Stage.EXCHANGED] * rules[Rule.CORES]
-    ddr = stream[IN_DDR] * np.where(kept > 0, 1, far) + stream[LATE_DDR] * far
-    cheaper = weights * (tiles[Tiling.ROWS] - 1) < (inputs + ddr) * (tiles[Tiling.COLUMNS] - 1)
-    return np.asarray(cheaper & (kept != IN_LB))
-
-
-def weight_passes(stages: Floats, tiles: Ints, rules: Ints, source: int) -> Floats:
-    """Return how many times the weights of layers are loaded, to the cores or from DDR.
+def weight_passes(
+    stages: Floats, tiles: Ints, rules: InstructionRules | RulesOf[Ints]
+) -> tuple[Floats, Floats]:
+    """Return how many times the weights of layers are loaded, from DDR and to the cores.
 
     Once, but for those of a recurrence that do not stay in the cores' room for weights: what the
     state is multiplied by at every step, the rest with every tile of steps. What finds room in GB
@@ -264,19 +275,166 @@ def weight_passes(stages: Floats, tiles: Ints, rules: Ints, source: int) -> Floa
     Args:
         stages: columns of the layers.
         tiles: likewise.
-        rules: likewise, or one column for all.
-        source: :data:`FROM_DDR` or :data:`TO_CORES`.
+        rules: likewise, or for all layers.
     """
     core, again = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
-    often = (stages[Stage.SEQUENCE] > 0) & (core > rules[Rule.WEIGHT_ROOM])
+    often = (stages[Stage.SEQUENCE] > 0) & (core > rules.weight_room)
     core = np.where(often, core, 1.0)  # the others are 1 in the end
-    steps = np.where(again <= rules[Rule.WEIGHT_ROOM], 1.0, stages[Stage.SEQUENCE])
+    steps = np.where(again <= rules.weight_room, 1.0, stages[Stage.SEQUENCE])
     tiled = tiles[Tiling.PRODUCTS].astype(np.float64)
-    if source == FROM_DDR:
-        has_gb = rules[Rule.HAS_GB] > 0
-        room = rules[Rule.GB_STAGING] - rules[Rule.CORES] * rules[Rule.STAGING] / 2
-        room = room * (core / np.where(often, stages[Stage.WEIGHTS], 1.0))  # of a core's part
-        kept = has_gb & (steps > 1.0) & (again <= room)
-        steps, room = np.where(kept, 1.0, steps), np.where(kept, room - again, room)
-        tiled = np.where(has_gb & (core - again <= room), 1.0, tiled)
-    return np.where(often, (again * steps + (core - again) * tiled) / core, 1.0)
+
+    def passes(steps: Floats, tiled: Floats) -> Floats:
+        return np.where(often, (again * steps + (core - again) * tiled) / core, 1.0)
+
+    has_gb = np.asarray(rules.has_gb) > 0
+    room = rules.gb_staging - rules.cores * rules.staging / 2
+    room = room * (core / np.where(often, stages[Stage.WEIGHTS], 1.0))  # of a core's part
+    kept = has_gb & (steps > 1.0) & (again <= room)
+    room = np.where(kept, room - again, room)
+    once = has_gb & (core - again <= room)
+    return passes(np.where(kept, 1.0, steps), np.where(once, 1.0, tiled)), passes(steps, tiled)
+
+
+class Roles:
+    """What the instructions of layers move and compute, the same for all tiles of a layer.
+
+    Attributes:
+        stages: of the layers, by column.
+        streams: bytes that they move from and to GB and DDR, by column.
+        rules: of the layers.
+        tiles: how the layers are cut, by column.
+        has_gb: whether there is a global buffer, per layer.
+        slots: for tiles that are fetched or stored, per layer.
+        amounts: ``(roles, layers, AMOUNT_COLUMNS)``.
+        emits: whether tiles of a layer have instructions of a role, ``(roles, layers)``.
+    """
+
+    def __init__(self, stages: Floats, streams: Ints, rules: RulesOf[Ints], resident: Ints) -> None:
+        """Find the amounts of all roles.
+
+        Args:
+            stages: of templates.
+            streams: bytes that the layers move from and to GB and DDR.
+            rules: of each layer.
+            resident: per layer, where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        """
+        self.stages, self.streams, self.rules = stages.T, streams.T, rules
+        self.tiles = tile_counts(stages, streams, rules, resident).T
+        self.has_gb: Flags = rules.has_gb > 0
+        self.slots = (rules.ahead + 1).astype(np.float64)
+        self.amounts = np.zeros((len(Role), len(stages), AMOUNT_COLUMNS))
+        self.emits = np.zeros((len(Role), len(stages)), np.bool_)
+        cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.ROWS]]
+        share: Floats = 1.0 / cut.prod(axis=0)  # of a layer's results, that one tile is
+        # of the weights that a core reads from LB: those of a recurrence at every step
+        weights = self.stages[Stage.CORE_WEIGHTS] * np.maximum(self.stages[Stage.SEQUENCE], 1.0)
+        self._load_weights(resident)
+        self._bring_inputs()
+        self._multiply(weights)
+        self._apply(share, weights)
+        self._take_out(share)
+
+    def _note(self, role: Role, emitted: Flags, amounts: Mapping[Amount, Floats]) -> None:
+        self.emits[role] = emitted
+        for amount, values in amounts.items():
+            self.amounts[role, :, amount] = values
+
+    def _move(self, role: Role, emitted: Flags, size: Floats, run: Stage, core: Floats) -> None:
+        """Note moves of bytes between DDR and GB, or the cores where there is none."""
+        far = np.where(self.has_gb, size, 0.0)
+        self._note(role, emitted, {
+            Amount.DDR: size, Amount.RUN: np.minimum(self.stages[run], size), Amount.GB: far,
+            Amount.GB_WRITTEN: far if role != Role.SAVE else np.zeros(len(far)),
+            Amount.CORE: np.where(self.has_gb, 0.0, core),
+        })  # fmt: skip
+
+    def _load_weights(self, resident: Ints) -> None:
+        """Note weight tiles: without GB straight to the cores, once for all if broadcast."""
+        stages, has_gb, once = self.stages, self.has_gb, self.rules.broadcast > 0
+        count = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]].prod(axis=0)
+
+        def tile(passes: Floats, whole: Flags) -> tuple[Floats, Floats]:
+            share = passes / count
+            core = stages[Stage.CORE_WEIGHTS] * share
+            return np.where(whole, stages[Stage.WEIGHTS] * share, core * stages[Stage.CORES]), core
+
+        weighty = stages[Stage.WEIGHTS] > 0
+        fetched, passed = weight_passes(stages, self.tiles, self.rules)
+        size, core = tile(fetched, has_gb | once)
+        self._move(Role.FETCH_WEIGHTS, weighty & (resident == 0), size, Stage.RUN_WEIGHTS, core)
+        size, core = tile(passed, once)
+        emitted = weighty & has_gb & (resident != IN_LB)
+        self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})
+
+    def _bring_inputs(self) -> None:
+        """Note inputs from before the kernel, and what it spilled or other cores made."""
+        stages, streams, tiles, cores = self.stages, self.streams, self.tiles, self.rules.cores
+        share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS])
+        share = share / np.where(tiles[Tiling.ROWS_OUTSIDE] > 0, 1, tiles[Tiling.DEPTHS])
+        for role, column in ((Role.FETCH_INPUT, IN_DDR), (Role.FETCH_LATE, LATE_DDR)):
+            size = streams[column] * share
+            self._move(role, size > 0, size, Stage.RUN_READ, size / cores)
+        size = (streams[IN_DDR] + streams[IN_GB]) * share
+        amounts = {Amount.GB: size, Amount.CORE: size / cores}
+        self._note(Role.PASS_INPUT, self.has_gb & (size > 0), amounts)
+        size = np.where(self.has_gb, streams[LATE_GB] * share + streams[LATE_DDR] * share, 0.0)
+        core = (stages[Stage.EXCHANGED] + stages[Stage.STATE]) * share
+        steps = np.where(stages[Stage.STATE] > 0, stages[Stage.SEQUENCE], 0.0) * share
+        self._note(Role.PASS_LATE, (core > 0) | (size > 0), {
+            Amount.GB: size, Amount.CORE: core + size / cores, Amount.EXCHANGED: core,
+            Amount.STEPS: steps,
+        })  # fmt: skip
+
+    def _multiply(self, weights: Floats) -> None:
+        """Note the product of one tile and the bytes of LB that it touches.
+
+        Partial sums are read and written at twice the width of the result. Where nothing between
+        LB and the array holds operands, each block of rows reads the weights and each block of
+        columns the inputs.
+        """
+        stages, rules = self.stages, self.rules
+        products, columns, depths, rows = self.tiles[: Tiling.ROWS + 1]
+        count = stages[Stage.COUNT]
+        count = np.where(count > 0, count, 1.0)  # a fraction of fast types
+        high, wide = stages[Stage.ROWS] / rows, stages[Stage.COLUMNS] / columns
+        again = rules.rereads > 0
+        down = np.where(again, np.ceil(high / rules.native_rows), 1.0)
+        across = np.where(again, np.ceil(wide / rules.native_columns), 1.0)
+        local = (
+            stages[Stage.READ] / (products * rows * depths) * across
+            + weights / (products * columns * depths) * down
+            + stages[Stage.WRITTEN] / (products * rows * columns) * np.where(depths == 1, 1.0, 4.0)
+        )
+        self._note(Role.MULTIPLY, stages[Stage.MACS] > 0, {
+            Amount.COUNT: count / products, Amount.ROWS: high, Amount.COLUMNS: wide,
+            Amount.DEPTH: stages[Stage.DEPTH] / depths, Amount.LOCAL: local,
+            Amount.STEPS: stages[Stage.SEQUENCE] / products,
+        })  # fmt: skip
+
+    def _apply(self, share: Floats, weights: Floats) -> None:
+        """Note vector work, after a product or by itself."""
+        stages, matrix = self.stages, self.stages[Stage.MACS] > 0
+        moved, written = stages[Stage.MOVED] * share, stages[Stage.WRITTEN] * share
+        work = stages[Stage.VECTOR] + stages[Stage.SPECIAL]
+        after = np.where(work > 0, 2.0 * written, 0.0) + moved
+        read = (stages[Stage.READ] + weights) * share
+        self._note(Role.APPLY, ~matrix | (work + moved > 0), {
+            Amount.VECTOR: stages[Stage.VECTOR] * share,
+            Amount.SPECIAL: stages[Stage.SPECIAL] * share,
+            Amount.STEPS: stages[Stage.SEQUENCE] * share,
+            Amount.LOCAL: np.where(matrix, after, np.maximum(read + written, 2.0 * moved)),
+        })  # fmt: skip
+
+    def _take_out(self, share: Floats) -> None:
+        """Note results that leave LB."""
+        cores, ddr = self.rules.cores, self.streams[OUT_DDR] * share
+        size = self.streams[OUT_GB] * share + ddr
+        amounts = {Amount.GB: size, Amount.GB_WRITTEN: size, Amount.CORE: size / cores}
+        self._note(Role.STORE, self.has_gb & (size > 0), amounts)
+        self._move(Role.SAVE, ddr > 0, ddr, Stage.RUN_WRITTEN, ddr / cores)
+
+    def weight_tiles(self) -> Ints:
+        """Return the weight tiles that layers load, repetitions included."""
+        cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]]
+        times = np.where(self.tiles[Tiling.ROWS_OUTSIDE] > 0, self.tiles[Tiling.ROWS], 1)
+        return np.where(self.stages[Stage.WEIGHTS] > 0, cut.prod(axis=0) * times, 0)

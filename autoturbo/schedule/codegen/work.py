@@ -12,10 +12,9 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, Regions
 from autoturbo.graph.domain import SHOWN, AxisKind
 from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Work
-from autoturbo.hardware.target import MatrixEngine, Target
+from autoturbo.hardware.target import DATAFLOWS, MatrixEngine, Target
 
 Floats = NDArray[np.float64]
-
 Flags = NDArray[np.bool_]
 
 NONE, MATRIX, VECTOR, MOVE = range(4)
@@ -29,15 +28,10 @@ ROLES = 7
 
 _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
 
-
-OUTPUT_STATIONARY, WEIGHT_STATIONARY, INPUT_STATIONARY, IDEAL, CHANNEL_STATIONARY = range(5)
-"""Codes of matrix dataflows for compiled code."""
-
-_NAMES = "output_stationary", "weight_stationary", "input_stationary", "ideal", "channel_stationary"
-DATAFLOWS = {name: code for code, name in enumerate(_NAMES)}
-"""The same by name. A channel-stationary array streams like a weight-stationary one, but its
-weights come to all of it at once, not row by row; that its rows take channels only is in the depth
-of its products."""
+_WEIGHT_STATIONARY, _INPUT_STATIONARY, _IDEAL, _CHANNEL_STATIONARY = range(1, 5)
+"""Codes of matrix dataflows: places in :data:`DATAFLOWS`. A channel-stationary array streams like a
+weight-stationary one, but its weights come to all of it at once, not row by row; that its rows take
+channels only is in the depth of its products."""
 
 
 class WorkArrays(NamedTuple):
@@ -149,8 +143,18 @@ def axis_roles(operator: Operator) -> list[int]:
     if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
         return [OTHER] * len(operator.axes)
     first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))
-    own, out = enumerate(operator.axes), operator.output_axes
-    return [_role(axis.kind, at, first, second, out) for at, axis in own]
+    roles, out = [], operator.output_axes
+    for at, axis in enumerate(operator.axes):
+        if axis.kind is AxisKind.STEP:
+            role = STEP
+        elif at not in out or at not in first | second:
+            role = WINDOW if axis.kind is AxisKind.WINDOW else DEPTH
+        elif at in first:
+            role = COUNT if at in second else ROWS
+        else:
+            role = COLUMNS
+        roles.append(role)
+    return roles
 
 
 def second_operand(operator: Operator) -> int:
@@ -163,33 +167,17 @@ def second_operand(operator: Operator) -> int:
     return max(range(1, len(operator.inputs)), key=lambda at: len(operator.input_axes(at)))
 
 
-def _role(kind: AxisKind, axis: int, first: set[int], second: set[int], out: set[int]) -> int:
-    """Return the role of an axis of a product, given those of its operands and its output."""
-    if kind is AxisKind.STEP:
-        return STEP
-    if axis not in out or (axis not in first and axis not in second):
-        return WINDOW if kind is AxisKind.WINDOW else DEPTH
-    if axis in first and axis in second:
-        return COUNT
-    return ROWS if axis in first else COLUMNS
-
-
-def matrix_shape(operator: Operator) -> tuple[int, int, int, int]:
-    """Return ``(count, m, n, k)`` of a matrix operator's whole domain.
+def matrix_shape(operator: Operator, whole: int = 1) -> tuple[float, float, float, float]:
+    """Return ``(count, m, n, k)`` of a matrix operator's whole domain, K as an array sees it.
 
     An operator with several multiply-accumulates at each point of its domain (the gates of a
     recurrent cell, the two products of an attention) is as many products of the same shape.
     """
-    shape = _extents_by_role(operator)
-    count = shape[COUNT] * shape[STEP] * operator.work.macs
-    return count, shape[ROWS], shape[COLUMNS], shape[DEPTH] * shape[WINDOW]
-
-
-def _extents_by_role(operator: Operator) -> list[int]:
-    shape = [1] * ROLES
+    shape = [1.0] * ROLES
     for role, extent in zip(axis_roles(operator), operator.extents, strict=True):
         shape[role] *= extent
-    return shape
+    count = shape[COUNT] * shape[STEP] * operator.work.macs
+    return count, shape[ROWS], shape[COLUMNS], depth_of(shape[DEPTH], shape[WINDOW], whole)
 
 
 def whole_depth(target: Target) -> int:
@@ -241,7 +229,7 @@ class Array(IntEnum):
 def array_of(engine: MatrixEngine) -> Floats:
     """A matrix engine's array for compiled code, by :class:`Array`."""
     figures = (
-        engine.rows, engine.columns, engine.depth, DATAFLOWS[engine.dataflow],
+        engine.rows, engine.columns, engine.depth, DATAFLOWS.index(engine.dataflow),
         engine.folds_overlap, engine.swap_operands,
     )  # fmt: skip
     return np.asarray([float(x) for x in figures])
@@ -249,10 +237,8 @@ def array_of(engine: MatrixEngine) -> Floats:
 
 def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
     """Cycles of one core's array for a whole matrix operator, start-up left out."""
-    count, m, n, _ = (float(x) for x in matrix_shape(operator))
-    shape = _extents_by_role(operator)
-    k = depth_of(float(shape[DEPTH]), float(shape[WINDOW]), whole_depth(target))
-    cycles = matrix_cycles(count, m, n, k, array_of(target.matrix))
+    shape = matrix_shape(operator, whole_depth(target))
+    cycles = matrix_cycles(*shape, array_of(target.matrix))
     return float(cycles) / dict(target.matrix.rate).get(dtype, 1.0)
 
 
@@ -284,14 +270,14 @@ def _cycles(m: float, n: float, k: float, array: Floats) -> float:
     """Folds times the cycles of one, for one orientation of a product."""
     rows, columns, dataflow = array[Array.ROWS], array[Array.COLUMNS], int(array[Array.DATAFLOW])
     k = np.ceil(k / array[Array.DEPTH])
-    if dataflow == IDEAL:
+    if dataflow == _IDEAL:
         return float(m * n * k / (rows * columns))
     down, across, steps, load = m, n, k, 0.0
-    if dataflow == WEIGHT_STATIONARY:
+    if dataflow == _WEIGHT_STATIONARY:
         down, across, steps, load = k, n, m, rows
-    elif dataflow == CHANNEL_STATIONARY:
+    elif dataflow == _CHANNEL_STATIONARY:
         down, across, steps = k, n, m
-    elif dataflow == INPUT_STATIONARY:
+    elif dataflow == _INPUT_STATIONARY:
         down, across, steps, load = k, m, n, rows
     fold = max(steps, load)
     if not array[Array.FOLDS_OVERLAP]:

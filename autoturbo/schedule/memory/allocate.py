@@ -38,6 +38,10 @@ VICTIMS: Mapping[str, Callable[[int, int], int]] = {
 }
 """Spill rules: by steps of its life and bytes, the buffer with most leaves first."""
 
+STRIDE, CROWDED = 8, 1e8
+"""Steps in which buffers count as alive together, and pairs of such buffers beyond which the first
+born, not the largest, are placed first: placing the largest first takes time by the pair."""
+
 
 @dataclass(frozen=True, slots=True)
 class Zones:
@@ -103,8 +107,9 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
         lives = np.stack((buffers.birth, buffers.death, -(-sizes // ALIGNMENT) * ALIGNMENT))
         scope[_leaving(born[scope[born] == level], lives, fixed, victims, room)] = level + 1
         own = born[scope[born] == level]
-        # what is fixed, then the largest first, of equals the first born
-        own = own[np.lexsort((-lives[2, own], ~fixed[own]))]
+        # what is fixed, then the largest or the first born first, of equals the first born
+        size = lives[2, own] * (not _crowded(lives[:2, own]))
+        own = own[np.lexsort((-size, ~fixed[own]))]
         _place(own, lives, room, address)
         scope[own[address[own] < 0]] = level + 1
     return dataclasses.replace(buffers, scope=scope, address=address)
@@ -113,12 +118,8 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
 def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room: int) -> list[int]:
     """Return who leaves a level while the live set passes its capacity, of equals the first born.
 
-    Args:
-        born: buffers of the level in order of birth.
-        lives: birth, death and bytes of all buffers.
-        fixed: whether each stays in any case.
-        victims: as :func:`allocate` takes them.
-        room: the capacity.
+    ``born`` are its buffers in order of birth, ``lives`` birth, death and bytes of all buffers;
+    those that are ``fixed`` stay in any case.
     """
     birth, death, size = lives.tolist()
     alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()
@@ -131,6 +132,15 @@ def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room
             left.append(max(free, key=lambda x: rule(death[x] - birth[x] + 1, size[x])))
             live -= alive.pop(left[-1])
     return left
+
+
+def _crowded(lives: Ints) -> bool:
+    """Return whether more than :data:`CROWDED` pairs of buffers live in the same few steps."""
+    first, last = lives // STRIDE
+    change = np.zeros(int(last.max(initial=0)) + 2)
+    np.add.at(change, first, 1)
+    np.subtract.at(change, last + 1, 1)
+    return float((change.cumsum() ** 2).sum()) > CROWDED
 
 
 @njit(cache=True)

@@ -3,13 +3,11 @@
 The timeline is written once per schedule: a walk over the order notes who makes and who reads each
 buffer, the allocator decides where each is kept, and the streams follow: whoever writes or reads a
 buffer that is not in LB moves its bytes from or to GB or DDR. Time counts steps: one for the
-movements before a kernel, then one per layer. A timeline is flat arrays; :class:`Step` and
-:class:`BufferName` are views of them.
+movements before a kernel, then one per layer. A timeline is flat arrays.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections import defaultdict
@@ -23,10 +21,9 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template, shares_weights, templates_of
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, Zones, allocate
-from autoturbo.schedule.place.bind import Placement, Scope, binding_book
+from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import STAY, Movements, core_names, move
-from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.place.movement import STAY, Movements, move
 
 IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
 """Columns of a kernel's stream table: bytes of the cluster per layer, read and written. What is
@@ -38,52 +35,13 @@ RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
 """Codes of where weights stay between the instances of a sub-graph."""
 
 KINDS = ("tensor", "moved", "streamed", "weights", "tiles")
-"""What buffers hold, by code."""
-
 TENSOR, MOVED, STREAMED, WEIGHTS, TILES = range(5)
-"""Codes of what buffers hold."""
+"""What buffers hold, by name and code: what a kernel makes; what a movement brings in, or was to
+bring in and is read where it lies, for want of room in LB; weights kept between the instances of a
+sub-graph; room for weight tiles beyond the target's weight buffer while a kernel runs."""
 
 WEIGHTS_SHARE = 2
 """Kept weights take at most half of a buffer, from its top: the rest holds tensors."""
-
-
-@dataclass(frozen=True, slots=True)
-class BufferName:
-    """What a buffer holds.
-
-    Attributes:
-        kind: ``"tensor"`` (made by a kernel), ``"moved"`` (brought in by a movement),
-            ``"streamed"`` (was to be brought in, found no room in LB, is read where it lies),
-            ``"weights"`` (kept between the instances of a sub-graph), ``"tiles"`` (room for weight
-            tiles beyond the target's weight buffer while a kernel runs).
-        tensor: index of the tensor, -1 for weights and tiles.
-        instance: the instance that makes it or that it is brought in for.
-    """
-
-    kind: str
-    tensor: int
-    instance: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One kernel of the order with what comes before it.
-
-    Attributes:
-        instance: which instance.
-        template: its kernel's template.
-        streams: array (layers, :data:`STREAM_COLUMNS`) of bytes.
-        copied: bytes that movements bring into LB from GB and DDR before the kernel, as a pair.
-        crossing: bytes that movements bring to the busiest core from other cores.
-        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-    """
-
-    instance: int
-    template: Template
-    streams: Ints
-    copied: tuple[int, int]
-    crossing: int
-    weights_resident: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +59,8 @@ class Timeline:
         crossing: per kernel, bytes that movements bring to the busiest core from other cores.
         resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         kind: per buffer, index into :data:`KINDS`.
-        tensor: per buffer, the tensor or -1.
-        owner: per buffer, the instance.
+        tensor: per buffer, the tensor, -1 for weights and tiles.
+        owner: per buffer, the instance that makes it or that it is brought in for.
         buffers: placed.
     """
 
@@ -119,28 +77,6 @@ class Timeline:
     tensor: Ints
     owner: Ints
     buffers: Buffers
-
-    @functools.cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """One per kernel."""
-        return tuple(self.step(kernel) for kernel in range(len(self.order)))
-
-    def step(self, kernel: int) -> Step:
-        """One kernel of the order."""
-        instance = int(self.order[kernel])
-        copied = self.copied[kernel].tolist()
-        return Step(
-            instance,
-            self.templates[instance],
-            self.streams[self.rows[kernel] : self.rows[kernel + 1]],
-            (copied[1], copied[2]), int(self.crossing[kernel]), int(self.resident[kernel]),
-        )  # fmt: skip
-
-    @functools.cached_property
-    def names(self) -> tuple[BufferName, ...]:
-        """What each buffer holds."""
-        columns = zip(self.kind.tolist(), self.tensor.tolist(), self.owner.tolist(), strict=True)
-        return tuple(BufferName(KINDS[kind], tensor, owner) for kind, tensor, owner in columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +95,6 @@ class BufferRules:
 
 
 def build_timeline(
-    problem: Problem,
     graph: InstanceGraph,
     order: Sequence[int],
     placement: Placement,
@@ -168,7 +103,6 @@ def build_timeline(
     """Write the timeline, place its buffers and derive the streams.
 
     Args:
-        problem: where the instances come from.
         graph: instances and what they read from each other.
         order: order of execution; instances that are not in it run on other clusters, and what they
             make is read from DDR.
@@ -176,14 +110,11 @@ def build_timeline(
             declared in DDR.
         rules: per sub-graph.
     """
-    book, zones = binding_book(graph.book), Zones.of(problem.target)
-    bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
+    zones = Zones.of(graph.problem.target)
     templates, steps = templates_of(graph, placement.bindings), np.asarray(order, np.int64)
-    scopes = np.asarray(placement.scopes, np.int64)
-    names = core_names(placement, problem.target.cores)
-    movements = move(graph, steps, bindings, scopes, templates, names)
+    movements = move(graph, steps, placement, templates)
     kept = _kept(graph, steps, templates, rules, zones)
-    walk = _Walk(problem, graph, movements, kept, zones)
+    walk = _Walk(graph, movements, kept, zones)
     resident = [
         walk.kernel(index, templates[index], placement.scopes[index], rules[subgraph])
         for index, subgraph in zip(steps.tolist(), graph.subgraph[steps].tolist(), strict=True)
@@ -207,8 +138,7 @@ def handed_over(timeline: Timeline) -> Ints:
     graph, links = timeline.graph, timeline.graph.links
     here = np.zeros(graph.count, np.bool_)
     here[timeline.order] = True
-    reader = np.repeat(np.arange(graph.count), np.diff(links.start))
-    away = here[links.maker] & ~here[reader]
+    away = here[links.maker] & ~here[links.reader]
     pairs = zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True)
     subgraph = graph.subgraph.tolist()
     read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}
@@ -218,7 +148,6 @@ def handed_over(timeline: Timeline) -> Ints:
 
 
 def build_timelines(
-    problem: Problem,
     graph: InstanceGraph,
     order: Sequence[int],
     placement: Placement,
@@ -227,10 +156,10 @@ def build_timelines(
 ) -> tuple[Timeline, ...]:
     """One timeline per cluster, or a single one where ``cluster`` (per instance) is empty."""
     if not len(cluster):
-        return (build_timeline(problem, graph, order, placement, rules),)
+        return (build_timeline(graph, order, placement, rules),)
     steps = np.asarray(order, np.int64)
     own = [steps[cluster[steps] == one].tolist() for one in range(int(cluster.max()) + 1)]
-    return tuple(build_timeline(problem, graph, one, placement, rules) for one in own)
+    return tuple(build_timeline(graph, one, placement, rules) for one in own)
 
 
 def _kept(
@@ -244,7 +173,8 @@ def _kept(
     kernels = defaultdict[int, list[Template]](list)
     for index, subgraph in zip(order.tolist(), graph.subgraph[order].tolist(), strict=True):
         kernels[subgraph].append(templates[index])
-    tops, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
+    zone, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
+    tops, columns = dict(zone), [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
     for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
         own, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
         if residence == "stream" or len(kernels[subgraph]) == 1:
@@ -252,13 +182,12 @@ def _kept(
         if not all(shares_weights(graph.problem, template) for template in own):
             continue
         # parts that are not alike may be spread over the cores in other ways: the largest has room
-        columns = [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
-        sums = [template.stages[:, columns].sum(axis=0).tolist() for template in own]
-        cluster, core = (int(max(sizes)) for sizes in zip(*sums, strict=True))
-        scope, zone = Scope[residence], zones.gb if residence == "GB" else zones.lb
+        sums = [template.stages[:, columns].sum(axis=0) for template in own]
+        cluster, core = np.max(sums, axis=0).astype(np.int64).tolist()
+        scope = Scope[residence]
         core, cluster = (core, 0) if scope is Scope.LB else (0, cluster)
         at = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
-        if core + cluster and at >= zone - zone // WEIGHTS_SHARE:
+        if core + cluster and at >= zone[scope] - zone[scope] // WEIGHTS_SHARE:
             tops[scope] = at
             kept[subgraph] = _Buffer(WEIGHTS, -1, -1, -1, -1, core, cluster, scope, address=at)
     return kept
@@ -304,6 +233,7 @@ class _Walk:
         buffers: so far.
         made: buffers of instances' outputs, by instance and output.
         rows: streams of the layers so far; those of buffers are added once these have a place.
+        ddr: what is not made here and what leaves for good.
         uses: of buffers by layers: a row of the streams, its column where bytes count if the buffer
             is in GB (in DDR they count in the next), buffer, bytes, and what is read instead if the
             buffer found no room.
@@ -312,19 +242,19 @@ class _Walk:
 
     def __init__(
         self,
-        problem: Problem,
         graph: InstanceGraph,
         movements: Movements,
         kept: Mapping[int, _Buffer],
         zones: Zones,
     ) -> None:
-        self._problem, self._graph, self._kept, self._zones = problem, graph, kept, zones
+        self._graph, self._kept, self._zones = graph, kept, zones
         links, self._start = graph.links, graph.links.start.tolist()
         columns = (
             links.slot, links.maker, links.output, links.size, movements.kind != STAY,
             movements.crossing, movements.core_bytes,
         )  # fmt: skip
         self._links = list(map(_Link, *(column.tolist() for column in columns)))
+        self.ddr = _Buffer(TENSOR, -1, -1, -1, -1, 0, 0, Scope.DDR)
         self.clock, self.buffers, self.made = 0, list[_Buffer](), dict[tuple[int, int], _Buffer]()
         self.rows, self.uses = list[list[int]](), list[_Use]()
         self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
@@ -338,7 +268,8 @@ class _Walk:
         self.clock += 1
         resident = self._pin(index, len(template.layers), rules)
         inner: dict[int, _Buffer] = {}
-        consumers, outputs = self._problem.consumers, self._problem.graph.outputs
+        problem = self._graph.problem
+        consumers, outputs = problem.consumers, problem.graph.outputs
         for position, reused in enumerate(template.reuse):
             free = inner.get(reused)
             self.rows.append([0] * STREAM_COLUMNS)
@@ -346,7 +277,7 @@ class _Walk:
                 if tensor in inner:
                     self._use(LATE_GB, inner[tensor], size)
                 else:
-                    for buffer, part, source in pieces.get(tensor, [(None, size, None)]):
+                    for buffer, part, source in pieces.get(tensor, [(self.ddr, size, None)]):
                         self._use(IN_GB, buffer, part, source)
             for output, (tensor, size, core) in enumerate(template.writes[position]):
                 declared = Scope.LB
@@ -359,7 +290,7 @@ class _Walk:
                     own, free = free, None
                 self._use(OUT_GB, own, size)
                 if consumers[tensor] and tensor in outputs:
-                    self._use(OUT_GB, None, size)
+                    self._use(OUT_GB, self.ddr, size)
                 inner[tensor] = self.made[index, output] = own
             self.clock += 1
         return resident
@@ -372,19 +303,14 @@ class _Walk:
         self.buffers.append(_Buffer(kind, tensor, owner, now, now, core, cluster, scope))
         return self.buffers[-1]
 
-    def _use(
-        self, column: int, buffer: _Buffer | None, size: int, source: _Buffer | None = None
-    ) -> None:
-        """Note that the last layer so far uses a buffer, which lives until then, or else DDR."""
-        if buffer is None:
-            self.rows[-1][column + 1] += size
-        else:
-            buffer.death = self.clock
-            self.uses.append((self.rows[-1], column, buffer, size, source))
+    def _use(self, column: int, buffer: _Buffer, size: int, instead: _Buffer | None = None) -> None:
+        """Note that the last layer so far uses a buffer, which lives until then."""
+        buffer.death = self.clock
+        self.uses.append((self.rows[-1], column, buffer, size, instead))
 
     def _bring(
         self, index: int, template: Template, rules: BufferRules
-    ) -> dict[int, list[tuple[_Buffer | None, int, _Buffer | None]]]:
+    ) -> dict[int, list[tuple[_Buffer, int, _Buffer | None]]]:
         """Note a buffer for what moves into each input: pieces of different cores share it.
 
         Returns:
@@ -406,7 +332,8 @@ class _Walk:
                     source.death = self.clock
                     self.moved[-1].append((link, source, moved))
             pieces[template.inputs[slot]] = [
-                (moved if link.moves else source, link.size, source) for link, source in own
+                ((moved if link.moves else source) or self.ddr, link.size, source)
+                for link, source in own
             ]
         return pieces
 

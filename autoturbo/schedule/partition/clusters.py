@@ -8,20 +8,20 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.work import MATRIX, NONE, VECTOR, Floats
+from autoturbo.schedule.codegen.work import MATRIX, NONE, Floats
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.part_work import middle_part_work
+from autoturbo.schedule.place.part_work import middle_part_work, operator_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
 from autoturbo.stores import remembered
@@ -34,14 +34,9 @@ PARTS = ("spatial", "channel")
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
     """Return the outermost axis of a kind with a step for every cluster, -1 for none."""
-    return _cluster_axis(problem, layers[-1], kind)
-
-
-@remembered(1 << 16)
-def _cluster_axis(problem: Problem, layer: int, kind: str) -> int:
-    extents, axes = sink(problem, (layer,)).axes, split_axes(problem, (layer,), kind)
-    clusters = problem.target.clusters
-    return next((axis for _, axis in axes if extents[axis].extent >= clusters), -1)
+    axes, clusters = sink(problem, layers).axes, problem.target.clusters
+    ways = (axis for _, axis in split_axes(problem, layers, kind) if axes[axis].extent >= clusters)
+    return next(ways, -1)
 
 
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
@@ -51,16 +46,16 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
     two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
     cut after the layer nearest to half of its work, until none is too large.
     """
-    subgraphs, cuts = group(problem, rules), rules.cuts
-    while split != BATCH:
+    while True:
+        subgraphs = group(problem, rules)
+        if split == BATCH:
+            return subgraphs
         layers = (s.layers for s in subgraphs)
         after = [(own, _cut_after(problem, first_alike(problem, own), split)) for own in layers]
         ends = {problem.layers[own[at]].name for own, at in after if at >= 0}
-        if ends <= cuts:
-            break
-        cuts |= ends
-        subgraphs = group(problem, dataclasses.replace(rules, cuts=cuts))
-    return subgraphs
+        if ends <= rules.cuts:
+            return subgraphs
+        rules = dataclasses.replace(rules, cuts=rules.cuts | ends)
 
 
 @remembered(1 << 14)
@@ -71,18 +66,17 @@ def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
     by one.
     """
     narrow = _narrow(problem, layers)
-    end = _middle(problem, layers, split, narrow) if len(layers) > 1 else -1
-    if end < 0:
+    at = _middle(problem, layers, split, narrow)
+    if at < 0:
         return -1
     if split == PIPELINE:
         seconds = layer_seconds(problem)
         large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
-        return layers.index(end) if large else -1
-    at = layers.index(end) + 1
-    whole, *halves = (shared_seconds(problem, x, split) for x in (layers, layers[:at], layers[at:]))
+        return at if large else -1
+    parts = layers, layers[: at + 1], layers[at + 1 :]
+    whole, *halves = (shared_seconds(problem, part, split) for part in parts)
     single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
-    closed = at - 1 in narrow
-    return at - 1 if single < whole or (closed and sum(halves) < whole) else -1
+    return at if single < whole or (at in narrow and sum(halves) < whole) else -1
 
 
 @remembered(1 << 16)
@@ -95,48 +89,38 @@ def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> floa
     target, axis = problem.target, cluster_axis(problem, layers, kind)
     split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
     part = middle_part_work(problem, layers, split)
-    work = work_seconds(target, problem.dtype, part.macs, part.vector_ops, part.special_ops)
+    work = max(target.peak_seconds(problem.dtype, part.macs, part.vector_ops, part.special_ops))
     moved = part.weight_bytes + part.input_bytes + part.output_bytes
     fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
     return max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster) + fixed
 
 
-def work_seconds(target: Target, dtype: str, macs: float, plain: float, special: float) -> float:
-    """Seconds of some work at the chip's peak rates, engines side by side."""
-    slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
-    matrix_s = macs / target.matrix_macs_per_second(dtype) if macs else 0.0
-    vector_s = plain / target.vector_ops_per_second(dtype) if plain else 0.0
-    return max(matrix_s, vector_s + (special / slow if special else 0.0))
-
-
 def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[int]) -> int:
-    """Return the layer nearest to half of the work, -1 for none.
+    """Return the position of the layer nearest to half of the work, -1 for none.
 
     One that all later layers depend on alone (``narrow``), if there is one; in a sub-graph whose
     end clusters cannot share out, the last one that they can.
     """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
-        ends = [at for at in ends if _cluster_axis(problem, layers[at], split) >= 0]
+        ends = [at for at in ends if cluster_axis(problem, layers[: at + 1], split) >= 0]
         if ends and cluster_axis(problem, layers, split) < 0:
-            return layers[ends[-1]]
+            return ends[-1]
     if not ends:
         return -1
     done = np.cumsum(layer_seconds(problem)[list(layers)])
     chosen = np.asarray([at for at in ends if at in narrow] or ends, np.int64)
-    return layers[int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])]
+    return int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])
 
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     """Return the positions after which nothing before is read but the last output, and inputs."""
     place = {layer: at for at, layer in enumerate(layers)}
-    reach, found = 0, set()
-    for at, layer in enumerate(layers):
-        if reach <= at:
-            found.add(at)
-        readers = (r for t in problem.layers[layer].outputs for r in problem.consumers[t])
-        reach = max([reach, *(place.get(reader, 0) for reader in readers)])
-    return found
+    made = (problem.layers[layer].outputs for layer in layers)
+    readers = (itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in made)
+    last = (max((place.get(reader, 0) for reader in some), default=0) for some in readers)
+    reached = itertools.accumulate(last, max, initial=0)
+    return {at for at, reach in zip(range(len(layers)), reached, strict=False) if reach <= at}
 
 
 Home = tuple[int, int]
@@ -175,45 +159,35 @@ def _runs(work: Sequence[float], most: int) -> list[int]:
     Runs are filled from the first on: that is exact for a given limit. The next limit to try is the
     least with which some run would hold one more element; below it, all runs stay as they are.
     """
-    limit = max([sum(work) / most * (1 - 1e-12), *work])
+    longer = max([sum(work) / most * (1 - 1e-12), *work])
     while True:
-        runs, limit = _fill(work, limit)
-        if not runs or runs[-1] < most:
+        limit, longer = longer, math.inf
+        runs, run, total = list[int](), 0, 0.0
+        for one in work:
+            if total + one > limit:
+                longer = min(longer, total + one)
+                run, total = run + 1, 0.0
+            total += one
+            runs.append(run)
+        if run < most:
             return runs
-
-
-def _fill(work: Sequence[float], limit: float) -> tuple[list[int], float]:
-    """Return runs filled up to a limit, which no element exceeds, and the next limit to try."""
-    runs, run, total, longer = [], 0, 0.0, math.inf
-    for one in work:
-        if total + one > limit:
-            longer = min(longer, total + one)
-            run, total = run + 1, 0.0
-        total += one
-        runs.append(run)
-    return runs, longer
 
 
 @remembered(1)
 def layer_seconds(problem: Problem) -> Floats:
-    """Return, per layer, seconds of its work at the chip's peak rates; remembered."""
-    own = [_seconds(problem, index) for index in range(len(problem.graph.operators))]
+    """Return, per layer, seconds of its work at the chip's peak rates; remembered.
+
+    An operator's engines work side by side, operators one after another.
+    """
+    work = operator_work(problem, problem.arrays.axis_extent)
+    rows = zip(problem.work.engine.tolist(), *(column.tolist() for column in work), strict=True)
+    own = [
+        max(problem.target.peak_seconds(problem.dtype, macs * (code == MATRIX), plain, special))
+        if code != NONE
+        else 0.0
+        for code, macs, plain, special in rows
+    ]
     return np.asarray([sum(own[i] for i in x.operators) for x in problem.layers])
-
-
-def _seconds(problem: Problem, index: int) -> float:
-    """An operator's work at peak, its engines side by side."""
-    operator, work, target = problem.graph.operators[index], problem.work, problem.target
-    code = int(work.engine[index])
-    if code == NONE:
-        return 0.0
-    axes = slice(problem.arrays.axis_start[index], problem.arrays.axis_start[index + 1])
-    shown = int(np.prod(problem.arrays.axis_extent[axes][work.shown[axes] == 1]))
-    points = operator.points
-    macs = points * work.macs[index]
-    plain = shown * work.vector[index] + points * work.per_point[index] + macs * (code == VECTOR)
-    special = float(shown * work.special[index])
-    return work_seconds(target, problem.dtype, macs * (code == MATRIX), float(plain), special)
 
 
 def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
@@ -229,8 +203,7 @@ def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
 def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
     """Per instance, 1 if an instance on another cluster reads what it makes."""
     links, found = instances.links, np.zeros(instances.count, np.int64)
-    reader = np.repeat(np.arange(instances.count), np.diff(links.start))
-    found[links.maker[cluster[links.maker] != cluster[reader]]] = 1
+    found[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
     return found
 
 

@@ -25,14 +25,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from operator import or_
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
-from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import Asked, Split, SplitRules, best_split
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import Recent, remembered
@@ -62,112 +64,46 @@ class SubGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRules:
-    """The knobs that Algorithm 2 reads."""
+class GroupRules(SplitRules):
+    """The knobs that Algorithm 2 reads, under their names, and the boundaries that are said."""
 
-    splits: SplitRules
-    producer_ratio: float = 1.0
-    merged_ratio: float = 1.0
+    producer_factor_ratio: float = 1.0
+    merged_factor_ratio: float = 1.0
     max_layers: int = 1 << 30
-    order: str = "sdb"
+    merge_order: str = "sdb"
     cuts: frozenset[str] = frozenset()
     merges: frozenset[str] = frozenset()
 
-    @staticmethod
-    def of(knobs: Knobs) -> GroupRules:
+    @classmethod
+    def of(cls, knobs: Knobs) -> Self:
         """Read them from a setting."""
-        said: dict[str, Any] = {
-            "producer_ratio": knobs.producer_factor_ratio,
-            "merged_ratio": knobs.merged_factor_ratio,
-            "max_layers": knobs.max_layers,
-            "order": knobs.merge_order,
-        }
-        return GroupRules(
-            SplitRules.of(knobs),
-            **{name: value for name, value in said.items() if value != AUTO},
-            cuts=frozenset(o.layer for o in knobs.overrides if o.boundary == "cut"),
-            merges=frozenset(o.layer for o in knobs.overrides if o.boundary == "merge"),
-        )
+        cuts = frozenset(o.layer for o in knobs.overrides if o.boundary == "cut")
+        merges = frozenset(o.layer for o in knobs.overrides if o.boundary == "merge")
+        return dataclasses.replace(super(GroupRules, cls).of(knobs), cuts=cuts, merges=merges)
 
 
-class Run(NamedTuple):
-    """A run of Algorithm 2: its rules, what was asked of them, and what it gave."""
-
-    rules: GroupRules
-    asked: Asked
-    subgraphs: tuple[SubGraph, ...]
-
-    def holds(self, rules: GroupRules, room: int) -> bool:
-        """Return whether other rules, with room for so many bytes, answer all that was asked alike.
-
-        Where sub-graphs had to be split, all that the search for splits reads has to be the same.
-        """
-        asked, own = self.asked, self.rules
-        return (
-            asked.room <= room
-            and asked.has("recompute_limit", rules.splits.recompute_limit)
-            and asked.has("producer_ratio", rules.producer_ratio)
-            and asked.has("merged_ratio", rules.merged_ratio)
-            and asked.has("max_layers", rules.max_layers)
-            and (not asked.split or rules.splits.searched == own.splits.searched)
-            and (not asked.keyed or rules.splits.key == own.splits.key)
-            and asked.cuts.isdisjoint(rules.cuts ^ own.cuts)
-            and asked.merges.isdisjoint(rules.merges ^ own.merges)
-        )
-
-
-@dataclass(eq=False)
-class Groupings:
-    """What is remembered of a problem's groupings.
+def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+    """Return the sub-graphs of Algorithm 2, in topological order; remembered.
 
     A grouping holds for all rules that would have answered alike what was asked of its own
     (:class:`autoturbo.schedule.partition.split.Asked`); most rules of a search fall into the bounds
     of others.
-
-    Attributes:
-        known: sub-graphs by rules.
-        runs: of Algorithm 2.
     """
+    model = groupings(problem)
 
-    known: Recent[GroupRules, tuple[SubGraph, ...]] = field(
-        default_factory=lambda: Recent(_GROUPINGS, _SUBGRAPHS, len)
-    )
-    runs: list[Run] = field(default_factory=list)
-
-    def of(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-        """Return the sub-graphs of some rules."""
-        return self.known.get(rules, lambda: self._found_or_made(problem, rules))
-
-    def _found_or_made(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-        if not _facts(problem).branching:  # all patterns but the straight one match nothing
-            rules = dataclasses.replace(rules, order="s")
-        room = rules.splits.room(problem)
-        for run in self.runs:
-            if run.rules.order == rules.order and run.holds(rules, room):
-                return run.subgraphs
-        merging = Merging(problem, rules)
+    def make() -> tuple[SubGraph, ...]:
+        # where no layer reads from several all patterns but the straight one match nothing
+        branching = any(len(node.producers) > 1 for node in model.alone)
+        own = rules if branching else dataclasses.replace(rules, merge_order="s")
+        for asked, subgraphs in model.runs:
+            if asked.holds(own):
+                return subgraphs
+        merging = Merging(problem, own)
         found = merging.subgraphs()
-        if len(self.runs) >= _RUNS:
-            self.runs.clear()
-        self.runs.append(Run(rules, merging.asked, found))
+        model.runs.append((merging.asked, found))
         return found
 
-    def forget(self) -> None:
-        """Drop all groupings."""
-        self.known.forget()
-        self.runs.clear()
-
-
-@remembered(1)
-def groupings(problem: Problem) -> Groupings:
-    """Return what is remembered of a problem's groupings."""
-    del problem
-    return Groupings()
-
-
-def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-    """Return the sub-graphs of Algorithm 2, in topological order; remembered."""
-    return groupings(problem).of(problem, rules)
+    return model.known.get(rules, make)
 
 
 class Need(NamedTuple):
@@ -194,8 +130,7 @@ class Node:
     """A sub-graph while it grows.
 
     Attributes:
-        layers: ascending.
-        bits: the layers again, a bit for each.
+        bits: its layers, a bit for each.
         producers: the nodes that it reads from.
         consumers: the nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
         need: whole; None where there is no bound.
@@ -203,47 +138,56 @@ class Node:
         split: how it is cut; None while nobody asked.
     """
 
-    layers: list[int]
     bits: int
-    producers: set[int]
-    consumers: set[int]
+    producers: AbstractSet[int]
+    consumers: AbstractSet[int]
     need: Need | None
     ceiling: float = math.inf
     split: Split | None = None
 
-    def copy(self) -> Node:
-        """Return a node that grows on its own."""
-        producers, consumers = self.producers.copy(), self.consumers.copy()
-        return Node(self.layers.copy(), self.bits, producers, consumers, self.need)
+    @property
+    def first(self) -> int:
+        """Return its first layer."""
+        return (self.bits & -self.bits).bit_length() - 1
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Return its layers, ascending."""
+        digits = reversed(f"{self.bits >> self.first:b}")
+        return tuple(layer for layer, bit in enumerate(digits, self.first) if bit == "1")
 
 
 OUTSIDE: Final = -1
 """The consumer that a model's outputs have."""
 
 
-class _Facts(NamedTuple):
-    """What all runs read of a model.
+class Groupings(NamedTuple):
+    """What all runs of Algorithm 2 on a problem read, and what they gave.
 
     Attributes:
-        opaque: the layers with an opaque operator.
+        alone: a sub-graph of each layer.
+        opaque: the layers with an opaque operator, a bit for each.
         enlarging: the layers that up-sample.
-        alone: a sub-graph of each layer, to copy.
-        branching: whether any layer reads from several.
+        known: sub-graphs by rules.
+        runs: what each of the latest asked of its rules, and its sub-graphs.
     """
 
-    opaque: frozenset[int]
-    enlarging: frozenset[int]
     alone: list[Node]
-    branching: bool
+    opaque: int
+    enlarging: frozenset[int]
+    known: Recent[GroupRules, tuple[SubGraph, ...]]
+    runs: deque[tuple[Asked, tuple[SubGraph, ...]]]
 
 
 @remembered(1)
-def _facts(problem: Problem) -> _Facts:
-    operators, alone = problem.graph.operators, _alone(problem)
+def groupings(problem: Problem) -> Groupings:
+    """Return what is remembered of a problem's groupings."""
+    operators = problem.graph.operators
     opaque = (x.index for x in problem.layers if any(operators[op].opaque for op in x.operators))
-    enlarging = (x.index for x in problem.layers if upsamples(problem, x))
-    branching = any(len(node.producers) > 1 for node in alone)
-    return _Facts(frozenset(opaque), frozenset(enlarging), alone, branching)
+    enlarging = frozenset(x.index for x in problem.layers if upsamples(problem, x))
+    known: Recent[GroupRules, tuple[SubGraph, ...]] = Recent(_GROUPINGS, _SUBGRAPHS, len)
+    bits = sum(1 << layer for layer in opaque)
+    return Groupings(_alone(problem), bits, enlarging, known, deque(maxlen=_RUNS))
 
 
 def _alone(problem: Problem) -> list[Node]:
@@ -252,16 +196,15 @@ def _alone(problem: Problem) -> list[Node]:
     element = problem.arrays.element.tolist()
     sizes = [tensor.elements * size for tensor, size in zip(tensors, element, strict=True)]
     for layer in problem.layers:
-        consumers = {r for t in layer.outputs for r in problem.consumers[t]}
-        if outputs & set(layer.outputs):
-            consumers.add(OUTSIDE)
+        outside = set() if outputs.isdisjoint(layer.outputs) else {OUTSIDE}
+        consumers = outside.union(*(problem.consumers[t] for t in layer.outputs))
         producers = {problem.producer[t] for t in layer.inputs} - {-1}
         need = Need(
             sum(sizes[t] for t in (*layer.inputs, *layer.outputs)),
             sum(sizes[t] for t in layer.inputs if problem.producer[t] < 0),
             sum(sizes[t] for t in layer.outputs if not problem.consumers[t]),
         )
-        found.append(Node([layer.index], 1 << layer.index, producers, consumers, need))
+        found.append(Node(1 << layer.index, producers, consumers, need))
     return found
 
 
@@ -274,19 +217,23 @@ class Merging:
     """
 
     def __init__(self, problem: Problem, rules: GroupRules) -> None:
-        self._problem, self._rules, self._model = problem, rules, _facts(problem)
-        self._room = rules.splits.room(problem)
-        self._refused: set[int] = set()
-        self.asked = Asked()
-        self.nodes = {index: node.copy() for index, node in enumerate(self._model.alone)}
+        self._problem, self._rules, self._model = problem, rules, groupings(problem)
+        self._room, self._fitting, self._refused = rules.room(problem), 0, set[int]()
+        self.asked = Asked(rules)
+        self.asked.exactly("merge_order")
+        self.nodes = {
+            index: Node(node.bits, node.producers, node.consumers, node.need)
+            for index, node in enumerate(self._model.alone)
+        }
 
     def subgraphs(self) -> tuple[SubGraph, ...]:
         """Return the sub-graphs: rounds of patterns in some order until one merges nothing."""
-        while sum(map(self.merge, self._rules.order)):
+        while sum(map(self.merge, self._rules.merge_order)):
             pass
+        self.asked.side("lb_fill", self._fitting / self._problem.cluster_lb_bytes)
         return tuple(
-            SubGraph(index, tuple(node.layers), self._split(node))
-            for index, (number, node) in enumerate(sorted(self.nodes.items()))
+            SubGraph(index, node.layers, self._split(node))
+            for index, (_, node) in enumerate(sorted(self.nodes.items()))
         )
 
     def merge(self, letter: str) -> int:
@@ -326,7 +273,8 @@ class Merging:
                 paths.setdefault(entry, []).extend(path)
         for nodes in paths.values():
             if sum(end in self.nodes[node].consumers for node in nodes) > 1:
-                return self._merge_diamond([*nodes, end])
+                merged = [*nodes, end]
+                return self._try(merged, max(self._factor(self.nodes[node]) for node in merged))
         return False
 
     def _walk_back(self, node: int, reader: int) -> tuple[list[int], int]:
@@ -337,63 +285,56 @@ class Merging:
             reader, (node,) = node, self.nodes[node].producers
         return path, node
 
-    def _merge_diamond(self, nodes: list[int]) -> bool:
-        """Merge by rule (ii)."""
-        ceiling = self._ceiling(nodes)
-        return self._try(nodes, min(max(map(self._factor, nodes)), ceiling), ceiling)
-
     def _merge_pair(self, producer: int, consumer: int) -> bool:
         """Merge by rule (i)."""
-        nodes, name = [producer, consumer], self._problem.layers[producer].name
-        forced, ceiling = name in self._rules.merges, self._ceiling(nodes)
-        if forced:
-            merged = self._try(nodes, math.inf, ceiling)
-        elif self._is_smaller(consumer, producer):
-            merged = False
+        name, nodes = self._problem.layers[producer].name, [producer, consumer]
+        if name in self._rules.merges:
+            merged = self._try(nodes, None)
         else:
-            merged = self._try(nodes, min(self._factor(consumer), ceiling), ceiling)
-        if forced or not merged:
-            self.asked.merges.add(name)
+            before, after = (self._factor(self.nodes[node]) for node in nodes)
+            # infinity is below every multiple of infinity but that by 0, which is no number: a
+            # threshold below every ratio but 0
+            threshold = 1e-300 if math.isinf(before) or math.isinf(after) else after / before
+            self.asked.side("producer_factor_ratio", threshold)
+            smaller = after < self._rules.producer_factor_ratio * before
+            if not smaller and self._try(nodes, after):
+                return True
+            merged = False
+        self.asked.layers["merges"].add(name)
         return merged
 
-    def _is_smaller(self, consumer: int, producer: int) -> bool:
-        """Return whether a consumer's factor is too small for its producer's."""
-        before, after = self._factor(producer), self._factor(consumer)
-        # infinity is below every multiple of infinity but that by 0, which is no number
-        threshold = _NEVER if math.isinf(before) or math.isinf(after) else after / before
-        ratio = self._rules.producer_ratio
-        self.asked.side("producer_ratio", ratio, threshold)
-        return after < ratio * before
-
-    def _ceiling(self, nodes: Sequence[int]) -> float:
+    def _ceiling(self, nodes: Iterable[int], bits: int) -> float:
         """Return the smallest factor that a producer had which the merged nodes up-sample."""
-        if not self._model.enlarging:
-            return math.inf
-        now = (self._factor(node) for node in nodes if self._is_upsampled(node, nodes))
-        return min((*(self.nodes[node].ceiling for node in nodes), *now))
+        found = min(self.nodes[node].ceiling for node in nodes)
+        for node in nodes if self._model.enlarging else ():
+            made, consumers = self._problem.layers[node].outputs, self._problem.consumers
+            readers = self._model.enlarging & set().union(*(consumers[t] for t in made))
+            if any(bits >> reader & 1 for reader in readers):
+                found = min(found, self._factor(self.nodes[node]))
+        return found
 
-    def _is_upsampled(self, node: int, nodes: Iterable[int]) -> bool:
-        """Return whether one of some nodes up-samples another's output."""
-        made = self._problem.layers[node].outputs
-        readers = {r for t in made for r in self._problem.consumers[t]} & self._model.enlarging
-        return any(not readers.isdisjoint(self.nodes[n].layers) for n in nodes)
+    def _try(self, nodes: list[int], before: float | None) -> bool:
+        """Merge nodes if size, cuts and the rule allow it.
 
-    def _try(self, nodes: list[int], before: float, ceiling: float) -> bool:
-        """Merge nodes if size, cuts and the rule allow it: a factor of at most `before`."""
+        Args:
+            nodes: the last makes the output.
+            before: the factor that the rule compares theirs with; None for a merge that is said.
+        """
         merged = [self.nodes[node] for node in nodes]
         bits = functools.reduce(or_, (node.bits for node in merged))
         if bits in self._refused:
             return False
-        size = sum(len(node.layers) for node in merged)
-        self.asked.side("max_layers", self._rules.max_layers, size - 0.5)
-        if size <= self._rules.max_layers and self._model.opaque.isdisjoint(nodes):
-            need = self._need(merged)
-            union = Node([], bits, set(), set(), need, ceiling)
-            if need is None:
-                union.layers = sorted(x for node in merged for x in node.layers)
-            if self._may_have(self._factor_of(union), before) and not self._is_cut(nodes):
-                self._join(nodes, union)
-                return True
+        self.asked.side("max_layers", bits.bit_count() - 0.5)
+        if bits.bit_count() <= self._rules.max_layers and not bits & self._model.opaque:
+            ceiling = self._ceiling(nodes, bits)
+            union = Node(bits, frozenset(), frozenset(), self._need(merged), ceiling)
+            most = math.inf if before is None else min(before, ceiling)
+            if self._may_have(self._factor(union), most):
+                names = {self._problem.layers[node].name for node in nodes[:-1]}
+                self.asked.layers["cuts"] |= names
+                if names.isdisjoint(self._rules.cuts):
+                    self._join(nodes, union)
+                    return True
         self._refused.add(bits)
         return False
 
@@ -402,7 +343,7 @@ class Merging:
         producer, consumer = nodes[0], nodes[-1]
         if producer.need is None or consumer.need is None or len(nodes) > 2:  # noqa: PLR2004
             return None
-        if producer.layers[-1] > consumer.layers[0] or len(consumer.producers) > 1:
+        if producer.bits.bit_length() > consumer.first or len(consumer.producers) > 1:
             return None
         need = producer.need.then(consumer.need)
         return need if need.peak <= self._room else None
@@ -411,51 +352,31 @@ class Merging:
         """Return whether merged nodes may have a factor, given the one before."""
         if math.isinf(factor) or math.isinf(before):
             return not math.isinf(factor)
-        ratio = self._rules.merged_ratio
-        self.asked.side("merged_ratio", ratio, factor / before)
-        return factor <= ratio * before
-
-    def _is_cut(self, nodes: list[int]) -> bool:
-        """Return whether one of some nodes but the last must not be merged with its consumers."""
-        names = {self._problem.layers[node].name for node in nodes[:-1]}
-        self.asked.cuts |= names
-        return not names.isdisjoint(self._rules.cuts)
+        self.asked.side("merged_factor_ratio", factor / before)
+        return factor <= self._rules.merged_factor_ratio * before
 
     def _join(self, nodes: list[int], union: Node) -> None:
         """Replace nodes by their union, kept under the last one's number."""
         kept, gone = nodes[-1], set(nodes)
         union.producers = set().union(*(self.nodes[n].producers for n in nodes)) - gone
         union.consumers = self.nodes[kept].consumers
-        if not union.layers:  # in order, or there was no bound
-            union.layers = self.nodes[nodes[0]].layers
-            union.layers += self.nodes[kept].layers
         for node in nodes[:-1]:
             del self.nodes[node]
         self.nodes[kept] = union
         for node in union.producers:
-            consumers = self.nodes[node].consumers
-            consumers -= gone
-            consumers.add(kept)
+            self.nodes[node].consumers = (self.nodes[node].consumers - gone) | {kept}
 
-    def _factor(self, number: int) -> float:
-        return self._factor_of(self.nodes[number])
-
-    def _factor_of(self, node: Node) -> float:
+    def _factor(self, node: Node) -> float:
         """Return a node's factor, without its split where it is bound to fit."""
         if node.split is None and node.need is not None and node.need.peak <= self._room:
-            self.asked.room = max(self.asked.room, node.need.peak)
+            self._fitting = max(self._fitting, node.need.peak)
             return 1
         return self._split(node).factor
 
     def _split(self, node: Node) -> Split:
         if node.split is None:
-            layers, rules = tuple(node.layers), self._rules.splits
-            node.split = best_split(self._problem, layers, rules, self.asked)
+            node.split = best_split(self._problem, node.layers, self._rules, self.asked)
         return node.split
-
-
-_NEVER: Final = 1e-300
-"""Below every ratio but 0."""
 
 
 def upsamples(problem: Problem, layer: Layer) -> bool:
@@ -463,32 +384,32 @@ def upsamples(problem: Problem, layer: Layer) -> bool:
 
     A layer is a straight line, so what it reads passes all of its operators.
     """
-    return any(_enlarges(problem, problem.graph.operators[index]) for index in layer.operators)
-
-
-def _enlarges(problem: Problem, operator: Operator) -> bool:
-    """Along a dimension other than channels the output advances faster than an input, and grows.
-
-    A reshape or a pixel shuffle also advances faster, but has as many elements as before; where the
-    whole of a dimension is read (a resize by a fraction), its extents are compared.
-    """
-    if operator.opaque or not operator.outputs:
-        return False
+    tensors = problem.graph.tensors
+    operators = (problem.graph.operators[index] for index in layer.operators)
     return any(
-        not problem.graph.tensors[tensor].constant and _stretches(problem, operator, position)
+        not operator.opaque
+        and bool(operator.outputs)
+        and not tensors[tensor].constant
+        and _stretches(problem, operator, position)
+        for operator in operators
         for position, tensor in enumerate(operator.inputs)
     )
 
 
 def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
+    """Along a dimension other than channels the output advances faster than an input, and grows.
+
+    A reshape or a pixel shuffle also advances faster, but has as many elements as before; where the
+    whole of a dimension is read (a resize by a fraction), its extents are compared.
+    """
     source = problem.graph.tensors[operator.inputs[position]]
     made = problem.graph.tensors[operator.outputs[0]]
     if made.elements <= source.elements or len(made.shape) != len(source.shape):
         return False
     read, written = operator.input_maps[position].dims, operator.output_maps[0].dims
     steps = {axis: abs(step) for dim in read for axis, step in dim.terms}
-    for dim in problem.loop_order[operator.outputs[0]][:-1]:
-        faster = any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
-        if faster or (read[dim].whole and made.shape[dim] > source.shape[dim]):
-            return True
-    return False
+    return any(
+        any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
+        or (read[dim].whole and made.shape[dim] > source.shape[dim])
+        for dim in problem.loop_order[operator.outputs[0]][:-1]
+    )

@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from autoturbo.graph.layers import Layer
-from autoturbo.graph.operators import Operator
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import remembered
 
@@ -33,35 +31,31 @@ class _Kinds:
     Attributes:
         operators: per operator.
         tensors: per tensor.
-        layers: per layer, of what it is besides its operators.
-        place: per tensor, its position among the outputs of the layer that makes it.
         alone: per layer, of all that it is, whoever makes its inputs; empty while this is found.
         first: by signature, the layers that had it first.
     """
 
     operators: list[int]
     tensors: list[int]
-    layers: list[int]
-    place: dict[int, int]
     alone: list[int] = field(default_factory=list)
     first: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
 
 
 @remembered(1)
 def _kinds(problem: Problem) -> _Kinds:
-    graph = problem.graph
-    outputs = set(graph.outputs)
-    tensors = (
-        (t.shape, t.dtype, t.constant, t.integer_bytes, order, index in outputs, bool(readers))
-        for index, (t, order, readers) in enumerate(
-            zip(graph.tensors, problem.loop_order, problem.consumers, strict=True)
+    graph, readers = problem.graph, problem.consumers
+    operators = (
+        replace(
+            operator, name="", inputs=(), outputs=(), counted=True,
+            axes=tuple(replace(axis, name="") for axis in operator.axes),
         )
-    )
-    found = _Kinds(
-        _numbered(map(_operator_kind, graph.operators)), _numbered(tensors),
-        _numbered(map(_layer_kind, problem.layers)),
-        {t: at for layer in problem.layers for at, t in enumerate(layer.outputs)},
+        for operator in graph.operators
     )  # fmt: skip
+    tensors = (
+        (replace(tensor, name=""), problem.loop_order[t], t in graph.outputs, bool(readers[t]))
+        for t, tensor in enumerate(graph.tensors)
+    )
+    found = _Kinds(_numbered(operators), _numbered(tensors))
     found.alone = _numbered([_signature(problem, (x.index,), found) for x in problem.layers])
     return found
 
@@ -85,7 +79,8 @@ def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
         if maker in inside:
             return [_INNER if inside.issuperset(problem.consumers[tensor]) else _ESCAPING]
         # makers outside are numbered as they are met
-        return [makers.setdefault(maker, len(makers)), kinds.alone[maker], kinds.place[tensor]]
+        place = problem.layers[maker].outputs.index(tensor)
+        return [makers.setdefault(maker, len(makers)), kinds.alone[maker], place]
 
     def note(several: Iterable[int]) -> None:
         for tensor in several:
@@ -98,7 +93,7 @@ def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
 
     for index in layers:
         layer = problem.layers[index]
-        words.append(kinds.layers[index])
+        words.extend((layer.in_place, layer.operators.index(layer.anchor), len(layer.operators)))
         note(layer.inputs)
         note(layer.outputs)
         for operator in layer.operators:
@@ -106,19 +101,6 @@ def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
             note(graph.operators[operator].inputs)
             note(graph.operators[operator].outputs)
     return hashlib.blake2b(words, digest_size=16).digest()
-
-
-def _operator_kind(operator: Operator) -> Hashable:
-    return (
-        operator.kind, tuple((axis.extent, axis.kind) for axis in operator.axes),
-        operator.input_maps, operator.output_maps, operator.work, operator.engine,
-        operator.pattern, operator.parameterised, operator.attributes, operator.opaque,
-        operator.integer,
-    )  # fmt: skip
-
-
-def _layer_kind(layer: Layer) -> Hashable:
-    return layer.in_place, layer.operators.index(layer.anchor), len(layer.operators)
 
 
 def _numbered(kinds: Iterable[Hashable]) -> list[int]:

@@ -38,22 +38,17 @@ def resolve(
     a sub-graph, each field is that of the last of them, in topological order, that sets it; the
     result carries that layer's name.
 
-    Args:
-        problem: the model.
-        subgraphs: all of them.
-        knobs: the setting.
-
     Raises:
         KnobsError: an override names a layer that the model has not.
     """
     if not knobs.overrides:
         return {}
-    layers = problem.layer_index
+    layers, named = problem.layer_index, set[int]()
     for override in knobs.overrides:
         if override.layer not in layers:
             at = Location(field="overrides")
             raise KnobsError(f"the model has no layer {override.layer!r}", at)
-    named = {layers[override.layer] for override in knobs.overrides}
+        named.add(layers[override.layer])
     owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
     found: dict[int, SubGraphKnobs] = {}
     for override in sorted(knobs.overrides, key=lambda o: layers[o.layer]):
@@ -90,8 +85,8 @@ def settled(
     if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
         shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
         return _scaled(problem, shared, scale)
-    splits = tuple(split_fields(override).items())
-    found = _overridden(problem, subgraph, scale, override.layer, splits)
+    said = override.dim, override.factor, override.inner_dim, override.inner_factor
+    found = _overridden(problem, subgraph, scale, override.layer, said)
     return found if axis < 0 else _on_each_cluster(problem, found, axis)
 
 
@@ -109,13 +104,7 @@ def possible_split(
 ) -> SubGraphKnobs:
     """Return the knobs of a sub-graph with a split that it can have, the nearest to what they say.
 
-    Args:
-        problem: where it comes from.
-        subgraph: as it was grouped.
-        scale: instances over the smallest number that fits.
-        own: its knobs.
-        kind: how clusters share out the work.
-        room: bytes of local buffers that a part may take.
+    Arguments are those of :func:`settled`, with the knobs that may ask for an impossible one.
     """
     axes = dict(split_axes(problem, subgraph.layers))
 
@@ -125,11 +114,10 @@ def possible_split(
         extent = _extent(problem, subgraph, axes[int(depth)])
         return next(n for n in range(min(int(parts), extent), 0, -1) if extent % n == 0)
 
-    once = {"factor": fewer(own.dim, own.factor)}
+    once: dict[str, Any] = {"factor": fewer(own.dim, own.factor)}
     twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
     whole = {**once, **dict.fromkeys(knob_names("subgraph", group="inner"), AUTO)}
-    tries: tuple[dict[str, Any], ...] = ({}, twice, whole, split_fields(UNSPLIT))
-    for changes in tries:
+    for changes in ({}, twice, whole):
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
             settled(problem, subgraph, scale, tried, kind, room)
@@ -156,9 +144,8 @@ def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     """Return more instances than needed, where the innermost axis that is cut divides."""
-    cuts = (
-        subgraph.split.axes or [(axis, 1) for _, axis in split_axes(problem, subgraph.layers)][:1]
-    )
+    ways = split_axes(problem, subgraph.layers)
+    cuts = subgraph.split.axes or tuple((axis, 1) for _, axis in ways[:1])
     if scale == 1 or not cuts:
         return subgraph
     *outer, (axis, parts) = cuts
@@ -169,7 +156,7 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
 
 @remembered(1 << 14)
 def _overridden(
-    problem: Problem, grouped: SubGraph, scale: int, layer: str, splits: tuple[tuple[str, Any], ...]
+    problem: Problem, grouped: SubGraph, scale: int, layer: str, said: tuple[Value, ...]
 ) -> SubGraph:
     """Return a sub-graph cut as the knobs of a layer that split it say, remembered.
 
@@ -179,39 +166,28 @@ def _overridden(
     Raises:
         KnobsError: it is impossible, and the knobs name the layer that makes the output.
     """
-    own, subgraph = SubGraphKnobs(layer, **dict(splits)), _scaled(problem, grouped, scale)
-    found = subgraph
+    dim, factor, inner_dim, inner_factor = said
+    ways, found = split_axes(problem, grouped.layers), _scaled(problem, grouped, scale)
     try:
-        if own.dim != AUTO or own.factor != AUTO:
-            found = _forced(problem, found, own)
-        if own.inner_factor != AUTO:
-            found = _cut_inside(problem, found, own)
+        if (dim, factor) != (AUTO, AUTO):
+            split = found.split
+            depth = split.depth if split.axis >= 0 else min(dict(ways), default=0)
+            depth = depth if dim == AUTO else int(dim)
+            parts = split.instances if factor == AUTO else max(int(factor), 1)
+            axis = _axis_for(problem, found, depth, parts)
+            found = found.recut(Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint))
+        if inner_factor != AUTO:
+            # inside every part, along the outermost of the other axes if none is said
+            split, parts = found.split, int(inner_factor)
+            others = (depth for depth, axis in ways if axis != split.axis)
+            depth = min(others, default=0) if inner_dim == AUTO else int(inner_dim)
+            axis = _axis_for(problem, found, depth, parts)
+            if parts > 1 and axis != split.axis:
+                found = _recut(problem, found, *split.axes[:1], (axis, parts))
     except KnobsError:
-        if problem.layers[subgraph.layers[-1]].name == own.layer:
+        if problem.layers[grouped.layers[-1]].name == layer:
             raise
     return found
-
-
-def _forced(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> SubGraph:
-    """Return a sub-graph cut along the axis and into the parts that are said."""
-    ways, split = dict(split_axes(problem, subgraph.layers)), subgraph.split
-    depth = split.depth if split.axis >= 0 else min(ways, default=0)
-    if own.dim != AUTO:
-        depth = int(own.dim)
-    parts = split.instances if own.factor == AUTO else max(int(own.factor), 1)
-    axis = _axis_for(problem, subgraph, depth, parts)
-    return subgraph.recut(Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint))
-
-
-def _cut_inside(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> SubGraph:
-    """Return a sub-graph with every part cut along a second axis; the outermost if none is said."""
-    split, parts = subgraph.split, int(own.inner_factor)
-    others = [d for d, axis in split_axes(problem, subgraph.layers) if axis != split.axis]
-    depth = min(others, default=0) if own.inner_dim == AUTO else int(own.inner_dim)
-    axis = _axis_for(problem, subgraph, depth, parts)
-    if parts == 1 or axis == split.axis:
-        return subgraph
-    return _recut(problem, subgraph, *split.axes[:1], (axis, parts))
 
 
 def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
@@ -244,37 +220,30 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
     Factors count parts of the whole, and are divided among the clusters as far as the parts then
     fit: the fewest parts that do, none larger than a part was before.
     """
-    clusters, extent = problem.target.clusters, _extent(problem, subgraph, axis)
-    others = [pair for pair in subgraph.split.axes if pair[0] != axis]
-    tried: list[tuple[Cut, ...]]
-    if others:
-        inner, parts = others[0]
+    clusters, before = problem.target.clusters, dict(subgraph.split.axes)
+    most, own = _extent(problem, subgraph, axis) // clusters, before.pop(axis, 1)
+    least, tried = min(math.ceil(own / clusters), most), list[tuple[Cut, ...]]()
+    for inner, parts in before.items():
         along = _extent(problem, subgraph, inner)
         counts = [n for n in range(math.ceil(parts / clusters), parts) if along % n == 0]
         tried = [((axis, clusters), (inner, n)) for n in (*counts, parts)]
-    else:
-        parts, most = dict(subgraph.split.axes).get(axis, 1), extent // clusters
-        least = min(math.ceil(parts / clusters), most)
-        doubled = [least << n for n in range(_HALVINGS)]
-        tried = [((axis, clusters * n),) for n in doubled if n == least or n <= most]
-    found = (_needing(problem, subgraph, *cuts) for cuts in tried)
-    last = tried[-1] if others else tried[0]
-    fitting = (one for one in found if one.split.footprint <= room)
-    return next(fitting, None) or _needing(problem, subgraph, *last)
+    if not before:
+        doubled = (least << n for n in range(_HALVINGS))
+        tried = [((axis, clusters * n),) for n in doubled if n <= most]
+    for cuts in tried:
+        found = _needing(problem, subgraph, *cuts)
+        if found.split.footprint <= room:
+            return found
+    return _needing(problem, subgraph, *tried[-1 if before else 0])
 
 
+@remembered(1 << 14)
 def _needing(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph cut along one axis or two, with what its middle part needs."""
     outer, *inner = cuts
     found = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
-    footprint = _middle_bytes(problem, found)
-    return found.recut(dataclasses.replace(found.split, footprint=footprint))
-
-
-@remembered(1 << 14)
-def _middle_bytes(problem: Problem, subgraph: SubGraph) -> int:
-    """Return the bytes of local buffers that the middle part needs, remembered."""
-    layers, split = subgraph.layers, subgraph.split
-    inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
-    middle = boxes_of(problem, layers, split)[parts // inner // 2 * inner + inner // 2]
-    return box_cost(problem, layers, middle.axes, middle.bounds).footprint
+    layers, split = found.layers, found.split
+    parts, within = split.instances // split.inner_factor, split.inner_factor
+    middle = boxes_of(problem, layers, split)[parts // 2 * within + within // 2]
+    footprint = box_cost(problem, layers, middle.axes, middle.bounds).footprint
+    return found.recut(dataclasses.replace(split, footprint=footprint))

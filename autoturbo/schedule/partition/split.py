@@ -29,11 +29,13 @@ does not divide (33 parts of 4096 positions, where 64 would do). ``factor_policy
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -66,30 +68,20 @@ RETRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class SplitRules:
-    """The knobs that Algorithm 1 reads."""
+    """The knobs that Algorithm 1 reads, under their names."""
 
     lb_fill: float = 1.0
     recompute_limit: float = DEFAULT_RECOMPUTE_LIMIT
-    key: str = "ofd"
-    dims: str = "all"
-    policy: str = "published"
+    split_key: str = "ofd"
+    split_dims: str = "all"
+    factor_policy: str = "published"
 
-    @staticmethod
-    def of(knobs: Knobs) -> SplitRules:
+    @classmethod
+    def of(cls, knobs: Knobs) -> Self:
         """Read them from a setting."""
-        said: dict[str, Any] = {
-            "lb_fill": knobs.lb_fill,
-            "recompute_limit": knobs.recompute_limit,
-            "key": knobs.split_key,
-            "dims": knobs.split_dims,
-            "policy": knobs.factor_policy,
-        }
-        return SplitRules(**{name: value for name, value in said.items() if value != AUTO})
-
-    @property
-    def searched(self) -> tuple[float, str, str]:
-        """What the search for a split reads besides the limit and the order of keys."""
-        return self.lb_fill, self.dims, self.policy
+        names = (rule.name for rule in dataclasses.fields(cls))
+        said: dict[str, Any] = {name: getattr(knobs, name, AUTO) for name in names}
+        return cls(**{name: value for name, value in said.items() if value != AUTO})
 
     def room(self, problem: Problem) -> int:
         """Return the bytes of a cluster's local buffers that a part may take."""
@@ -121,17 +113,13 @@ class Split:
     @property
     def instances(self) -> int:
         """Number of instances: 1 where nothing fits."""
-        return self._outer * self.inner_factor
-
-    @property
-    def _outer(self) -> int:
-        return 1 if self.factor == UNFIT else int(self.factor)
+        return (1 if self.factor == UNFIT else int(self.factor)) * self.inner_factor
 
     @property
     def axes(self) -> tuple[tuple[int, int], ...]:
         """``(axis, parts)`` of every axis that is cut, the outer one first."""
         inner = ((self.inner_axis, self.inner_factor),) if self.inner_axis >= 0 else ()
-        return ((self.axis, self._outer), *inner) if self.axis >= 0 else inner
+        return ((self.axis, int(self.factor)), *inner) if self.axis >= 0 else inner
 
 
 class PartCost(NamedTuple):
@@ -187,31 +175,29 @@ def box_cost(
 
 @dataclass(eq=False)
 class Asked:
-    """What was asked of rules: other rules that answer all of it alike give the same result.
+    """What was asked of rules: others that answer all of it alike give the same result.
 
     Attributes:
-        bounds: by number of the rules, from where to where its answers would have been the same.
-        room: bytes that sub-graphs were found to fit.
-        split: whether one did not fit: then all that splitting reads mattered.
-        keyed: whether the order of keys chose between two splits.
-        cuts: the layers that were asked whether they must be cut off.
-        merges: the layers that were asked whether they must be merged.
+        rules: that were asked.
+        bounds: by rule, from where to where its answers would have been the same.
+        layers: by rule that is a set of layers, those that it was asked for.
     """
 
-    bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
-    room: int = 0
-    split: bool = False
-    keyed: bool = False
-    cuts: set[str] = field(default_factory=set)
-    merges: set[str] = field(default_factory=set)
+    rules: SplitRules
+    bounds: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    layers: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    def side(self, name: str, value: float, threshold: float) -> None:
-        """Note that it mattered on which side of a threshold a number of the rules is.
+    def exactly(self, *names: str) -> None:
+        """Note that what some rules are mattered."""
+        self.bounds |= {name: (getattr(self.rules, name),) * 2 for name in names}
+
+    def side(self, name: str, threshold: float) -> None:
+        """Note that it mattered on which side of a threshold a rule that is a number is.
 
         What is nearer to it than rounding may move either is only known to be what it is.
         """
-        low, high = self.bounds.get(name, _ANY)
-        margin = _MARGIN * abs(threshold)
+        value, margin = getattr(self.rules, name), 1e-9 * abs(threshold)
+        low, high = self.bounds.get(name, (-math.inf, math.inf))
         if value < threshold - margin:
             high = min(high, threshold - margin)
         elif value > threshold + margin:
@@ -220,14 +206,14 @@ class Asked:
             low = high = value
         self.bounds[name] = low, high
 
-    def has(self, name: str, value: float) -> bool:
-        """Return whether a number would have given the same answers."""
-        low, high = self.bounds.get(name, _ANY)
-        return low <= value <= high
-
-
-_MARGIN: Final = 1e-9
-_ANY: Final = (-math.inf, math.inf)
+    def holds(self, rules: SplitRules) -> bool:
+        """Return whether other rules would have answered alike."""
+        return all(
+            low <= getattr(rules, name) <= high for name, (low, high) in self.bounds.items()
+        ) and all(
+            asked.isdisjoint(getattr(rules, name) ^ getattr(self.rules, name))
+            for name, asked in self.layers.items()
+        )
 
 
 def best_split(
@@ -237,68 +223,56 @@ def best_split(
 
     What is asked of the rules is noted in ``asked``.
     """
-    asked = asked or Asked()
-    room, whole = rules.room(problem), part_cost(problem, layers)
-    if whole.footprint <= room:
-        asked.room = max(asked.room, whole.footprint)
+    asked = asked or Asked(rules)
+    whole = part_cost(problem, layers)
+    if whole.footprint <= rules.room(problem):
+        asked.side("lb_fill", whole.footprint / problem.cluster_lb_bytes)
         return Split(-1, 1, 0, len(layers), whole.footprint)
-    asked.split = True
-    best, best_rank = Split(-1, UNFIT, 0, 0, whole.footprint), None
-    for depth, axis in split_axes(problem, layers, rules.dims):
-        found = _smallest_factor(problem, layers, axis, room, rules, asked)
-        if found is None:
-            continue
-        factor, part = found
-        rank = {"o": part.operators, "f": -factor, "d": -depth}
-        if best_rank is not None:
-            signs = {rank[key] > best_rank[key] for key in rank if rank[key] != best_rank[key]}
-            asked.keyed |= len(signs) > 1
-        if best_rank is None or _in_order(rank, rules) > _in_order(best_rank, rules):
-            best = Split(axis, factor, depth, part.operators, part.footprint)
-            best_rank = rank
-    return best
-
-
-def _in_order(rank: dict[str, int], rules: SplitRules) -> list[int]:
-    """Return what equation 1 compares, its keys in the order of the rules."""
-    return [rank[key] for key in rules.key]
+    asked.exactly("lb_fill", "split_dims", "factor_policy")
+    found = {}
+    for depth, axis in split_axes(problem, layers, rules.split_dims):
+        factor, part = _smallest_factor(problem, layers, axis, rules, asked)
+        if part is not None:
+            split = Split(axis, factor, depth, part.operators, part.footprint)
+            found[part.operators, -factor, -depth] = split
+    if not found:
+        return Split(-1, UNFIT, 0, 0, whole.footprint)
+    best = max(found, key=lambda rank: [rank["ofd".index(letter)] for letter in rules.split_key])
+    if any(own < other for rank in found for own, other in zip(best, rank, strict=True)):
+        asked.exactly("split_key")  # in another order another could be the best
+    return found[best]
 
 
 def _smallest_factor(
-    problem: Problem,
-    layers: tuple[int, ...],
-    axis: int,
-    room: int,
-    rules: SplitRules,
-    asked: Asked,
-) -> tuple[int, PartCost] | None:
-    """Return the smallest factor along one axis with which the parts fit, and what a part needs.
+    problem: Problem, layers: tuple[int, ...], axis: int, rules: SplitRules, asked: Asked
+) -> tuple[int, PartCost | None]:
+    """Return the smallest factor along an axis with which the parts fit, and what a part needs.
 
-    From the smallest whose parts fit by the printed estimate.
+    From the smallest whose parts fit by the printed estimate; no part if there is none.
     """
     extent, whole = sink(problem, layers).axes[axis].extent, part_cost(problem, layers)
+    room = rules.room(problem)
     factor = max(-(-whole.footprint // max(room, 1)), 2)
     for _ in range(RETRIES + 1):
-        factor = candidate_factor(factor, extent, rules.policy)
+        factor = candidate_factor(factor, extent, rules.factor_policy)
         if factor == 0:
-            return None
+            break
         part = part_cost(problem, layers, axis, factor)
         every = float(part.work * factor)
         if whole.work > 0:
-            asked.side("recompute_limit", rules.recompute_limit, (every - factor) / whole.work)
+            asked.side("recompute_limit", (every - factor) / whole.work)
         if every > rules.recompute_limit * whole.work + factor:
-            return None
+            break
         if part.footprint <= room:
             return factor, part
         factor += 1
-    return None
+    return 0, None
 
 
 def candidate_factor(least: int, extent: int, policy: str) -> int:
     """Return the first factor to try from ``least`` on, 0 for none.
 
-    The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores; it stops at the
-    first that does not divide the extent.
+    The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores.
     """
     if policy == "published":
         factor = 4 if least == 3 else 8 if 5 <= least <= 7 else least  # noqa: PLR2004
@@ -351,9 +325,9 @@ def _split_axes(problem: Problem, layer: int, dims: str) -> tuple[tuple[int, int
 def _splits_all_outputs(operator: Operator, axis: int) -> bool:
     for output, access in enumerate(operator.output_maps):
         dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
-        if len(dims) != 1 or outer_axis(operator, output, dims[0]) != axis:
+        if len(dims) != 1 or access.dims[dims[0]].offset:
             return False
-        if access.dims[dims[0]].offset:
+        if outer_axis(operator, output, dims[0]) != axis:
             return False
     return True
 
@@ -364,11 +338,11 @@ def operators_of(problem: Problem, layers: Sequence[int]) -> Ints:
 
 
 class Workspace(NamedTuple):
-    """Arrays over the whole graph, allocated once and cleared where they were touched.
+    """Arrays over the whole graph, allocated once; they hold for the part that was last looked at.
 
     Attributes:
         regions: of a part.
-        last: per tensor, the position of its last reader in a sub-graph, -1 for none.
+        last: per tensor that is read, the position of its last reader in a sub-graph.
         made: per tensor, 1 if the sub-graph makes it.
     """
 
@@ -396,23 +370,13 @@ def _cost(
 ) -> tuple[int, int, int]:
     """Return footprint (bytes), work and operators cut of one part.
 
-    ``ops`` are the layers' operators; the part is a box of the last one's domain.
+    ``ops`` are the layers' operators; the part is a box of the last one's domain. A part of a
+    recurrence goes through all its steps: its work counts as the whole's.
     """
-    regions = space.regions
+    regions, work, cut = space.regions, 0, 0
     clear_seen(g, ops, regions.seen)
     seed_in(g, ops[-1], axes, bounds, regions)
     propagate_in(g, ops, regions)
-    work, cut = _work_and_cut(g, a, ops, regions)
-    return _peak(g, a, layers, space), work, cut
-
-
-@borrowing
-def _work_and_cut(g: GraphArrays, a: LayerArrays, ops: Ints, regions: Regions) -> tuple[int, int]:
-    """Work of a part, and how many operators it does not have whole.
-
-    A part of a recurrence goes through all its steps, and counts as the whole.
-    """
-    work, cut = 0, 0
     for op in ops:
         points = domain_points(g, op, regions)
         total = 1
@@ -420,23 +384,24 @@ def _work_and_cut(g: GraphArrays, a: LayerArrays, ops: Ints, regions: Regions) -
             total *= g.axis_extent[index]
         work += (total if a.recurrent[op] and points else points) * a.work[op]
         cut += points < total
-    return work, cut
+    return _peak(g, a, layers, space), work, cut
 
 
 @borrowing
-def _external_bytes(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int:
-    """Bytes of what is read and not made; notes last readers and what is made inside."""
-    regions, last, made = space.regions, space.last, space.made
-    live = 0
+def _note_lives(a: LayerArrays, layers: Ints, last: Ints, made: Ints) -> None:
+    """Note the last reader of all tensors that layers read, and which of them they make."""
     for position in range(len(layers)):
         layer = layers[position]
+        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
+            last[tensor], made[tensor] = position, 0
+    for layer in layers:
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
             made[tensor] = 1
-        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            if last[tensor] < 0 and not made[tensor] and regions.seen[tensor]:
-                live += region_bytes(g, tensor, regions.low, regions.high)
-            last[tensor] = position
-    return live
+
+
+@borrowing
+def _seen_bytes(g: GraphArrays, tensor: int, regions: Regions) -> int:
+    return region_bytes(g, tensor, regions.low, regions.high) if regions.seen[tensor] else 0
 
 
 @borrowing
@@ -446,22 +411,22 @@ def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int
     Inputs are there from the start and leave after their last reader; a layer that may write in
     place does so over an input that was made inside and dies with it.
     """
-    regions, last, made = space.regions, space.last, space.made
-    for layer in layers:
-        for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
-            made[tensor] = 0
+    regions, last, made, live = space.regions, space.last, space.made, 0
+    _note_lives(a, layers, last, made)
+    for position in range(len(layers)):
+        layer = layers[position]
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            made[tensor], last[tensor] = 0, -1
-    peak = live = _external_bytes(g, a, layers, space)
+            if last[tensor] == position and not made[tensor]:
+                live += _seen_bytes(g, tensor, regions)
+    peak = live
     for position in range(len(layers)):
         layer = layers[position]
         produced, dying, reusable = 0, 0, 0
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
-            if regions.seen[tensor]:
-                produced += region_bytes(g, tensor, regions.low, regions.high)
+            produced += _seen_bytes(g, tensor, regions)
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            if last[tensor] == position and regions.seen[tensor]:
-                size = region_bytes(g, tensor, regions.low, regions.high)
+            if last[tensor] == position:
+                size = _seen_bytes(g, tensor, regions)
                 dying += size
                 if made[tensor] and a.in_place[layer] and size >= produced:
                     reusable = produced

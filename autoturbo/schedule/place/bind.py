@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from autoturbo.graph.arrays import Regions
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
+from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.instances import (
     InstanceGraph,
     PartBook,
@@ -24,7 +25,7 @@ from autoturbo.schedule.place.instances import (
 )
 from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.problem import Problem, outer_axis
-from autoturbo.stores import Store, remembered
+from autoturbo.stores import remembered
 
 Binding = tuple[int, ...]
 """Parts per dimension of a tensor; empty for "no valid binding"."""
@@ -74,19 +75,13 @@ def plain_binding(
         bindable: False for dimensions that may not be spread (a softmax's).
         cores: cores of a cluster.
     """
-    factors = [1] * len(extents)
-    left = cores
+    factors, left, powers = [1] * len(extents), cores, cores & (cores - 1) == 0
     for dim in order:
         if bindable[dim] and extents[dim] > 0:
-            factors[dim] = _largest_factor(extents[dim], left, powers=cores & (cores - 1) == 0)
+            most = math.gcd(extents[dim], left) if powers else min(extents[dim], left)
+            factors[dim] = next(f for f in range(most, 0, -1) if extents[dim] % f == 0)
             left //= factors[dim]
     return tuple(factors)
-
-
-def _largest_factor(extent: int, left: int, *, powers: bool) -> int:
-    if powers:
-        return math.gcd(extent, left)
-    return next(f for f in range(min(extent, left), 0, -1) if extent % f == 0)
 
 
 def cores_used(binding: Binding) -> int:
@@ -94,17 +89,15 @@ def cores_used(binding: Binding) -> int:
     return math.prod(binding)
 
 
-def bindable_dims(operator: Operator) -> tuple[bool, ...]:
-    """Return which dimensions of the first output may be spread over cores.
+@remembered(1 << 14)
+def bindable_dims(problem: Problem, layer: int) -> tuple[bool, ...]:
+    """Return which dimensions of a layer's first output may be spread over cores; remembered.
 
     Those with a parallel outer axis, or one that the cores of a part may share out.
     """
+    operator = sink(problem, (layer,))
     dims = range(len(operator.output_maps[0].dims))
     return tuple(outer_axis(operator, 0, dim, cores=True) is not None for dim in dims)
-
-
-def _last_operator(problem: Problem, layer: int) -> Operator:
-    return problem.graph.operators[problem.layers[layer].operators[-1]]
 
 
 @remembered(1 << 14)
@@ -114,7 +107,7 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     From the outermost loop; what only the cores of a part may share out is first where steps of a
     recurrence then take less time.
     """
-    operator = _last_operator(problem, layer)
+    operator = sink(problem, (layer,))
     order = problem.loop_order[operator.outputs[0]]
     if not operator.recurrent:
         return order
@@ -124,7 +117,7 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     recurrence = Recurrence(operator, problem.target, problem.dtype)
 
     def seconds(loops: Sequence[int]) -> float:
-        bound = plain_binding(shape, loops, bindable_dims(operator), problem.target.cores)
+        bound = plain_binding(shape, loops, bindable_dims(problem, layer), problem.target.cores)
         parts = {axis: n for axis, n in zip(axes, bound, strict=True) if axis is not None}
         return recurrence.bound_seconds(parts)
 
@@ -138,63 +131,41 @@ def spreadable(problem: Problem, layer: int, extents: Sequence[int]) -> list[int
     Steps of a recurrence go one after another on all cores: whatever a reader wants, they are not
     spread, or every core would take all of them.
     """
-    if not _last_operator(problem, layer).recurrent:
+    if not sink(problem, (layer,)).recurrent:
         return list(extents)
-    may = _bindable(problem, layer)
-    return [extent if own else 1 for extent, own in zip(extents, may, strict=True)]
+    pairs = zip(extents, bindable_dims(problem, layer), strict=True)
+    return [extent if own else 1 for extent, own in pairs]
 
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
-    """Return the binding of an input that an output's implies: matching dimensions copy theirs."""
-    return _copied(binding, _matches(operator, position))
+    """Return the binding of an input that an output's implies.
 
-
-def _copied(binding: Binding, matches: Sequence[int]) -> Binding:
-    return tuple(binding[dim] if dim >= 0 else 1 for dim in matches)
-
-
-def _matches(operator: Operator, position: int) -> tuple[int, ...]:
-    """Return, per dimension of an input, the one of the first output that it matches, -1 for none.
-
-    That of the outermost axis in the input's dimension, if it is parallel.
+    A dimension copies that of the first output which matches the outermost axis in it, if that axis
+    is parallel.
     """
     outer = [outer_axis(operator, 0, dim) for dim in range(len(operator.output_maps[0].dims))]
-    dim_of = {axis: dim for dim, axis in enumerate(outer) if axis is not None}
+    factor = {axis: parts for axis, parts in zip(outer, binding, strict=True) if axis is not None}
     found = []
     for dim in operator.input_maps[position].dims:
         terms = sorted(dim.terms, key=lambda term: -abs(term[1]))
         axis = next((axis for axis, _ in terms if operator.axes[axis].extent > 1), -1)
         parallel = axis >= 0 and operator.axes[axis].kind is AxisKind.PARALLEL
-        found.append(dim_of.get(axis, -1) if parallel else -1)
+        found.append(factor.get(axis, 1) if parallel else 1)
     return tuple(found)
 
 
 @remembered(1 << 14)
-def _steps_back(
-    problem: Problem, layer: int
-) -> list[tuple[int, list[tuple[int, tuple[int, ...]]]]]:
-    """Return a layer's operators from the last to the first, remembered.
-
-    Each as its first output and, per input that is no weight, the tensor and its matches.
-    """
-    tensors, found = problem.graph.tensors, []
-    for index in reversed(problem.layers[layer].operators):
-        op = problem.graph.operators[index]
-        if op.outputs and not op.opaque:
-            inputs = [(at, t) for at, t in enumerate(op.inputs) if not tensors[t].constant]
-            found.append((op.outputs[0], [(t, _matches(op, at)) for at, t in inputs]))
-    return found
-
-
 def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Binding]:
-    """Return the bindings of a layer's inputs that its output's implies, by tensor."""
-    last = _last_operator(problem, layer)
-    wanted = {last.outputs[0]: binding} if last.outputs and not last.opaque else {}
-    for output, inputs in _steps_back(problem, layer):
-        if output in wanted:
-            for tensor, matches in inputs:
-                if tensor not in wanted:
-                    wanted[tensor] = _copied(wanted[output], matches)
+    """Return the bindings of a layer's inputs that its output's implies, by tensor; remembered."""
+    graph, wanted = problem.graph, dict[int, Binding]()
+    operators = [graph.operators[index] for index in problem.layers[layer].operators]
+    if operators[-1].outputs:
+        wanted[operators[-1].outputs[0]] = binding
+    for operator in reversed(operators):
+        known = wanted.get(operator.outputs[0]) if operator.outputs else None
+        for position, tensor in enumerate(operator.inputs if not operator.opaque else ()):
+            if known is not None and tensor not in wanted and not graph.tensors[tensor].constant:
+                wanted[tensor] = infer_input(operator, position, known)
     return {t: wanted[t] for t in problem.layers[layer].inputs if t in wanted}
 
 
@@ -245,16 +216,11 @@ def plain_for(
         depth: the loop that spreading begins with; the loops outside it come last.
         cores: all of a cluster if None.
     """
-    if _last_operator(problem, layer).opaque:
+    if sink(problem, (layer,)).opaque:
         return (1,) * len(extents)
     order, most = spreading_order(problem, layer), problem.target.cores
     loops = order[depth:] + order[:depth]
-    return plain_binding(extents, loops, _bindable(problem, layer), min(cores or most, most))
-
-
-@remembered(1 << 14)
-def _bindable(problem: Problem, layer: int) -> tuple[bool, ...]:
-    return bindable_dims(_last_operator(problem, layer))
+    return plain_binding(extents, loops, bindable_dims(problem, layer), min(cores or most, most))
 
 
 @remembered(1 << 16)
@@ -270,52 +236,17 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
         cores: cores to spread over.
         depth: the loop that spreading begins with; the outermost if None.
     """
-    last, extents = book.shapes[shape].layers[-1], _output_extents(book, book.alike[shape])
+    first = book.alike[shape]
+    last, (extents,) = book.shapes[shape].layers[-1], _extents(book, first, -1)
     return plain_for(book.problem, last, extents, depth or 0, cores)
 
 
 @remembered(1 << 16)
-def _output_extents(book: PartBook, shape: int) -> tuple[int, ...]:
-    """Return the elements along each dimension of the first output of a class of parts."""
-    output = book.problem.layers[book.shapes[shape].layers[-1]].outputs[:1]
-    return extents_in(book.problem, output, part_shape(book, shape))[0]
-
-
-@dataclass(eq=False)
-class BindingBook:
-    """The bindings of a problem, which are numbered.
-
-    Attributes:
-        rank: most dimensions of a tensor.
-        index: number of a binding.
-        bindings: by number.
-        factors: of each, for compiled code, further dimensions 1.
-        ranks: number of dimensions of each.
-    """
-
-    rank: int
-    index: dict[Binding, int] = field(default_factory=dict)
-    bindings: list[Binding] = field(default_factory=list)
-    factors: Store = field(init=False)
-    ranks: Store = field(default_factory=Store)
-
-    def __post_init__(self) -> None:
-        self.factors = Store((self.rank,))
-
-    def number(self, binding: Binding) -> int:
-        """Return the number of a binding."""
-        found = self.index.get(binding)
-        if found is None:
-            found = self.index[binding] = self.ranks.add([len(binding)])
-            self.bindings.append(binding)
-            self.factors.add([*binding, *(1 for _ in range(self.rank - len(binding)))])
-        return found
-
-
-@remembered(1)
-def binding_book(book: PartBook) -> BindingBook:
-    """Return the bindings of a book of parts."""
-    return BindingBook(book.rank)
+def _extents(book: PartBook, shape: int, start: int) -> tuple[tuple[int, ...], ...]:
+    """Return the elements of first outputs of a class of parts, from a layer of it on."""
+    layers = book.shapes[shape].layers[start:]
+    outputs = [book.problem.layers[layer].outputs[0] for layer in layers]
+    return extents_in(book.problem, outputs, part_shape(book, shape))
 
 
 def bind_instances(
@@ -334,9 +265,12 @@ def bind_instances(
             plain binding does, so inference alternates along a chain.
         forced: bindings of instances that are decided already.
     """
-    book, links = graph.book, graph.links
+    book, problem, links = graph.book, graph.problem, graph.links
     shapes = [book.alike[shape] for shape in graph.shape.tolist()]
-    outputs = {shape: _output_of(book, shape) for shape in dict.fromkeys(shapes)}
+    most = {
+        shape: spreadable(problem, book.shapes[shape].layers[-1], _extents(book, shape, -1)[0])
+        for shape in dict.fromkeys(shapes)
+    }
     columns = (column.tolist() for column in (links.slot, links.maker, links.output))
     start, inputs = links.start.tolist(), list(zip(*columns, strict=True))
     known = forced or {}
@@ -344,16 +278,16 @@ def bind_instances(
     for index in reversed(order):
         shape = shapes[index]
         if index not in known:
-            plain = outputs[shape][0]
+            plain = chosen_binding(book, shape, problem.target.cores, None)
             taken = bindings.get(index) if scopes[index] == Scope.LB else None
             bindings[index] = plain if taken is None else max(taken, plain, key=cores_used)
             if taken is not None and not always:
                 continue
         own = inputs[start[index] : start[index + 1]]
-        wants = _inputs_wanted(book, shape, bindings[index]) if own else ()
+        wants = inputs_wanted(book, shape, bindings[index]) if own else ()
         for slot, maker, output in own:
             wanted = None if output else wants[slot]
-            if wanted is None or not _divides(wanted, outputs[shapes[maker]][1]):
+            if wanted is None or not _divides(wanted, most[shapes[maker]]):
                 continue
             # Where two readers want it differently it goes to GB.
             if bindings.setdefault(maker, wanted) != wanted:
@@ -362,26 +296,11 @@ def bind_instances(
 
 
 @remembered(1 << 16)
-def _output_of(book: PartBook, shape: int) -> tuple[Binding, list[int]]:
-    """Return a class of parts' plain binding, and into how many parts its output may be bound."""
-    problem, last = book.problem, book.shapes[shape].layers[-1]
-    extents = _output_extents(book, shape)
-    return plain_for(problem, last, extents), spreadable(problem, last, extents)
-
-
-def wanted_inputs(book: PartBook, shape: int, binding: Binding) -> dict[int, Binding]:
-    """Return the bindings that a class of parts, bound in some way, wants of its inputs."""
-    problem, layers = book.problem, book.shapes[shape].layers
-    outputs = [problem.layers[layer].outputs[0] for layer in layers]
-    extents = extents_in(problem, outputs, part_shape(book, shape))
-    return layer_bindings(problem, layers, extents, binding)[1]
-
-
-@remembered(1 << 16)
-def _inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
+def inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
     """Return what a class of parts bound so wants of its external inputs, remembered."""
-    inputs = external_inputs(book.problem, book.shapes[shape].layers)
-    return tuple(map(wanted_inputs(book, shape, binding).get, inputs))
+    problem, layers = book.problem, book.shapes[shape].layers
+    wanted = layer_bindings(problem, layers, _extents(book, shape, 0), binding)[1]
+    return tuple(map(wanted.get, external_inputs(problem, layers)))
 
 
 def _divides(binding: Binding, extents: Sequence[int]) -> bool:

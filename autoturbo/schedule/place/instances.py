@@ -22,7 +22,6 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
     GraphArrays,
     Ints,
@@ -59,7 +58,6 @@ class Parts:
     """One sub-graph cut in one way.
 
     Attributes:
-        index: its number among all that the problem remembers.
         inputs: external input tensors, in order of first use.
         outputs: output tensors.
         shapes: per part, the index of its shape in :attr:`PartBook.shapes`.
@@ -69,7 +67,6 @@ class Parts:
         output_bytes: per part.
     """
 
-    index: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     shapes: Ints
@@ -101,8 +98,8 @@ class PartBook:
         regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: classes of parts, by index.
         alike: per class, the first that is the same part of an isomorphic sub-graph.
-        parts: by layers and the axes that are cut, in the order of their indices.
-        blocks: links of one sub-graph's parts, by the indices of the reader and of what it reads.
+        parts: by layers and the axes that are cut.
+        blocks: links of one sub-graph's parts, by the reader and by what makes each of its inputs.
     """
 
     problem: Problem
@@ -113,7 +110,7 @@ class PartBook:
     parts: dict[tuple[object, ...], Parts] = field(default_factory=dict)
     shape_index: dict[tuple[tuple[int, ...], bytes], int] = field(default_factory=dict)
     alike_index: dict[ShapeKey, int] = field(default_factory=dict)
-    blocks: Recent[tuple[int, ...], Ints] = field(
+    blocks: Recent[tuple[Parts | None, ...], Ints] = field(
         default_factory=lambda: Recent(1 << 18, 32 << 20, lambda block: 200 + block.nbytes)
     )
 
@@ -123,32 +120,12 @@ class PartBook:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Instance:
-    """One part of a sub-graph.
-
-    Attributes:
-        index: position in the list of instances (not in the order of execution).
-        subgraph: index of its sub-graph.
-        part: which part.
-        shape: index of its class of equal extents.
-        outputs: per output tensor of the sub-graph, the region made: array (rank, 2).
-        inputs: per external input tensor, the region needed.
-    """
-
-    index: int
-    subgraph: int
-    part: int
-    shape: int
-    outputs: dict[int, Ints]
-    inputs: dict[int, Ints]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Links:
     """What instances read from each other: one entry per reader, input slot and maker.
 
     Attributes:
         start: ``start[i]:start[i + 1]`` are the entries of reader ``i``, by slot, then by maker.
+        reader: instance that reads.
         slot: position of the tensor among the reader's external inputs.
         maker: instance that makes it.
         output: position of the tensor among the maker's outputs.
@@ -156,6 +133,7 @@ class Links:
     """
 
     start: Ints
+    reader: Ints
     slot: Ints
     maker: Ints
     output: Ints
@@ -172,6 +150,7 @@ class InstanceGraph:
         parts: per sub-graph, how.
         first: per sub-graph, its first instance; one entry more than sub-graphs.
         subgraph: per instance, its sub-graph.
+        part: per instance, which part of that.
         shape: per instance, its class of equal extents.
         out_region: per instance, the row of its first output in the book of regions.
         in_region: per instance, the row of its first input.
@@ -183,6 +162,7 @@ class InstanceGraph:
     parts: tuple[Parts, ...]
     first: Ints
     subgraph: Ints
+    part: Ints
     shape: Ints
     out_region: Ints
     in_region: Ints
@@ -198,24 +178,18 @@ class InstanceGraph:
         """Number of instances."""
         return len(self.subgraph)
 
-    @functools.cached_property
-    def instances(self) -> tuple[Instance, ...]:
-        """All parts of all sub-graphs, sub-graph by sub-graph, as objects."""
-        return tuple(self._instance(index) for index in range(self.count))
-
-    def _instance(self, index: int) -> Instance:
-        subgraph = int(self.subgraph[index])
-        parts = self.parts[subgraph]
-        out, inn = int(self.out_region[index]), int(self.in_region[index])
-        return Instance(
-            index, subgraph, index - int(self.first[subgraph]), int(self.shape[index]),
-            {t: self._region(t, out + n) for n, t in enumerate(parts.outputs)},
-            {t: self._region(t, inn + n) for n, t in enumerate(parts.inputs)},
-        )  # fmt: skip
-
-    def _region(self, tensor: int, row: int) -> Ints:
-        region: Ints = self.book.regions.rows[row]
-        return region[: len(self.problem.graph.tensors[tensor].shape)].copy()
+    def regions_of(self, index: int) -> tuple[dict[int, Ints], dict[int, Ints]]:
+        """Return what an instance makes of each output and needs of each input, ``(rank, 2)``."""
+        parts, tensors = self.parts[int(self.subgraph[index])], self.problem.graph.tensors
+        rows: Ints = self.book.regions.rows
+        made, needed = (
+            {t: rows[row, : len(tensors[t].shape)].copy() for row, t in enumerate(own, first)}
+            for own, first in (
+                (parts.outputs, int(self.out_region[index])),
+                (parts.inputs, int(self.in_region[index])),
+            )
+        )
+        return made, needed
 
     @functools.cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
@@ -264,24 +238,41 @@ def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
 
 def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     problem, layers = book.problem, subgraph.layers
+    g, ops = problem.arrays, operators_of(problem, layers)
+    reads, makes = g.in_tensor[_runs(g.in_start, ops)], g.out_tensor[_runs(g.out_start, ops)]
+    touched = np.unique(np.concatenate((reads, makes)))
+    inputs, outputs = external_inputs(problem, layers), problem.layers[layers[-1]].outputs
+    noted = np.asarray((*outputs, *inputs), np.int64)
     boxes = boxes_of(problem, layers, subgraph.split)
-    axes, bounds = boxes[0].axes, np.asarray([box.bounds for box in boxes], np.int64)
-    inputs = external_inputs(problem, layers)
-    outputs = problem.layers[layers[-1]].outputs
-    rows = np.zeros((len(boxes), len(outputs) + len(inputs), book.rank, 2), np.int64)
-    extents = _cut_up(
-        problem.arrays, operators_of(problem, layers), np.asarray(axes, np.int64),
-        bounds.reshape(len(boxes), len(axes), 2), np.asarray((*outputs, *inputs), np.int64),
-        workspace(problem).regions, rows,
-    )  # fmt: skip
+    places = _runs(g.axis_start, ops), _runs(g.dim_start, touched), touched
+    steps, regions, seen = _regions_at(problem, ops, boxes, places)
+    ranks = g.dim_start[touched + 1] - g.dim_start[touched]
+    regions[np.repeat(seen == 0, ranks, axis=1)] = 0, -1
+    shapes = [
+        _shape_index(book, layers, box, extents)
+        for box, extents in zip(
+            boxes, np.diff(np.concatenate((steps, regions), axis=1))[..., 0], strict=True
+        )
+    ]
+    at = np.searchsorted(touched, noted)
+    rows = np.zeros((len(boxes), len(noted), book.rank, 2), np.int64)
+    rows[..., 1] = seen[:, at, None]
+    tensor, place = np.nonzero(np.arange(book.rank) < ranks[at, None])
+    starts = np.cumsum(ranks) - ranks
+    rows[:, tensor, place] = regions[:, starts[at[tensor]] + place] * seen[:, at[tensor], None]
     made, needed = rows[:, : len(outputs)], rows[:, len(outputs) :]
-    known = [_shape_index(book, layers, box, row) for box, row in zip(boxes, extents, strict=True)]
-    element = problem.arrays.element[np.asarray(outputs, np.int64)]
-    sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
+    sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * g.element[noted[: len(outputs)]]
     return Parts(
-        len(book.parts), inputs, outputs, np.asarray(known, np.int64),
-        book.regions.add(made), book.regions.add(needed), sizes.sum(axis=1).astype(np.int64),
+        inputs, outputs, np.asarray(shapes, np.int64), book.regions.add(made),
+        book.regions.add(needed), sizes.sum(axis=1).astype(np.int64),
     )  # fmt: skip
+
+
+def _runs(start: Ints, which: Ints) -> Ints:
+    """Return the positions ``start[i]:start[i + 1]`` of some ``i``, one after another."""
+    counts = start[which + 1] - start[which]
+    first = np.repeat(start[which] - np.cumsum(counts) + counts, counts)
+    return first + np.arange(len(first))
 
 
 def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Ints) -> int:
@@ -304,73 +295,66 @@ def part_shape(book: PartBook, shape: int) -> Regions:
 
 def box_regions(problem: Problem, layers: Sequence[int], cut: Cut = WHOLE) -> Regions:
     """Return the regions of all tensors and loops that one box of a sub-graph needs."""
-    regions = Regions.of(problem.arrays)
-    _find_regions(
-        problem.arrays, operators_of(problem, layers), np.asarray(cut.axes, np.int64),
-        np.asarray(cut.bounds, np.int64).reshape(-1, 2), regions,
-    )  # fmt: skip
+    regions, nothing = Regions.of(problem.arrays), np.zeros(0, np.int64)
+    _find(problem, operators_of(problem, layers), [cut], regions, (nothing, nothing, nothing))
     return regions
 
 
-@njit(cache=True)
-def _find_regions(g: GraphArrays, ops: Ints, axes: Ints, bounds: Ints, regions: Regions) -> None:
-    """Find the regions of a box, nothing being needed yet."""
-    seed_in(g, ops[-1], axes, bounds, regions)
-    propagate_in(g, ops, regions)
+def _regions_at(
+    problem: Problem, ops: Ints, boxes: Sequence[Cut], places: tuple[Ints, Ints, Ints]
+) -> tuple[Ints, Ints, Ints]:
+    """Return what each box needs of some loops and some dimensions, and which tensors it touches.
+
+    Args:
+        problem: the model on the target.
+        ops: operators of a sub-graph, in order.
+        boxes: of the domain of the last one, along the same axes.
+        places: positions of loops, of dimensions and of tensors in the problem's arrays.
+
+    Returns:
+        ``(boxes, loops, 2)``, ``(boxes, dimensions, 2)`` and ``(boxes, tensors)``.
+    """
+    found = _find(problem, ops, boxes, workspace(problem).regions, places)
+    loops, dims, _ = map(len, places)
+    return found[:, :loops], found[:, loops : loops + dims], found[:, loops + dims :, 1]
 
 
-@borrowing
-def _note_regions(g: GraphArrays, tensors: Ints, regions: Regions, rows: Ints) -> None:
-    """Note the regions of some tensors, one row each; nothing of those that are not seen."""
-    for index in range(len(tensors)):
-        tensor = tensors[index]
-        seen, first = regions.seen[tensor], g.dim_start[tensor]
-        rows[index, :, 0], rows[index, :, 1] = 0, seen
-        for dim in range(first, g.dim_start[tensor + 1]):
-            rows[index, dim - first, 0] = regions.low[dim] if seen else 0
-            rows[index, dim - first, 1] = regions.high[dim] if seen else 0
-
-
-@borrowing
-def _note_extents(g: GraphArrays, ops: Ints, regions: Regions, row: Ints) -> int:
-    """Note the extents of all that a part touches, where there is room; return their number."""
-    count = 0
-    for op in ops:
-        for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-            if len(row):
-                row[count] = regions.box_high[axis] - regions.box_low[axis]
-            count += 1
-        reads = g.in_tensor[g.in_start[op] : g.in_start[op + 1]]
-        makes = g.out_tensor[g.out_start[op] : g.out_start[op + 1]]
-        for tensors in (reads, makes):
-            for tensor in tensors:
-                for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
-                    if len(row):
-                        extent = regions.high[dim] - regions.low[dim]
-                        row[count] = extent if regions.seen[tensor] else -1
-                    count += 1
-    return count
+def _find(
+    problem: Problem,
+    ops: Ints,
+    boxes: Sequence[Cut],
+    regions: Regions,
+    places: tuple[Ints, Ints, Ints],
+) -> Ints:
+    """Write what the last box needs into regions; return what all need at places, end to end."""
+    axes = np.asarray(boxes[0].axes, np.int64)
+    bounds = np.asarray([box.bounds for box in boxes], np.int64).reshape(len(boxes), len(axes), 2)
+    found = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
+    _find_regions(problem.arrays, ops, axes, bounds, regions, places, found)
+    return found
 
 
 @njit(cache=True)
-def _cut_up(
+def _find_regions(
     g: GraphArrays,
     ops: Ints,
     axes: Ints,
-    bounds: Ints,
-    tensors: Ints,
+    boxes: Ints,
     regions: Regions,
-    rows: Ints,
-) -> Ints:
-    """Note the regions of tensors in every part, and return the extents of all that it touches."""
-    extents = np.zeros((len(bounds), _note_extents(g, ops, regions, regions.seen[:0])), np.int64)
-    for part in range(len(bounds)):
+    places: tuple[Ints, Ints, Ints],
+    found: Ints,
+) -> None:
+    loops, dims, tensors = places
+    for bounds, row in zip(boxes, found):  # noqa: B905 (compiled code takes no keyword here)
         clear_seen(g, ops, regions.seen)
-        seed_in(g, ops[-1], axes, bounds[part], regions)
+        seed_in(g, ops[-1], axes, bounds, regions)
         propagate_in(g, ops, regions)
-        _note_regions(g, tensors, regions, rows[part])
-        _note_extents(g, ops, regions, extents[part])
-    return extents
+        for place, loop in enumerate(loops):
+            row[place, 0], row[place, 1] = regions.box_low[loop], regions.box_high[loop]
+        for place, dim in enumerate(dims, len(loops)):
+            row[place, 0], row[place, 1] = regions.low[dim], regions.high[dim]
+        for place, tensor in enumerate(tensors, len(loops) + len(dims)):
+            row[place, 1] = regions.seen[tensor]
 
 
 def make_instances(book: PartBook, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
@@ -395,41 +379,38 @@ def graph_of(
     out_base, outputs, in_base, inputs = np.asarray(bases, np.int64)[subgraph].T
     shapes = np.concatenate([p.shapes[some] for p, some in zip(parts, chosen, strict=True)])
     return InstanceGraph(
-        book, subgraphs, parts, first, subgraph, shapes,
+        book, subgraphs, parts, first, subgraph, part, shapes,
         out_base + part * outputs, in_base + part * inputs, links,
     )  # fmt: skip
 
 
 def links_of(rows: Ints, count: int) -> Links:
     """Return links of so many instances from their columns, the reader's first."""
-    reader, *columns = (np.ascontiguousarray(column) for column in rows.T)
-    return Links(np.searchsorted(reader, np.arange(count + 1)), *columns)
+    columns = [np.ascontiguousarray(column) for column in rows.T]
+    return Links(np.searchsorted(columns[0], np.arange(count + 1)), *columns)
 
 
 def _links(book: PartBook, parts: Sequence[Parts]) -> Links:
-    """Put the blocks of all sub-graphs together."""
+    """Put the blocks of all sub-graphs together; those seen before are remembered."""
     maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
     starts = list(itertools.accumulate((p.count for p in parts), initial=0))
     blocks = []
     for index, reader in enumerate(parts):
         makers = [maker.get(t, -1) for t in reader.inputs]
-        rows = _block(book, reader, [parts[m] if m >= 0 else None for m in makers]).copy()
+        own = [parts[m] if m >= 0 else None for m in makers]
+        make = functools.partial(_make_block, book, reader, own)
+        rows = book.blocks.get((reader, *own), make).copy()
         rows[:, 0] += starts[index]
         rows[:, 2] += np.asarray([starts[m] for m in makers], np.int64)[rows[:, 1]]
         blocks.append(rows)
     return links_of(np.concatenate(blocks), starts[-1])
 
 
-def _block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Ints:
-    """Return the links of a sub-graph's parts, remembered, reader by reader and then by slot.
+def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Ints:
+    """Return the links of a sub-graph's parts, reader by reader and then by slot.
 
     Columns: reader's part, its input slot, maker's part, maker's output, bytes.
     """
-    key = (reader.index, *(-1 if m is None else m.index for m in makers))
-    return book.blocks.get(key, lambda: _make_block(book, reader, makers))
-
-
-def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Ints:
     found = [np.zeros((0, 5), np.int64)]
     for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
         if maker is not None:

@@ -7,7 +7,7 @@ interconnect between cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,14 +16,11 @@ from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stitch import Template
-from autoturbo.schedule.place.bind import Placement, binding_book
+from autoturbo.schedule.place.bind import Binding, Placement
 from autoturbo.schedule.place.instances import InstanceGraph
 
 STAY, COPIED, REDISTRIBUTED = range(3)
 """Codes of movements."""
-
-Renamed = Callable[[Ints, Ints], Ints]
-"""From pieces and cores of the consumers' programs to cores of the producers' programs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,20 +39,8 @@ class Movements:
     core_bytes: Ints
 
 
-def core_names(placement: Placement, cores: int) -> Ints:
-    """Per instance and core of its program, the core of the cluster; no rows if none is named."""
-    count = len(placement.bindings) if placement.core_ids else 0
-    names = [placement.cores_of(instance, cores) for instance in range(count)]
-    return np.asarray(names, np.int64).reshape(count, cores)
-
-
 def move(
-    graph: InstanceGraph,
-    order: Ints,
-    bindings: Ints,
-    scopes: Ints,
-    templates: Sequence[Template],
-    names: Ints,
+    graph: InstanceGraph, order: Ints, placement: Placement, templates: Sequence[Template]
 ) -> Movements:
     """Decide the movement of every piece that an order's kernels read from each other.
 
@@ -65,30 +50,34 @@ def move(
     Args:
         graph: instances and what they read from each other.
         order: the instances that one cluster runs; what others make is read where it lies.
-        bindings: per instance, the number of its output's binding.
-        scopes: per instance, where its output is declared.
+        placement: of all instances.
         templates: per instance.
-        names: what :func:`core_names` gives.
     """
-    links, book = graph.links, binding_book(graph.book)
-    regions = graph.book.regions.rows
-    reader = np.repeat(np.arange(graph.count), np.diff(links.start))
-    wanted, rank, element = _inputs(graph, reader, templates)
-    factors, ranks = book.factors.rows, book.ranks.rows
+    links, arrays, regions = graph.links, graph.problem.arrays, graph.book.regions.rows
+    reader, maker = links.reader, links.maker
+    pairs = zip(reader.tolist(), links.slot.tolist(), strict=True)
+    own = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
+    tensor = np.asarray([tensor for _, tensor in own], np.int64)
+    rank, element = np.diff(arrays.dim_start)[tensor], arrays.element[tensor]
+    wanted, wanted_rank = _factors([t.wanted.get(x, ()) for t, x in own], graph.book.rank)
+    held, held_rank = _factors(placement.bindings, graph.book.rank)
     here = np.zeros(graph.count, np.bool_)
     here[order] = True
-    active = here[reader] & here[links.maker]
-    copied = active & (scopes[links.maker] != 0)
-    fits = (wanted >= 0) & (ranks[wanted] == rank)
-    held = bindings[links.maker]
-    near = np.flatnonzero(active & ~copied & fits & (ranks[held] == rank))
-    made, need = graph.out_region[links.maker] + links.output, graph.in_region[reader] + links.slot
+    active = here[reader] & here[maker]
+    copied = active & (np.asarray(placement.scopes, np.int64)[maker] != 0)
+    fits = wanted_rank == rank
+    pieces = Pieces(
+        regions[graph.out_region[maker] + links.output],
+        regions[graph.in_region[reader] + links.slot], wanted,
+    )  # fmt: skip
+    near = np.flatnonzero(active & ~copied & fits & (held_rank[maker] == rank))
+    cores, renamed = graph.problem.target.cores, None
+    if placement.core_ids:
+        named = [placement.cores_of(index, cores) for index in range(graph.count)]
+        programs = np.argsort(named, axis=1)[maker[near]]
+        renamed = np.take_along_axis(programs, np.asarray(named)[reader[near]], axis=1)
     elements = np.zeros(len(reader), np.int64)
-    elements[near] = most_crossing(
-        Pieces(regions[made[near]], regions[need[near]], factors[wanted[near]]),
-        factors[held[near]],
-        _renamed(names, reader[near], links.maker[near]),
-    )
+    elements[near] = most_crossing(pieces.some(near), held[maker[near]], renamed)
     kind = np.where(copied, COPIED, np.where(elements > 0, REDISTRIBUTED, STAY))
     moved = kind != STAY
     # the links of one input of a reader are consecutive
@@ -99,24 +88,18 @@ def move(
     if len(first):
         core_bytes[first] = np.add.reduceat(np.where(moved, links.size, 0), first)
     shared = np.flatnonzero(moved & fits)
-    pieces = Pieces(regions[made[shared]], regions[need[shared]], factors[wanted[shared]])
-    bound, most = _busiest(pieces, group[shared])
+    bound, most = _busiest(pieces.some(shared), group[shared])
     core_bytes[first[bound]] = most * element[first[bound]]
     return Movements(kind, elements * element, core_bytes)
 
 
-def _inputs(
-    graph: InstanceGraph, reader: Ints, templates: Sequence[Template]
-) -> tuple[Ints, Ints, Ints]:
-    """Return, per link, the binding wanted of its input, and that one's rank and element."""
-    book, arrays = binding_book(graph.book), graph.problem.arrays
-    pairs = zip(reader.tolist(), graph.links.slot.tolist(), strict=True)
-    own = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
-    bindings = (template.wanted.get(tensor) for template, tensor in own)
-    wanted = [-1 if binding is None else book.number(binding) for binding in bindings]
-    tensors = np.asarray([tensor for _, tensor in own], np.int64)
-    rank = np.diff(arrays.dim_start)[tensors]
-    return np.asarray(wanted, np.int64), rank, arrays.element[tensors]
+def _factors(bindings: Sequence[Binding], rank: int) -> tuple[Ints, Ints]:
+    """Return the factors of bindings, 1 in further dimensions, ``(n, rank)``, and their ranks."""
+    numbers = {binding: number for number, binding in enumerate(dict.fromkeys(bindings))}
+    which = np.asarray([numbers[binding] for binding in bindings], np.int64)
+    padded = [(*binding, *(1,) * (rank - len(binding))) for binding in numbers]
+    ranks = np.asarray([len(binding) for binding in numbers], np.int64)
+    return np.asarray(padded, np.int64).reshape(-1, rank)[which], ranks[which]
 
 
 class Pieces(NamedTuple):
@@ -131,6 +114,10 @@ class Pieces(NamedTuple):
     made: Ints
     need: Ints
     wanted: Ints
+
+    def some(self, which: Ints) -> Pieces:
+        """Return some of the pieces."""
+        return Pieces(self.made[which], self.need[which], self.wanted[which])
 
     def shares(self, which: Ints, core: Ints) -> Ints:
         """Return the elements of some pieces that some cores want, ``(len(which),)``."""
@@ -174,39 +161,30 @@ _AT_ONCE = 1 << 18
 def _each_core(wanted: Ints) -> Iterator[tuple[Ints, Ints]]:
     """Yield all pairs of a piece and a core that its input is wanted on, piece after piece."""
     cores = wanted.prod(axis=1)
-    ends = np.cumsum(cores)
-    first = 0
-    while first < len(cores):
-        done = int(ends[first] - cores[first])
-        last = max(int(np.searchsorted(ends, done + _AT_ONCE, side="right")), first + 1)
-        which = np.repeat(np.arange(first, last), cores[first:last])
-        yield which, np.arange(len(which)) - (ends - cores)[which] + done
-        first = last
+    step = max(_AT_ONCE // int(cores.max(initial=1)), 1)
+    for first in range(0, len(cores), step):
+        own = cores[first : first + step]
+        which = np.repeat(np.arange(first, first + len(own)), own)
+        yield which, np.arange(len(which)) - np.repeat(np.cumsum(own) - own, own)
 
 
-def most_crossing(pieces: Pieces, held: Ints, renamed: Renamed) -> Ints:
+def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
     """Return the most elements of each piece that any core wants and does not hold.
 
     Args:
         pieces: what is read.
         held: factors of the bindings that the pieces are held in, ``(pieces, rank)``.
-        renamed: from pieces and cores of the consumer's program to the core of the producer's.
+        renamed: per piece and core of the consumer's program, the core of the producer's; the same
+            if None.
     """
     most = np.zeros(len(held), np.int64)
     for which, core in _each_core(pieces.wanted):
         low, high, _ = _spans(pieces.need[which], pieces.wanted[which], core)
-        begin, end, has = _spans(pieces.made[which], held[which], renamed(which, core))
+        other = core if renamed is None else renamed[which, core]
+        begin, end, has = _spans(pieces.made[which], held[which], other)
         kept = np.where(has, _volume(low, high, begin, end), 0)
         np.maximum.at(most, which, pieces.shares(which, core) - kept)
     return most
-
-
-def _renamed(names: Ints, reader: Ints, maker: Ints) -> Renamed:
-    """Return how cores of consumers' programs are told as cores of producers' programs."""
-    if not len(names):
-        return lambda _, core: core
-    programs = np.argsort(names, axis=1)
-    return lambda which, core: programs[maker[which], names[reader[which], core]]
 
 
 def _busiest(pieces: Pieces, group: Ints) -> tuple[Ints, Ints]:

@@ -101,20 +101,18 @@ def order_instances(
         priority: per sub-graph, for ``"priority"``: the highest first; all alike if None.
     """
     edges = graph.producers, graph.consumers
+    if rule == "footprint":
+        priority = np.asarray([s.split.footprint for s in graph.subgraphs], np.int64)
     if rule in ("priority", "footprint"):
-        weights = priority
-        if weights is None or rule == "footprint":
-            footprints = [s.split.footprint for s in graph.subgraphs]
-            weights = np.asarray(footprints, np.int64) * (rule == "footprint")
+        weights = np.zeros(len(graph.subgraphs), np.int64) if priority is None else priority
         order = footprint_first(*edges, weights[graph.subgraph].tolist())
     elif rule == "bfs":
         order = breadth_first(*edges)
     else:
         order = depth_first(*edges)
-        broad = breadth_first(*edges) if rule == "auto" else order
-        sizes = output_sizes(graph)
-        if live_peak(broad, edges[1], sizes) < live_peak(order, edges[1], sizes):
-            order = broad
+        if rule == "auto":
+            broad, sizes = breadth_first(*edges), output_sizes(graph)
+            order = min(order, broad, key=lambda one: live_peak(one, edges[1], sizes))
     return tuple(order)
 
 

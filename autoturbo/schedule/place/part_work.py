@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoturbo.graph.arrays import Ints, Regions
-from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR, Floats
 from autoturbo.schedule.partition.isomorphism import first_alike
-from autoturbo.schedule.partition.split import Split, box_cost, operators_of
-from autoturbo.schedule.place.instances import box_regions, boxes_of, external_inputs
+from autoturbo.schedule.partition.split import Split, box_cost, operators_of, workspace
+from autoturbo.schedule.place.instances import boxes_of, external_inputs
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import remembered
 
@@ -45,46 +45,46 @@ class PartWork(NamedTuple):
     largest_layer_bytes: int
 
 
+@remembered(1 << 16)
 def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
     """Return the work and the bytes of a sub-graph's middle part, as of one that is isomorphic."""
-    return _middle_part_work(problem, first_alike(problem, layers), split)
-
-
-@remembered(1 << 14)
-def _middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
+    if (first := first_alike(problem, layers)) != layers:
+        return middle_part_work(problem, first, split)
     cut = boxes_of(problem, layers, split)[split.instances // 2]
-    part = box_regions(problem, layers, cut)
-    g, w = problem.arrays, problem.work
-    sizes = _region_bytes(problem, part)
-    ops = operators_of(problem, layers)
-    lengths = np.maximum(part.box_high - part.box_low, 0)
-    points = _products(lengths, g.axis_start)[ops]
-    shown = _products(np.where(w.shown != 0, lengths, 1), g.axis_start)[ops]
-    engine, matrix = w.engine[ops], w.engine[ops] == MATRIX
-    own = np.zeros(len(w.engine), np.bool_)
-    own[ops] = True
-    maker = np.repeat(np.arange(len(own)), np.diff(g.out_start))
-    made = sizes[g.out_tensor[own[maker]]]
-    reader = np.repeat(np.arange(len(own)), np.diff(g.in_start))
-    weights = own[reader] & (w.engine[reader] != MOVE) & (g.constant[g.in_tensor] != 0)
-    vector = shown * w.vector[ops] + points * w.per_point[ops]
-    vector = vector + np.where(engine == VECTOR, points * w.macs[ops], 0)
+    footprint = box_cost(problem, layers, cut.axes, cut.bounds).footprint
+    part = workspace(problem).regions  # that part's still
+    g, w, ops = problem.arrays, problem.work, operators_of(problem, layers)
+    elements = _products(np.maximum(part.high - part.low, 0), g.dim_start)
+    sizes = np.where(part.seen != 0, elements * g.element, 0)
+    macs, vector, special = (
+        work[ops] for work in operator_work(problem, np.maximum(part.box_high - part.box_low, 0))
+    )
+    operators = [(problem.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
+    made = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
+    weights = (
+        t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
+    )
     return PartWork(
-        len(layers), len(ops), float((points * w.macs[ops])[matrix].sum()), float(vector.sum()),
-        float((shown * w.special[ops]).sum()),
-        int(made[w.engine[maker[own[maker]]] == MOVE].sum()),
-        int(sizes[g.in_tensor[weights]].sum()),
-        int(sizes[list(external_inputs(problem, layers))].sum()),
+        len(layers), len(ops), float(macs[w.engine[ops] == MATRIX].sum()), float(vector.sum()),
+        float(special.sum()), sum(size for size, code in made if code == MOVE),
+        int(sizes[list(weights)].sum()), int(sizes[list(external_inputs(problem, layers))].sum()),
         int(sizes[list(problem.layers[layers[-1]].outputs)].sum()),
-        box_cost(problem, layers, cut.axes, cut.bounds).footprint, int(made.max(initial=0)),
+        footprint, max((size for size, _ in made), default=0),
     )  # fmt: skip
 
 
-def _region_bytes(problem: Problem, part: Regions) -> Ints:
-    """Return the bytes of every tensor's region in a part, 0 of those that it does not touch."""
-    g = problem.arrays
-    elements = _products(np.maximum(part.high - part.low, 0), g.dim_start)
-    return np.where(part.seen != 0, elements * g.element, 0)
+def operator_work(problem: Problem, lengths: Ints) -> tuple[Floats, Floats, Floats]:
+    """Return multiply-accumulates, plain and slow vector operations of each operator.
+
+    ``lengths`` are the steps of each of their axes. Multiply-accumulates of the vector engine are
+    among its plain operations too.
+    """
+    work, start = problem.work, problem.arrays.axis_start
+    points = _products(lengths, start)
+    shown = _products(np.where(work.shown != 0, lengths, 1), start)
+    macs = points * work.macs
+    plain = shown * work.vector + points * work.per_point
+    return macs, plain + np.where(work.engine == VECTOR, macs, 0), shown * work.special
 
 
 def _products(lengths: Ints, start: Ints) -> Ints:

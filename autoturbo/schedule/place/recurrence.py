@@ -8,6 +8,7 @@ them that may stay in its local buffer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,7 +20,6 @@ from autoturbo.schedule.codegen.work import (
     DEPTH,
     MATRIX,
     ROWS,
-    STEP,
     array_of,
     axis_roles,
     matrix_cycles,
@@ -44,16 +44,14 @@ class Recurrence:
 
     def extent(self, role: int) -> int:
         """Return the points along the axes of a role that are no hidden units."""
-        found = 1
-        for axis, own in zip(self.operator.axes, axis_roles(self.operator), strict=True):
-            found *= axis.extent if own == role and axis.kind is not AxisKind.SPREAD else 1
-        return found
+        roles = zip(self.operator.axes, axis_roles(self.operator), strict=True)
+        own = (axis for axis, its in roles if its == role)
+        return math.prod(axis.extent for axis in own if axis.kind is not AxisKind.SPREAD)
 
     @property
     def hidden(self) -> int:
         """Return the number of hidden units."""
-        spread = [a.extent for a in self.operator.axes if a.kind is AxisKind.SPREAD]
-        return spread[0] if spread else 1
+        return next((a.extent for a in self.operator.axes if a.kind is AxisKind.SPREAD), 1)
 
     def step_seconds(self, samples: float, directions: float, units: float) -> float:
         """Return the seconds of one step on a core with so many samples, directions and units.
@@ -64,7 +62,6 @@ class Recurrence:
         vector, points = self.target.vector, samples * directions * units
         depth = self.extent(DEPTH)
         simple, seconds = points * (work.vector + depth * work.per_point), 0.0
-        exchange = self._exchange_seconds(samples, directions, units)
         if work.engine == MATRIX:
             array = array_of(engine)
             cycles = matrix_cycles(work.macs, samples, directions * units, depth, array)
@@ -74,15 +71,12 @@ class Recurrence:
             simple += points * depth * work.macs
         cycles = simple / vector.elements_per_cycle(self.dtype) + vector.startup_cycles
         cycles += points * work.special / vector.special_lanes
+        transfer, exchange = self.target.transfer, 0.0
+        if units < self.hidden:  # a core gets those that others made
+            foreign = samples * directions * (self.hidden - units) * self._element
+            exchange = foreign / transfer.bandwidth + transfer.latency
+            exchange += self.target.overheads.barrier
         return seconds + cycles / self.target.clock + exchange
-
-    def _exchange_seconds(self, samples: float, directions: float, units: float) -> float:
-        """Return the seconds until a core has the units that others made."""
-        if units >= self.hidden:
-            return 0.0
-        transfer = self.target.transfer
-        foreign = samples * directions * (self.hidden - units) * self._element
-        return foreign / transfer.bandwidth + transfer.latency + self.target.overheads.barrier
 
     @property
     def _element(self) -> float:
@@ -93,8 +87,7 @@ class Recurrence:
 
         Weights that no core has room for are loaded again at every step.
         """
-        extents = dict.fromkeys((ROWS, COLUMNS), 1.0)
-        units, shared = float(self.hidden), 1
+        extents, units, shared = dict.fromkeys((ROWS, COLUMNS), 1.0), float(self.hidden), 1
         roles = axis_roles(self.operator)
         for index, (axis, role) in enumerate(zip(self.operator.axes, roles, strict=True)):
             own = axis.extent / parts.get(index, 1)
@@ -107,18 +100,3 @@ class Recurrence:
         room = max(self.target.lb.weight_capacity, self.target.lb.capacity // STAGING_SHARE)
         again = weights * shared / self.target.ddr_bandwidth_per_cluster
         return self.step_seconds(extents[ROWS], extents[COLUMNS], units) + again * (weights > room)
-
-    def least_seconds(self) -> float:
-        """Return the seconds of all steps that no binding of its parts to cores can beat.
-
-        Hidden units are shared out within a cluster, samples and directions over all of them.
-        """
-        cores = self.target.clusters * self.target.cores
-        directions, samples = self.extent(COLUMNS), self.extent(ROWS)
-        return self.extent(STEP) * min(
-            self.step_seconds(
-                max(samples * parts * own / cores, 1.0), directions / own, self.hidden / parts
-            )
-            for own in range(1, directions + 1)
-            for parts in range(1, min(self.target.cores, self.hidden) + 1)
-        )

@@ -75,7 +75,7 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
     )
     instances = make_instances(PartBook(problem), subgraphs)
     place = {(piece.part, piece.own): number for number, piece in enumerate(pieces)}
-    order, origin = [], [(0, 0)] * len(instances.instances)
+    order, origin = [], [(0, 0)] * instances.count
     for index, schedule in enumerate(schedules):
         own = schedule.instances
         for instance in schedule.order:

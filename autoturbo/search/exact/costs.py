@@ -135,12 +135,10 @@ class Costs:
         rules += [rules_of(self.problem, self.knobs, v.own) for v in variants]
         order = np.arange(graph.count)
         placement = Placement(self._bindings(layout, variants), (Scope.DDR,) * graph.count)
-        timeline = build_timeline(
-            self.problem, graph, order.tolist(), placement, [r.buffers for r in rules]
-        )
+        timeline = build_timeline(graph, order.tolist(), placement, [r.buffers for r in rules])
         schedule = Schedule(
             self.bench.model, self.problem, "graphturbo", self.knobs, self.share, graph,
-            tuple(order.tolist()), placement, timeline, rules[0].instructions,
+            tuple(order.tolist()), placement, (timeline,), rules[0].instructions,
             {i: r.instructions for i, r in enumerate(rules)},
         )  # fmt: skip
         return Laid(schedule, layout)

@@ -67,7 +67,7 @@ class NearCosts(Costs):
         for at, variant in enumerate(variants, laid.layout.first):
             rules = rules_of(self.problem, self.knobs, variant.own)
             which[at] = numbers.setdefault(rules, len(numbers))
-        table = [rules.instructions.as_array() for rules in numbers]
+        table = [rules.instructions for rules in numbers]
         problem, graph = self.problem, laid.layout.graph
         found = estimates(
             rows, laid.stages, near, np.asarray(table, np.int64),

@@ -19,6 +19,7 @@ from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.machine import Machine
 from autoturbo.schedule.memory.allocate import Buffers, live_peak_bytes
+from autoturbo.schedule.memory.timeline import TENSOR
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.units.support import units_of
@@ -151,9 +152,7 @@ def _spilled(schedule: Schedule) -> int:
     """Most bytes of DDR that hold tensors which do not leave the part, in all clusters."""
     graph, total = schedule.problem.graph, 0
     for timeline in schedule.timelines:
-        own = [
-            name.kind == "tensor" and name.tensor not in graph.outputs for name in timeline.names
-        ]
+        own = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
         inner = [np.asarray(column)[own] for column in dataclasses.astuple(timeline.buffers)]
         total += live_peak_bytes(Buffers(*inner), Scope.DDR)
     return total * schedule.share.copies

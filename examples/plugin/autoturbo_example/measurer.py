@@ -6,12 +6,13 @@ program in any language could be given as well.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from autoturbo.hardware import Target
-from autoturbo.schedule.kernels_file import kernels_document
+from autoturbo.schedule.kernels_file import kernels_text
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.measurement import Measurement, Outcome
@@ -33,7 +34,7 @@ class Roofline:
 def _measured(schedule: Schedule) -> Measurement:
     target, dtype = schedule.problem.target, schedule.problem.dtype
     bound = lower_bound(schedule.model, target, dtype)
-    document = kernels_document(schedule)
+    document = json.loads(kernels_text(schedule))
     by_cluster: Counter[int] = Counter()
     for kernel in document["kernels"]:
         by_cluster[kernel["cluster"] or 0] += _kernel_seconds(kernel, target, dtype)

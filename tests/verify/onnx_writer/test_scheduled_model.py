@@ -85,10 +85,10 @@ def test_calls_say_where_they_run_and_where_their_buffers_are(tmp_path: Path) ->
         assert facts["scope"] == schedule.placement.scopes[instance].name
         assert facts["cluster"] == "0"
         buffers = json.loads(facts["buffers"])
-        own = [b for b, name in enumerate(timeline.names) if name.instance == instance]
+        own = timeline.owner == instance
         assert [b["address"] for b in buffers] == timeline.buffers.address[own].tolist()
         told += len(buffers)
-    assert told == len(timeline.names)
+    assert told == len(timeline.owner)
 
 
 def test_functions_hold_the_layers_and_parts_that_are_alike_share_one(tmp_path: Path) -> None:

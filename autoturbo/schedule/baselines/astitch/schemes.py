@@ -21,9 +21,9 @@ from autoturbo.schedule.place.bind import (
     Scope,
     bind_instances,
     infer_layer,
+    inputs_wanted,
     layer_bindings,
     plain_for,
-    wanted_inputs,
 )
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.problem import Problem
@@ -103,28 +103,26 @@ def _order(subgraphs: Sequence[SubGraph], plan: Plan) -> tuple[int, ...]:
 def _scopes(graph: InstanceGraph, bound: Placement) -> list[Scope]:
     """LB where every reader is bound like the producer, else GB."""
     scopes = list(bound.scopes)
-    maker = {t: i.index for i in graph.instances for t in i.outputs}
-    for instance in graph.instances:
-        wanted = wanted_inputs(graph.book, instance.shape, bound.bindings[instance.index])
-        for tensor, binding in wanted.items():
-            if tensor in maker and bound.bindings[maker[tensor]] != binding:
-                scopes[maker[tensor]] = Scope.GB
+    maker = {t: index for index, parts in enumerate(graph.parts) for t in parts.outputs}
+    for index, parts in enumerate(graph.parts):  # each has one part
+        wanted = inputs_wanted(graph.book, int(graph.shape[index]), bound.bindings[index])
+        for tensor, binding in zip(parts.inputs, wanted, strict=True):
+            made = maker.get(tensor)
+            if binding is not None and made is not None and bound.bindings[made] != binding:
+                scopes[made] = Scope.GB
     return scopes
 
 
 def _spilled(schedule: Schedule) -> list[int]:
     """Instances whose result was to be in LB and is written to GB, for want of room."""
-    declared = schedule.placement.scopes
-    return [
-        step.instance
-        for step in schedule.timeline.steps
-        if declared[step.instance] is Scope.LB and step.streams[-1, OUT_GB]
-    ]
+    declared, timeline = schedule.placement.scopes, schedule.timeline
+    order, spilled = timeline.order.tolist(), timeline.streams[timeline.rows[1:] - 1, OUT_GB] > 0
+    return [i for i, out in zip(order, spilled, strict=True) if declared[i] is Scope.LB and out]
 
 
 def _at_boundary(problem: Problem, graph: InstanceGraph, index: int) -> bool:
     """Whether a product or another boundary makes or reads what an instance makes."""
     kernels = (index, *graph.consumers[index])
-    first = [graph.subgraphs[graph.instances[k].subgraph].layers[0] for k in kernels]
+    first = [graph.subgraphs[graph.subgraph[k]].layers[0] for k in kernels]
     anchors = [problem.graph.operators[problem.layers[layer].operators[0]] for layer in first]
     return not all(is_memory_intensive(operator) for operator in anchors)
