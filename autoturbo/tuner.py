@@ -167,6 +167,7 @@ def tune_all(
         _check(config.resolved(pair.target), execution, pair.target)
     scratch = Scratch() if execution.database is None else None
     execution = placed(execution, scratch)
+    _check_storage(execution)
     first = ((pair.graph.name, pair.target.name) for pair in pairs)
     with (
         _collecting_rarely(),
@@ -353,6 +354,7 @@ def resume_all(
     """
     config, execution = config or ResumeConfig(), (execution or ExecutionConfig()).started()
     where = execution.database or DATABASE
+    _check_storage(execution)
     with Database.open(where, create=False) as store, ExitStack() as held:
         chosen = {info.id: info for info in map(store.run, runs)}
         if together:
@@ -493,6 +495,14 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
 
     ours = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
     return ours if measurer == SIMULATOR else f"{ours}+{measurer_version(measurer)}"
+
+
+def _check_storage(execution: ExecutionConfig) -> None:
+    """Refuse a storage that Optuna cannot use, before any work."""
+    from autoturbo.search.study import check_storage
+
+    if execution.storage is not None:
+        check_storage(execution.storage, execution.database or DATABASE)
 
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:

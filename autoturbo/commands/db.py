@@ -107,8 +107,12 @@ def _write(options: argparse.Namespace, best: tuple[BestSchedule, ...]) -> None:
 def _export(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
 
+    to_stream = str(options.file) == "-"
+    file = Path("/dev/stdout") if to_stream else options.file
     with Database.open(options.db, create=False, read_only=True) as database:
-        counts = database.export(options.file, best_only=options.best, force=options.force)
+        counts = database.export(file, best_only=options.best, force=options.force)
+    if to_stream:  # nothing but records
+        return 0
     console.emit({"file": str(options.file), "counts": dataclasses.asdict(counts)})
     console.say(f"{options.file}: {counted(counts)}")
     return 0
@@ -223,7 +227,10 @@ def _best_arguments(parser: Parser) -> None:
 
 
 def _export_arguments(parser: Parser) -> None:
-    text = "ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines"
+    text = (
+        "ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines; "
+        "- for standard output"
+    )
     parser.add_argument("file", metavar="FILE", type=Path, help=text)
     text = "only the best schedules: no runs, trials and kernel times"
     parser.add_argument("--best", action="store_true", help=text)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
+    SIMULATOR,
     add_model_options,
     add_target_options,
     how_to_load,
@@ -19,10 +20,11 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.scheduling import require_runtime
+from autoturbo.commands.tune import expected_seconds
 from autoturbo.commands.tuning import LiveLine, check_places
 from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
-from autoturbo.errors import InfeasibleError
+from autoturbo.errors import InfeasibleError, UsageError
 from autoturbo.outputs import Kind
 from autoturbo.report.units import clock
 
@@ -41,6 +43,9 @@ USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
 EXAMPLE = "autoturbo sweep resnet50 --vary lb.capacity_kib=256..4096 -o sweep.csv -o sweep.svg"
 _TABLE = ".csv"
 
+_LONG_S = 3600.0
+"""Seconds beyond which a sweep begins only with ``--yes``."""
+
 
 def add_arguments(parser: Parser) -> None:
     """The model, the target, what is varied, the budget of each point, and where it goes."""
@@ -55,6 +60,8 @@ def add_arguments(parser: Parser) -> None:
     add("-o", "--output", metavar="FILE", type=Path, action="append", default=[], help=text)
     text = "folder that takes every target of the grid as a file"
     add("--save-targets", metavar="FOLDER", type=Path, help=text)
+    text = "begin also if it is expected to take more than an hour"
+    add("-y", "--yes", action="store_true", help=text)
     add_force_option(parser)
 
 
@@ -75,6 +82,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _save_targets(grid, options.save_targets, outputs)
     config = config_of(SweepConfig, options, dtype=pair.dtype)
     _introduce(pair, len(grid), config, console)
+    _tell_cost(pair, len(grid), config, execution_of(options), console, agreed=options.yes)
     with LiveLine(console) as line:
         execution = execution_of(options, on_progress=line, began=began)
         found = sweep(
@@ -102,6 +110,30 @@ def _introduce(pair: Pair, points: int, config: SweepConfig, console: Console) -
     how = ", ".join(part for part in (each, budget) if part)
     console.say(f"{name}: {points} targets, {how}, seed {config.seed}")
     say_notes(assumed(pair.model), console)
+
+
+def _tell_cost(
+    pair: Pair,
+    points: int,
+    config: SweepConfig,
+    execution: ExecutionConfig,
+    console: Console,
+    *,
+    agreed: bool,
+) -> None:
+    """Say how long all points take, where their trials and not time limit them.
+
+    Raises:
+        UsageError: longer than :data:`_LONG_S`, and nobody agreed to that.
+    """
+    asked = config.resolved(pair.target)
+    if config.time_budget or asked.measurer != SIMULATOR:
+        return
+    seconds = points * expected_seconds(pair, asked, execution)[0]
+    console.say(f"expected time: about {clock(seconds)}")
+    if seconds > _LONG_S and not agreed:
+        message = f"{points} targets are expected to take about {clock(seconds)}"
+        raise UsageError(message, hint="add --yes, or give fewer values, --trials or --time-budget")
 
 
 def _print(found: Sweep, files: Sequence[Path], console: Console) -> None:

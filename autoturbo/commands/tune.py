@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from autoturbo.commands.console import Console
-    from autoturbo.commands.loading import AnyPair
+    from autoturbo.commands.loading import AnyPair, Pair
     from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
     from autoturbo.errors import AutoTurboError
@@ -156,20 +156,34 @@ def _search(pair: AnyPair, config: TuneConfig) -> str:
 
 def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
     """How long the search takes; empty where it is not known before it is tried."""
-    from autoturbo.search.space import Space
-    from autoturbo.search.starts import placing_seconds
-
     asked = config.resolved(pair.target)
     # a board is not tried just to say how long it takes
     if asked.time_budget or isinstance(pair, MachinePair) or asked.measurer != SIMULATOR:
         return ""
+    seconds, trials = expected_seconds(pair, asked, execution)
+    took = f"about {clock(seconds)}"
+    return took if trials == asked.total else f"{took}: the space has {trials} settings"
+
+
+def expected_seconds(
+    pair: Pair, asked: TuneConfig, execution: ExecutionConfig
+) -> tuple[float, int]:
+    """Return about how long a search on the simulator takes, and how many trials it makes.
+
+    Args:
+        pair: the model on the target.
+        asked: what is searched, with its defaults decided.
+        execution: on how many workers.
+    """
+    from autoturbo.search.space import Space
+    from autoturbo.search.starts import placing_seconds
+
     evaluator = pair.evaluator()
     space = Space.of(evaluator.bench, subgraphs=asked.subgraphs or 0)
     trials = min(asked.total or 0, space.size)
     measuring = seconds_per_trial(evaluator, space, _SAMPLES) / (execution.workers or 1)
     placing = placing_seconds(evaluator.bench)
-    took = f"about {clock(placing + trials * (measuring + _LEARNING_S))}"
-    return took if trials == asked.total else f"{took}: the space has {trials} settings"
+    return placing + trials * (measuring + _LEARNING_S), trials
 
 
 def _budget(config: TuneConfig, trials: int) -> str:

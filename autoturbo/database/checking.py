@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from autoturbo.database import tables
 from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.database.merging import TABLES
-from autoturbo.database.records import RunInfo
 from autoturbo.database.rows import is_unchecked, readable_texts, sound_rows
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autoturbo.database.records import PairKey
 
 _MOST = 20
 """Findings that are told one by one."""
@@ -87,14 +85,11 @@ def _structure(connection: sqlite3.Connection) -> Iterator[str]:
 def _records(connection: sqlite3.Connection) -> tuple[int, int, list[str]]:
     """How many records can be read, of how many not all, and what is wrong with the others."""
     count, unchecked, wrong = 0, 0, list[str]()
-    keys: dict[str, PairKey] = {}
     for kind in TABLES:
-        for name, record, finding in sound_rows(connection, kind, keys):
+        for name, record, finding in sound_rows(connection, kind):
             if record is None:
                 wrong.append(f"{name}: {finding}")
                 continue
             count += 1
             unchecked += is_unchecked(record)
-            if isinstance(record, RunInfo):
-                keys[record.id] = record.key
     return count, unchecked, wrong

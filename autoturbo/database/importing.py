@@ -18,9 +18,7 @@ from autoturbo.database.records import (
     RECORD_SCHEMA,
     Counts,
     ImportResult,
-    PairKey,
     Record,
-    RunInfo,
     RunState,
     TrialRecord,
 )
@@ -100,13 +98,10 @@ def _refuse_orphans(connection: sqlite3.Connection, first: dict[str, Location]) 
 
 def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
     """The records of an export; raises DatabaseError for one that contradicts itself."""
-    keys: dict[str, PairKey] = {}
     for at, line in lines:
         record = parse_line(line, at)
-        if wrong := contradiction(record, keys):
+        if wrong := contradiction(record):
             raise DatabaseError(wrong, at, "the file was changed after it was exported")
-        if isinstance(record, RunInfo):
-            keys[record.id] = record.key
         yield at, record
 
 
@@ -201,16 +196,13 @@ def _believed(
     leave_out: Callable[[str, str], None],
 ) -> Iterator[Record]:
     """The records of another database that are sound; trials whose run is nowhere are not."""
-    keys: dict[str, PairKey] = {}
     for kind, (table, *_) in TABLES.items():
-        for name, record, finding in sound_rows(other, kind, keys):
+        for name, record, finding in sound_rows(other, kind):
             if record is None:
                 leave_out(table, f"{name}: {finding}")
             elif isinstance(record, TrialRecord) and not _has_run(connection, record.run):
                 leave_out(table, f"{name}: its run is neither in the file nor in the database")
             else:
-                if isinstance(record, RunInfo):
-                    keys[record.id] = record.key
                 yield record
 
 

@@ -17,7 +17,6 @@ from autoturbo.database.records import (
     OTHER_EVALUATOR,
     BestSchedule,
     KernelRecord,
-    PairKey,
     Record,
     RunInfo,
     TrialRecord,
@@ -37,14 +36,13 @@ _SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
 
 
 def sound_rows(
-    connection: sqlite3.Connection, kind: type[Record], keys: Mapping[str, PairKey]
+    connection: sqlite3.Connection, kind: type[Record]
 ) -> Iterator[tuple[str, Record | None, str]]:
     """Return the rows of a table: a name, the record, and what is wrong where it is None.
 
     Args:
         connection: to a file whose schema was checked; texts may hold half surrogate pairs.
         kind: of the records of the table.
-        keys: of the runs that are there, by their ids, for what is said of a run's trials.
     """
     table, columns, key = TABLES[kind]
     there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
@@ -55,7 +53,7 @@ def sound_rows(
         name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
         try:
             record = _record_of(kind, dict(zip(known, row, strict=True)))
-            wrong = contradiction(record, keys)
+            wrong = contradiction(record)
         except (AutoTurboError, ValueError) as error:
             record, wrong = None, str(error) or type(error).__name__
         yield name, None if wrong else record, wrong
@@ -85,21 +83,15 @@ def _record_of(kind: type[Record], row: Mapping[str, Any]) -> Record:
     return record
 
 
-def contradiction(record: Record, keys: Mapping[str, PairKey]) -> str:
-    """Say in what a record contradicts itself or its run; empty where it does not.
-
-    Args:
-        record: of any kind.
-        keys: of the runs that are known, by their ids.
-    """
+def contradiction(record: Record) -> str:
+    """Say in what a record contradicts itself; empty where it does not."""
     match record:
         case RunInfo():
             return _of_run(record)
         case TrialRecord():
-            key = keys.get(record.run)
-            return _of_measurement(record.outcome, key) if key is not None else ""
+            return _of_measurement(record.outcome)
         case BestSchedule():
-            wrong = _of_measurement(record.measurement, record.key)
+            wrong = _of_measurement(record.measurement)
             return wrong or ("" if is_unchecked(record) else _of_schedule(record))
         case KernelRecord():
             return "" if record.seconds > 0 else "seconds: a kernel takes some time"
@@ -122,9 +114,9 @@ def _of_run(info: RunInfo) -> str:
     return ""
 
 
-def _of_measurement(outcome: object, key: PairKey) -> str:
-    """A latency below what no schedule can beat; boards, whose bound is a model's, may."""
-    if not isinstance(outcome, Measurement) or "+" in key.scheduler_version:
+def _of_measurement(outcome: object) -> str:
+    """Say what of a measurement cannot be: a latency below what no schedule can beat."""
+    if not isinstance(outcome, Measurement):
         return ""
     if not all(map(math.isfinite, outcome.kernel_times.values())):
         return "measurement.kernel_times: not finite"

@@ -137,6 +137,18 @@ def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     return connection
 
 
+def is_ours(path: Path) -> bool:
+    """Return whether a file is a database of ours, of whatever version, damaged or not."""
+    if not path.is_file() or path.stat().st_size < _LEAST_BYTES:
+        return False
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            return _pragma(connection, "application_id") == APPLICATION_ID
+    except sqlite3.Error:
+        return False
+
+
 def version_of(connection: sqlite3.Connection, path: Path) -> int:
     """The version of the tables; 0 for an empty file.
 

@@ -29,7 +29,7 @@ class _Size(NamedTuple):
 
 
 def check_calls(model: ModelProto, source: Source) -> None:
-    """Refuse a model whose functions come to too much once they are inlined.
+    """Refuse a model that is too large, once its functions are inlined if it has any.
 
     Raises:
         ModelError: more nodes or bytes than the limits; a function that calls itself.
@@ -39,9 +39,11 @@ def check_calls(model: ModelProto, source: Source) -> None:
     for key in _callees_first(functions, source):
         sizes[key] = _size(functions[key].node, sizes)
     nodes, size = _size(model.graph.node, sizes)
-    if nodes > NODES.most:
+    if nodes > NODES.most and functions:
         message = f"its functions come to {nodes} nodes once they are inlined"
         raise source.error(message, hint=f"{NODES.hint}; or {_HINT}")
+    if nodes > NODES.most:
+        raise source.error(f"it has {nodes} nodes", hint=NODES.hint)
     if is_bomb(size, source.path.stat().st_size):
         message = f"its functions come to {size} bytes once they are inlined"
         raise source.error(message, hint=f"{MEMORY.hint}; or {_HINT}")

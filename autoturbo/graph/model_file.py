@@ -146,9 +146,9 @@ def _check_opset(source: Source) -> None:
 
 def _without_functions(model: ModelProto, source: Source) -> ModelProto:
     """The model with its local functions inlined, however deep they call each other."""
+    check_calls(model, source)
     if not model.functions:
         return model
-    check_calls(model, source)
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and its own classes

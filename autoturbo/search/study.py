@@ -11,12 +11,15 @@ import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.engine import make_url
 
+from autoturbo.database.tables import is_ours
 from autoturbo.errors import UsageError
 from autoturbo.masking import masked, without_secrets
 from autoturbo.search.evolution import fresh_points
@@ -204,6 +207,33 @@ def open_mirror(storage: str | None, name: str, objectives: Sequence[Objective])
             )
         except Exception as error:  # noqa: BLE001  whatever a storage back end raises
             raise _unusable(storage, error, "for example sqlite:///study.db") from None
+
+
+def check_storage(storage: str, database: str | Path) -> None:
+    """Refuse a storage that cannot be opened, or whose file is a database of ours.
+
+    Args:
+        storage: its URL.
+        database: the file in which trials and schedules are kept.
+
+    Raises:
+        UsageError: before any work, with the remedy.
+    """
+    hint = "for example sqlite:///study.db"
+    try:
+        url = make_url(storage)
+        file = Path(url.database or "") if url.drivername.startswith("sqlite") else Path()
+        ours = file.absolute() == Path(database).absolute() or is_ours(file)
+    except Exception as error:  # noqa: BLE001  whatever a storage back end raises
+        raise _unusable(storage, error, hint) from None
+    if ours:
+        message = f"storage {masked(storage)!r} is the database of tuned schedules"
+        raise UsageError(message, hint=f"give Optuna a file of its own, {hint}")
+    with quiet_optuna():
+        try:
+            optuna.storages.get_storage(storage)
+        except Exception as error:  # noqa: BLE001  whatever a storage back end raises
+            raise _unusable(storage, error, hint) from None
 
 
 def _unusable(storage: str, error: Exception, hint: str) -> UsageError:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 import operator
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +28,10 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.bound import weight_bytes
+from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import outcome_of, outcome_within
+from autoturbo.simulate.outcomes import checked, outcome_of, outcome_within
 from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.stores import remembered
@@ -192,7 +195,13 @@ class Evaluator:
             return failure
         if isinstance(self.measurer, Simulator):
             return self.measurer.measure([schedule])[0]
-        return asked(self.measurer, schedule, self.timeout_s)
+        return checked(asked(self.measurer, schedule, self.timeout_s), self._bound_s)
+
+    @functools.cached_property
+    def _bound_s(self) -> float:
+        """Seconds that no schedule can beat, whatever a measurer says of its bound."""
+        bench = self.bench
+        return lower_bound(bench.model, bench.target, bench.dtype).seconds
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Return what is known of a setting's kernels beforehand; None if it does not fit.
@@ -266,7 +275,8 @@ def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None
         answers = measurer.measure([schedule])
         return answers[0] if len(answers) == 1 else answers
 
-    return outcome_of(ask) if timeout_s is None else outcome_within(timeout_s, ask)
+    with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result of a command
+        return outcome_of(ask) if timeout_s is None else outcome_within(timeout_s, ask)
 
 
 def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
+from typing import Any
 
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+import numpy as np
+
+from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
 
 
 def outcome_of(measure: Callable[[], object]) -> Outcome:
@@ -19,10 +24,17 @@ def outcome_of(measure: Callable[[], object]) -> Outcome:
         outcome = measure()
     except MemoryError:
         return Failure("memory", "the measurer ran out of memory")
-    except Exception as error:  # noqa: BLE001  a measurer is foreign code, anything may come
-        text = " ".join(str(error).split()) or "no message"
-        return Failure("raised", f"the measurer raised {type(error).__name__}: {text}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is foreign code, anything may come
+        return Failure("raised", f"the measurer raised {type(error).__name__}: {_text(error)}")
     return checked(outcome)
+
+
+def _text(error: BaseException) -> str:
+    """Return an exception's message on one line, whatever it does when it is asked for it."""
+    try:
+        return " ".join(str(error).split()) or "no message"
+    except Exception:  # noqa: BLE001  it is foreign code as well
+        return "a message that cannot be read"
 
 
 def outcome_within(seconds: float, measure: Callable[[], object]) -> Outcome:
@@ -39,25 +51,47 @@ def late(seconds: float) -> Failure:
     return Failure("timeout", f"not measured within {seconds:g} s")
 
 
-def checked(outcome: object) -> Outcome:
-    """An outcome as it is, or why it is none."""
+def checked(outcome: object, bound_s: float = 0.0) -> Outcome:
+    """Return an outcome with plain numbers in it, or why it cannot be.
+
+    Args:
+        outcome: what a measurer returned.
+        bound_s: seconds that no schedule of the model on the target can beat, besides what the
+            measurement itself says.
+    """
     if isinstance(outcome, Failure):
         return outcome
     if not isinstance(outcome, Measurement):
         return Failure("invalid", f"the measurer returned {type(outcome).__name__}")
-    try:
-        bad = next((name for name, figure in _figures(outcome) if not _sane(figure)), None)
-    except TypeError:
-        return Failure("invalid", "the measurer returned something that is not a number")
-    if bad is not None or not outcome.is_valid():
-        name = bad or "latency"
-        return Failure(
-            "invalid", f"the measurer returned {getattr(outcome, name, None)!r} as {name}"
-        )
-    return outcome
+    wrong = next((n for n, figure in _figures(outcome) if not _sane(figure)), "")
+    if not wrong and not outcome.latency:
+        wrong = "latency"
+    if wrong:
+        figure = dict(_figures(outcome))[wrong]
+        message = f"the measurer returned {figure!r} as {wrong}"
+        kind = "" if isinstance(figure, Real) else ", which is not a number"
+        return Failure("invalid", message + kind)
+    least = max(bound_s, outcome.bound.seconds)
+    if outcome.latency < least * (1 - ROUNDING):
+        message = f"the measurer returned a latency of {float(outcome.latency)!r} s"
+        return Failure("invalid", f"{message}, below the lower bound of {least:.6g} s")
+    values = {f.name: getattr(outcome, f.name) for f in dataclasses.fields(outcome)}
+    plain = {name: own for name, value in values.items() if (own := _plain(value)) is not value}
+    return dataclasses.replace(outcome, **plain) if plain else outcome
 
 
-def _figures(outcome: Measurement) -> Iterator[tuple[str, float]]:
+def _plain(value: Any) -> Any:
+    """Return a value with Python's numbers in the place of NumPy's, which JSON does not know."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping) and any(isinstance(own, np.generic) for own in value.values()):
+        return {name: _plain(own) for name, own in value.items()}
+    if isinstance(value, tuple) and any(isinstance(own, np.generic) for own in value):
+        return tuple(map(_plain, value))
+    return value
+
+
+def _figures(outcome: Measurement) -> Iterator[tuple[str, object]]:
     yield "latency", outcome.latency
     yield "ddr_bytes", outcome.ddr_bytes
     yield "gb_bytes", outcome.gb_bytes
@@ -67,5 +101,7 @@ def _figures(outcome: Measurement) -> Iterator[tuple[str, float]]:
         yield "subgraph_times", seconds
 
 
-def _sane(figure: float) -> bool:
-    return math.isfinite(figure) and figure >= 0
+def _sane(figure: object) -> bool:
+    if isinstance(figure, bool) or not isinstance(figure, Real):
+        return False
+    return math.isfinite(figure) and float(figure) >= 0

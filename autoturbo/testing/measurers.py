@@ -91,7 +91,7 @@ def outcomes_are_sound(case: MeasurerCase) -> None:
             found = checked(outcome)
             if isinstance(found, Failure) and found is not outcome:
                 raise ContractError(f"{of}: {found.message}")
-            _keep(outcome, of)
+            _keep(found, of)
 
     within(case.deadline_s, "outcomes", work)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -100,10 +101,12 @@ class Verification:
         """Return the object that ``verify --json`` prints."""
         numbers = self.numbers
         ran = numbers is not None and numbers.skipped is None
+        largest = numbers.max_abs_error if numbers else None
         return {
             "regions": _word(self.regions), "memory": _word(self.memory),
             "numbers": _word(numbers.findings) if numbers and ran else "skipped",
-            "max_abs_error": numbers.max_abs_error if numbers else None,
+            # JSON has no infinity; what is not there, or not finite, is among the failures
+            "max_abs_error": largest if largest is not None and math.isfinite(largest) else None,
             "failures": [finding.as_json() for finding in self.findings],
         }  # fmt: skip
 

@@ -26,6 +26,7 @@ from onnx import ValueInfoProto, helper
 from autoturbo.errors import UnrunnableError, VerifyError
 from autoturbo.graph.batch import BatchTrace, trace_batch
 from autoturbo.graph.domain import Region, meet, volume
+from autoturbo.graph.fold import RANDOM
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
@@ -101,6 +102,10 @@ def check_numbers(
     """
     if whole is None:
         whole = fits_whole(schedule, memory_bytes)
+    random = next((o for o in schedule.model.operators if o.kind in RANDOM), None)
+    if random is not None:
+        reason = f"not comparable: {random.kind} {random.name!r} gives other values each time"
+        return Numbers(schedule.model.batch, whole, seed, None, skipped=reason)
     passes = passes_of(schedule) if whole else (one_pass(schedule),)
     samples = max(one.start + one.samples for one in passes)
     all_of_it = samples == schedule.model.batch

@@ -244,6 +244,14 @@ def model_of_nested_functions(cli: Cli) -> list[str]:
 
 
 @case
+def model_of_70_000_nodes(cli: Cli) -> list[str]:
+    model = tiny()
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    model.graph.node.extend([relu] * 70_000)
+    return ["inspect", saved(cli, model)]
+
+
+@case
 def model_whose_functions_call_themselves(cli: Cli) -> list[str]:
     model = nested(1)
     model.functions[0].node[0].op_type, model.functions[0].node[0].domain = "f1", "own"

@@ -147,6 +147,17 @@ def test_databases_and_exports_are_merged(here: Cli) -> None:
     assert ran.err == "error: autoturbo.db: the database itself; name another one\n"
 
 
+def test_an_export_to_standard_output_is_records_alone(here: Cli) -> None:
+    here("db", "export", "a.jsonl")
+    for flags in ([], ["--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "autoturbo", *flags, "db", "export", "-"],
+            cwd=here.folder, capture_output=True, check=True,
+        )  # fmt: skip
+        assert done.stdout == (here.folder / "a.jsonl").read_bytes()
+        assert done.stderr == b""
+
+
 @pytest.mark.parametrize("name", ["record", "schedule", "kernels"])
 def test_schemas_that_are_published(name: str, here: Cli) -> None:
     found = here("--json", "db", "schema", name).object

@@ -24,7 +24,8 @@ def test_a_sweep_and_its_files(cli: Cli) -> None:
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
     assert lines[0] == "alexnet @ stcp920, float16: 2 targets, 2 trials each, seed 0"
-    assert lines[1].split()[:2] == ["lb.capacity_kib", "latency"]
+    assert lines[1].startswith("expected time: about ")
+    assert lines[2].split()[:2] == ["lb.capacity_kib", "latency"]
     assert lines[-2:] == ["wrote s.csv", "wrote s.svg"]
     assert len(Path("s.csv").read_text().splitlines()) == 3
     assert Path("s.svg").read_text().endswith("</svg>\n")
@@ -60,6 +61,16 @@ def test_what_cannot_be_is_one_line_before_anything_runs(
     assert ran.err.startswith(f"error: {error}")
     assert ran.err.count("\n") == 1
     assert not Path("autoturbo.db").exists()
+
+
+def test_a_long_sweep_wants_to_be_agreed_to(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoturbo.commands.sweep._LONG_S", 0.0)
+    ran = cli("sweep", *MODEL, *VARY)
+    assert ran.status == 2
+    assert ran.err.startswith("error: 2 targets are expected to take about ")
+    assert "add --yes" in ran.err
+    assert not Path("autoturbo.db").exists()
+    assert cli("sweep", *MODEL, *VARY, "--yes").status == 0
 
 
 def test_a_grid_that_nothing_fits_has_status_3(cli: Cli) -> None:

@@ -386,7 +386,19 @@ DEFINED = [
     ),
 ]  # fmt: skip
 
-CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *DEFINED]
+PAIRS = [
+    # (ab)c: 8 x 16 x 4, then 8 x 4 x 32; all letters at once are 8 x 16 x 4 x 32 twice
+    Case(
+        "Einsum", (real(8, 16), real(16, 4), real(4, 32)), 8 * 16 * 4 + 8 * 4 * 32,
+        {"equation": "ij,jk,kl->il"}, domain="",
+    ),
+    Case(
+        "Einsum", (real(2, 3), real(2, 5), real(2, 7), real(3, 5)),
+        2 * 3 * 5 + 2 * 3 + 2 * 7, {"equation": "bi, bj, bk, ij"}, domain="",
+    ),
+]  # fmt: skip
+
+CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *DEFINED, *PAIRS]
 
 
 FIRST = {case.op: case for case in reversed(CASES)}

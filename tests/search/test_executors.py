@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from autoturbo.errors import ExecutorError, UsageError
@@ -34,6 +35,7 @@ from autoturbo.search.executors.base import ACQUITTED, Answer, Blame, lost
 from autoturbo.search.executors.held import HELD, Held
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.outcomes import outcome_of
 from tests.search.search_doubles import (
     Dying,
     DyingOnce,
@@ -361,6 +363,8 @@ class Returning(Landscape):
         (dataclasses.replace(measurement(1.0), latency="fast"), "not a number"),  # type: ignore[arg-type]
         (measurement(1.0, (1.0, float("nan"))), "as subgraph_times"),
         (measurement(1.0, energy=float("inf")), "inf as energy"),
+        (dataclasses.replace(measurement(1.0), latency=True), "True as latency"),
+        (measurement(1e-30), "1e-30 s, below the lower bound of"),
     ],
 )
 def test_nonsense_is_a_failure(value: object, message: str) -> None:
@@ -375,11 +379,39 @@ def test_an_exception_is_a_failure_on_one_line() -> None:
     assert found == Failure("raised", "the measurer raised RuntimeError: board on fire: {}")
 
 
+class Unspeakable(Exception):  # noqa: N818  what a measurer may raise
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (SystemExit(0), "the measurer raised SystemExit: 0"),
+        (Unspeakable(), "the measurer raised Unspeakable: a message that cannot be read"),
+    ],
+)
+def test_whatever_a_measurer_raises_is_a_failure(raised: BaseException, said: str) -> None:
+    def measure() -> object:
+        raise raised
+
+    assert outcome_of(measure) == Failure("raised", said)
+
+
 def test_what_is_fine_is_handed_on() -> None:
     failure = Failure("DDR", "full")
     assert guarded(Returning(failure), Knobs()) is failure
     fine = measurement(1.0)
     assert guarded(Returning(fine), Knobs()) is fine
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    times = tuple(np.asarray([0.25, 0.75], np.float32))
+    given = measurement(1.0, times, energy=np.float64(2.0))
+    found = guarded(Returning(dataclasses.replace(given, latency=np.float32(1.0))), Knobs())  # type: ignore[arg-type]
+    assert found == measurement(1.0, (0.25, 0.75), energy=2.0)
+    assert isinstance(found, Measurement)
+    assert type(found.latency) is type(found.subgraph_times[0]) is float
 
 
 def test_flags_choose_the_executor() -> None:

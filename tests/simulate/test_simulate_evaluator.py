@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator, Simulator, find_measurer
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
 from autoturbo.simulate.plan import COLUMNS
 from tests.simulate.simulate_samples import changed, evaluator, target_of
 
@@ -117,6 +118,33 @@ def test_a_measurer_from_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None
 def column(values: np.ndarray, name: str) -> np.ndarray:
     found: np.ndarray = values[:, COLUMNS.index(name)]
     return found
+
+
+def test_what_a_measurer_prints_is_no_result(capsys: pytest.CaptureFixture[str]) -> None:
+    class Chatty:
+        def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+            print("board 3 answers")  # noqa: T201
+            return Simulator().measure(schedules)
+
+    found = Evaluator(evaluator("dlrm").bench.model, target_of(), "float16", Chatty()).evaluate(
+        Knobs()
+    )
+    assert isinstance(found, Measurement)
+    assert capsys.readouterr() == ("", "board 3 answers\n")
+
+
+def test_a_measurement_below_the_bound_is_refused_whatever_bound_it_names() -> None:
+    class Lying:
+        def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+            (found,) = Simulator().measure(schedules)
+            assert isinstance(found, Measurement)
+            return [dataclasses.replace(found, latency=1e-30, bound=LowerBound(0.0, 0.0, 0.0))]
+
+    found = Evaluator(evaluator("dlrm").bench.model, target_of(), "float16", Lying()).evaluate(
+        Knobs()
+    )
+    assert isinstance(found, Failure)
+    assert found.message.startswith("the measurer returned a latency of 1e-30 s, below the lower")
 
 
 @pytest.mark.parametrize(

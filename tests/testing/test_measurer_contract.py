@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
 
 import autoturbo
@@ -78,11 +77,6 @@ class Wordless(Changed):
     def figures(self, measured: Measurement) -> Outcome:
         del measured
         return None  # type: ignore[return-value]
-
-
-class SinglePrecision(Changed):
-    def figures(self, measured: Measurement) -> Outcome:
-        return dataclasses.replace(measured, latency=np.float32(measured.latency))  # type: ignore[arg-type]
 
 
 class Warming(Changed):
@@ -167,7 +161,6 @@ class Hanging(Changed):
         (Chatty, checks.every_schedule_gets_its_outcome, "no schedules give outcomes"),
         (NotANumber, checks.outcomes_are_sound, "residual by graphturbo: .* nan as latency"),
         (Wordless, checks.outcomes_are_sound, "the measurer returned NoneType"),
-        (SinglePrecision, checks.outcomes_are_sound, "cannot be kept as JSON: .* float32"),
         (Warming, checks.the_same_schedule_measures_the_same, r"graphturbo: .* s, then .* s"),
         (Milliseconds, checks.figures_are_in_their_units, r"1e\+03 times the simulator's; is it"),
         (OfOneSample, checks.figures_are_in_their_units, "batch 1, the model has 4 samples"),

@@ -159,6 +159,17 @@ def test_the_study_holds_every_trial_once(go: Tune) -> None:
     assert pruned == failed
 
 
+def test_a_database_of_ours_is_no_storage(go: Tune, tmp_path: Path) -> None:
+    go(trials=1)
+    for own in tmp_path.glob("*.db"):
+        before = own.read_bytes()
+        with pytest.raises(UsageError, match=r"is the database of tuned schedules; give Optuna a"):
+            go(trials=1, storage=f"sqlite:///{own}")
+        assert own.read_bytes() == before
+    with pytest.raises(UsageError, match="unable to open database file"):
+        go(trials=1, storage=f"sqlite:///{tmp_path}/none/study.db")
+
+
 def test_a_storage_mirrors_the_study(go: Tune, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     result = go(trials=6, storage=url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import prepare_comparison
-from autoturbo.verify.findings import Numbers, instance_name
+from autoturbo.verify.findings import Numbers, Verification, instance_name
 from autoturbo.verify.numbers import check_numbers, compare_models, fits_whole
 from autoturbo.verify.onnx_writer.passes import passes_of
 from autoturbo.verify.onnx_writer.scheduled_model import FUNCTION_DOMAIN, scheduled_model
@@ -101,6 +102,22 @@ def test_an_output_that_proves_nothing_is_remarked_upon(tmp_path: Path) -> None:
     found = check_numbers(schedule, path)
     assert found.findings == ()
     assert found.remarks == ("output sub0 is constant",)
+
+
+def test_an_infinite_difference_is_null_in_json() -> None:
+    found = Verification((), (), Numbers(4, True, 0, float("inf")))  # noqa: FBT003
+    assert json.loads(json.dumps(found.as_json(), allow_nan=False))["max_abs_error"] is None
+
+
+def test_operators_that_give_other_values_each_time_are_not_comparable(tmp_path: Path) -> None:
+    net = Net(x=(4, 6))
+    net.add("RandomNormalLike", ["x"], (4, 6))
+    net.add("Add", ["x", "randomnormallike0"], (4, 6))
+    schedule, path = scheduled(net, tmp_path)
+    found = check_numbers(schedule, path)
+    assert found.findings == ()
+    assert found.skipped is not None
+    assert found.skipped.startswith("not comparable: RandomNormalLike ")
 
 
 # --------------------------------------------------------------------------------------- mutations

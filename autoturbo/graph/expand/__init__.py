@@ -61,6 +61,7 @@ _QUANTISED: dict[str, Callable[[Writer], None]] = {
 
 EXPANSIONS: dict[tuple[str, str], Callable[[Writer], None]] = {
     ("", "Attention"): attention.standard,
+    ("", "Einsum"): fused.einsum,
     ("", "Loop"): control.loop,
     ("", "Scan"): control.scan,
     **{(MICROSOFT, op_type): write for op_type, write in {**_FUSED, **_QUANTISED}.items()},

@@ -206,3 +206,36 @@ def _mask_index(w: Writer) -> None:
     zero = w.number(0, w.element())
     none = w.reduce("ReduceSum", w.op("Mul", w.input(0), zero), 1, keep=False)
     w.cast(none, TensorProto.INT32, to=w.output(1))
+
+
+_ALL_ORDERS, _ANY_SIZE = 6, 1 << 62
+"""Operands up to which every order of contractions is tried, NumPy's greedy search for more; and
+elements that a result between may have."""
+
+
+def einsum(w: Writer) -> None:
+    """Write an Einsum of three operands or more as Einsums of two, in the cheapest order.
+
+    Raises:
+        OneOperatorError: it has two operands at most.
+        NoExpansionError: an ellipsis, or operands that do not go with the equation.
+    """
+    count = len(w.step.inputs)
+    one_operator_unless(count > 2)  # noqa: PLR2004
+    equation = w.attribute("equation", "").replace(" ", "")
+    refuse_unless("." not in equation, "an ellipsis")
+    left, arrow, result = equation.partition("->")
+    if not arrow:
+        result = "".join(sorted(x for x in set(left) - {","} if left.count(x) == 1))
+    order = "optimal" if count <= _ALL_ORDERS else "greedy"
+    shapes = [np.broadcast_to(np.float32(0), w.shape(k)) for k in range(count)]
+    path, _ = np.einsum_path(f"{left}->{result}", *shapes, optimize=(order, _ANY_SIZE))
+    terms = [(w.input(k), term) for k, term in enumerate(left.split(","))]
+    for first, second in path[1:]:
+        pair = [terms.pop(at) for at in sorted((first, second), reverse=True)][::-1]
+        needed = set(result).union(*(term for _, term in terms))
+        made = "".join(x for x in dict.fromkeys(pair[0][1] + pair[1][1]) if x in needed)
+        made = made if terms else result
+        spelt = f"{pair[0][1]},{pair[1][1]}->{made}"
+        to = None if terms else w.output(0)
+        terms.append((w.op("Einsum", pair[0][0], pair[1][0], to=to, equation=spelt), made))

@@ -251,8 +251,8 @@ def _experts(node: NodeView) -> OperatorSpec:
 def _einsum(node: NodeView) -> OperatorSpec:
     """Any number of operands; one axis per letter, summed over where the result lacks it.
 
-    ``f`` operands take ``f - 1`` multiply-accumulates per point of the whole domain; the order of
-    contractions that a library would choose is not modelled.
+    ``f`` operands take ``f - 1`` multiply-accumulates per point of the whole domain. A model's have
+    two at most: more are contracted by pairs (:func:`autoturbo.graph.expand.fused.einsum`).
     """
     terms, result = _equation(node)
     domain, letters = Domain(), dict[str, DimAccess]()
