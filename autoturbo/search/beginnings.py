@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.simulate.evaluator import Evaluator
 
-PLACED = "cuts that a dynamic programme places"
+PLACED = "cuts placed beforehand"
 """Origin of a beginning."""
 
 MOST_KNOWN = 8

@@ -50,7 +50,16 @@ PROBED: tuple[tuple[str, Value], ...] = (
 
 def placed(space: Space) -> Genes:
     """Every start but the first as it is: what the dynamic programme or another model decided."""
-    return _points(space, _each(space, START))
+    return _points(space, [*_each(space, START), *(_said(space, one) for one in space.given)])
+
+
+def _said(space: Space, knobs: Knobs) -> dict[str, Any]:
+    """Return the choices of a setting whose sub-graphs are the heuristic's."""
+    said = {**knobs.as_dict()}
+    for own in said.pop("overrides", ()):
+        block = next(b for b in space.blocks if b.start == 0 and own["layer"] in b.layers)
+        said |= {dimension_name(block, n): v for n, v in own.items() if n != "layer"}
+    return said
 
 
 def initial_settings(space: Space, *, every_batch: bool) -> tuple[Knobs, ...]:

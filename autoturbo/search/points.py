@@ -62,6 +62,7 @@ class Points:
         layers: layers of the model, the most that one sub-graph can hold.
         blocks: sub-graphs that have knobs of their own, those of the first start first.
         starts: settings that ``"auto"`` stands for; the first is the published heuristic.
+        given: settings to begin with that are points of the heuristic.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -69,6 +70,7 @@ class Points:
     layers: int = ANY
     blocks: tuple[Block, ...] = ()
     starts: tuple[Knobs, ...] = (Knobs(),)
+    given: tuple[Knobs, ...] = ()
 
     @cached_property
     def size(self) -> int:

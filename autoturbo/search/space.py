@@ -48,7 +48,7 @@ class Space(Moves, Meanings):
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
             starts: settings besides the heuristic (:func:`autoturbo.search.starts.starts_of`);
                 each has half as many kinds of sub-graphs. One whose cuts are those of another
-                start is left out.
+                start is left out; one whose cuts are the heuristic's is a point of this.
         """
         share, whole = batch_share(bench.model, bench.target), bench.trace.obstacle
         layers = [layer.name for layer in layers_of(bench.model)]
@@ -59,6 +59,8 @@ class Space(Moves, Meanings):
         at_once = tuple(map(int, choices["batches_per_cluster"]))
         blocks = blocks_of(bench, subgraphs, (AUTO, *at_once))
         others = _apart(starts, blocks, layers)
+        named = {layer for block in blocks for layer in block.layers}
+        given = tuple(s for s in starts if named.issuperset(own.layer for own in s.overrides))
         if others:
             choices[START] = tuple(range(1, len(others) + 1))
         for number, start in enumerate(others, 1):
@@ -69,7 +71,7 @@ class Space(Moves, Meanings):
         dimensions = [
             Dimension(name, (AUTO, *values)) for name, values in choices.items() if values
         ]
-        return Space(tuple(dimensions), share, len(layers), blocks, (Knobs(), *others))
+        return Space(tuple(dimensions), share, len(layers), blocks, (Knobs(), *others), given)
 
     def describe(self) -> list[dict[str, Any]]:
         """One row per knob of the model: name, what it means, choices, published value."""

@@ -6,30 +6,38 @@ sub-graphs cost with outputs in DDR; and again at what they cost with outputs in
 where they fit, if that matters. Here it works on a coarse grid, so that it takes seconds, and
 nothing that it looks at depends on the clock: the same model, target and version give the same
 starts. The search then frees outputs, weights and orders, and goes on.
+
+Neighbours that only gain if both are cut alike are a start too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.partition.split import SplitRules
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
+from autoturbo.schedule.pipeline import Plan, plan
+from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.search.exact.chain import FREE, Covering, Programme
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import GroupLimits, Likeness, groups_of
 from autoturbo.search.exact.near_costs import NearCosts
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.problem import Problem
 
 MOST_STARTS = 4
 """Starts besides the heuristic: each has dimensions of its own."""
@@ -125,9 +133,73 @@ def starts_of(
     worth = [cover for cover in far if cover.seconds <= WORTH * far[0].seconds]
     cramped = Evaluator(bench.model, _with_less_room(bench.target), bench.dtype)
     near = _on_chip(cramped, worth, progress)
-    found = [start_from(cover.knobs, "LB") for cover in near]
+    found = _cut_alike(evaluator)
+    found += [start_from(cover.knobs, "LB") for cover in near]
     found += [start_from(cover.knobs) for cover in worth]
     return tuple(dict.fromkeys(found))[:most]
+
+
+def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
+    """Return the heuristic with neighbours cut alike, as finely as what is between them needs.
+
+    Parts of a tensor that is larger than the local buffers stay there if who makes it and who reads
+    it are both cut along the same two axes, part after part: either alone gains nothing. Into parts
+    that divide the axes or into as few as will do, whichever is faster; none where no tensor asks
+    for it, or where both take longer.
+    """
+    heuristic = evaluator.heuristic()
+    found = plan(evaluator.bench, heuristic)
+    tried = [heuristic]
+    for policy in (AUTO, "ragged"):
+        own = _cuts(found, divide=policy == AUTO)
+        order = dataclasses.replace(heuristic, instance_order="dfs", factor_policy=policy)
+        tried += [dataclasses.replace(order, overrides=own)] if own else []
+    outcomes = [evaluator.evaluate(knobs) for knobs in tried]
+    seconds = [one.latency if isinstance(one, Measurement) else math.inf for one in outcomes]
+    best = tried[seconds.index(min(seconds))]
+    return [best] if best.overrides else []
+
+
+def _cuts(found: Plan, *, divide: bool) -> tuple[SubGraphKnobs, ...]:
+    """Return cuts of neighbours between which a tensor is that does not fit the local buffers."""
+    problem, cuts, maker = found.problem, dict[int, SubGraphKnobs](), dict[int, SubGraph]()
+    for subgraph in found.subgraphs:
+        maker |= dict.fromkeys(problem.layers[subgraph.layers[-1]].outputs, subgraph)
+    element = problem.arrays.element.tolist()
+    for reader in found.subgraphs:
+        for tensor in external_inputs(problem, reader.layers):
+            size = problem.graph.tensors[tensor].elements * element[tensor]
+            parts = math.ceil(size / max(problem.cluster_lb_bytes, 1))
+            source = maker.get(tensor)
+            if source is None or parts <= source.split.instances:
+                continue
+            cut = cuts.get(source.index) or _cut(problem, source, reader, parts, divide=divide)
+            if cut is not None and cuts.get(reader.index, cut) == cut:
+                cuts |= {source.index: cut, reader.index: cut}
+    names = {i: problem.layers[found.subgraphs[i].layers[-1]].name for i in sorted(cuts)}
+    return tuple(dataclasses.replace(cuts[i], layer=name) for i, name in names.items())
+
+
+def _cut(
+    problem: Problem, source: SubGraph, reader: SubGraph, parts: int, *, divide: bool
+) -> SubGraphKnobs | None:
+    """Return the cut of two sub-graphs into some parts along the outermost axes of both."""
+    one, other = (
+        {d: sink(problem, s.layers).axes[a].extent for d, a in split_axes(problem, s.layers)}
+        for s in (source, reader)
+    )
+    depths = [d for d, extent in sorted(one.items()) if other.get(d) == extent > 1][:2]
+    factors = list[int]()
+    for extent in (one[depth] for depth in depths):
+        fine = (n for n in range(parts, extent) if extent % n == 0 or not divide)
+        factors.append(next(fine, extent))
+        parts = -(-parts // factors[-1])
+    if parts > 1 or not depths:
+        return None
+    if len(depths) == 1 or factors[1] == 1:
+        return SubGraphKnobs("", dim=depths[0], factor=factors[0])
+    (dim, inner_dim), (factor, inner_factor) = depths, factors
+    return SubGraphKnobs("", dim=dim, factor=factor, inner_dim=inner_dim, inner_factor=inner_factor)
 
 
 def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:

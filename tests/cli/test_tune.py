@@ -105,7 +105,7 @@ def test_the_best_that_was_measured_is_handed_out(cli: Cli) -> None:
     heuristic = found["baselines"]["graphturbo"]["latency_s"]
     assert found["default"]["latency_s"] == heuristic
     assert found["best"]["latency_s"] <= heuristic
-    assert found["begun_with"] == ["the heuristic", "cuts that a dynamic programme places"]
+    assert found["begun_with"] == ["the heuristic", "cuts placed beforehand"]
     replayed = cli("--json", "replay", found["run"], "0").object
     assert (replayed["same"], replayed["begun_with"]) == (True, found["begun_with"])
     assert replayed["latency_s"] == heuristic

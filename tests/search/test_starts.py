@@ -23,10 +23,12 @@ from autoturbo.search.space import Space
 from autoturbo.search.starts import LONGEST, start_from, starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+from autoturbo.tuner import tune
+from tests.schedule.schedule_samples import Net, target, workload
 from tests.schedule.schedule_samples import block as residual_block
-from tests.schedule.schedule_samples import target, workload
 from tests.search.search_doubles import toy_graph, toy_target
 from tests.search.space_samples import STARTED, started_space
+from tests.simulate.simulate_samples import changed, one_core
 
 
 def machine() -> Target:
@@ -121,9 +123,9 @@ def test_starts_name_cuts_and_splits_and_leave_the_rest_free() -> None:
         assert start.overrides
         for own in start.overrides:
             assert own.as_dict().keys() <= {
-                "layer", "boundary", "dim", "factor", "core_dim", "weight_share",
+                "layer", "boundary", "dim", "factor", "core_dim", "weight_share", "scope",
             }  # fmt: skip
-        assert start_from(start) == start
+        assert start_from(start, start.overrides[0].scope) == start
         assert Knobs.from_dict(start.as_dict()) == start
 
 
@@ -218,7 +220,8 @@ def test_a_space_says_each_of_its_starts() -> None:
     assert {b.start for b in space.blocks} <= {0, *range(1, len(found()) + 1)}
     points = space.random(np.random.default_rng(0), 200)
     for point in points:
-        assert space.to_knobs(space.params_of(point)) == space.knobs_of(point)
+        knobs = space.canonical(space.knobs_of(point))
+        assert space.to_knobs(space.params_of(point)) == knobs
 
 
 def test_the_first_batch_has_every_start_every_batch_and_every_split() -> None:
@@ -246,3 +249,16 @@ def test_an_early_batch_probes_and_a_late_one_does_not() -> None:
 
     assert len(batch(17)) >= 2
     assert len(batch(17)) > len(batch(400))
+
+
+def test_neighbours_are_cut_alike_where_what_is_between_them_is_too_large() -> None:
+    """Scores of attention are 8 MiB; in parts of 8 heads and 3 ranges of rows they stay in LB."""
+    net = Net(q=(1, 8, 1024, 64), k=(1, 8, 64, 1024), v=(1, 8, 1024, 64))
+    net.matmul(net.softmax(net.matmul("q", "k")), "v")
+    slow = changed(one_core(512), "ddr.bandwidth", 16e9)
+    result = tune(net.graph(), slow, dtype="int8", trials=16)
+    assert result.default is not None
+    assert result.best.measurement.ddr_bytes <= 4 * 2**20
+    assert result.best.measurement.latency < result.default.latency
+    cuts = {own.layer: (own.factor, own.inner_factor) for own in result.best.knobs.overrides}
+    assert set(cuts.values()) == {(8, 3)}

@@ -139,6 +139,15 @@ def changed(target: Target, path: str, value: Any) -> Target:
     return dataclasses.replace(target, **{owner: part})
 
 
+def one_core(kib: float, share: float = 0.25, gb: int = 0) -> Target:
+    """One core with so much memory, a part of it for weights."""
+    target = changed(changed(target_of(), "cores", 1), "clusters", 1)
+    target = changed(target, "gb.capacity", gb)
+    weights = int(kib * 1024 * share)
+    target = changed(target, "lb.weight_capacity", weights)
+    return changed(target, "lb.capacity", int(kib * 1024) - weights)
+
+
 @st.composite
 def settings_of_knobs(draw: st.DrawFn) -> Knobs:
     """A few knobs away from the published heuristic."""
