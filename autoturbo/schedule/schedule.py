@@ -17,7 +17,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
-from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Placement
@@ -163,12 +163,12 @@ class Schedule:
     def kernel(self, place: int, cluster: int = 0) -> Kernel:
         """What the program of a kernel follows from, by its place in the order of a cluster."""
         timeline, instance = self.timelines[cluster], int(self.timelines[cluster].order[place])
-        template = timeline.templates[instance]
+        template, own = timeline.templates[instance], int(self.instances.subgraph[instance])
         return Kernel(
             template.stages,
             timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
             local_edges(self.problem, template.layers),
-            self.rules_of(int(self.instances.subgraph[instance])),
+            RulesOf.roomier(self.rules_of(own), timeline.spare[place]),
             int(timeline.resident[place]),
             clearances(self.problem, template.layers),
         )
@@ -185,7 +185,7 @@ class Schedule:
         found = hash_kernels(
             digests[self.instances.subgraph[order]],
             np.frombuffer(templates, np.int64).reshape(-1, 2),
-            timeline.resident, timeline.rows, timeline.streams,
+            np.column_stack((timeline.resident, timeline.spare)), timeline.rows, timeline.streams,
         )  # fmt: skip
         text = found.tobytes()
         return [text[at : at + 16] for at in range(0, len(text), 16)]
@@ -198,16 +198,17 @@ def digest_of(target: str, dtype: str, rules: InstructionRules) -> Ints:
     return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.int64)
 
 
-def hash_kernels(
-    settings: Ints, templates: Ints, resident: Ints, rows: Ints, streams: Ints
-) -> Ints:
-    """Return two 64-bit hashes per kernel, of its setting, template, residence and streams."""
+def hash_kernels(settings: Ints, templates: Ints, weights: Ints, rows: Ints, streams: Ints) -> Ints:
+    """Return two 64-bit hashes per kernel: setting, template, where weights are, streams."""
     lanes, layers = np.arange(2), np.diff(rows)
     state = np.arange(len(streams))[:, None] - np.repeat(rows[:-1], layers)[:, None] + lanes
     for column in streams.T:
         state = _mix(state, column[:, None] + lanes)
     streamed = np.add.reduceat(state, rows[:-1])  # a layer's place in its kernel is in its hash
-    return _mix(_mix(_mix(settings, templates), resident[:, None]), streamed)
+    state = _mix(settings, templates)
+    for column in weights.T:
+        state = _mix(state, column[:, None])
+    return _mix(state, streamed)
 
 
 def _mix(state: Ints, value: Ints) -> Ints:

@@ -56,9 +56,8 @@ BUSY = slice(Estimate.BUSY_DMA_IN, Estimate.BUSY_DMA_OUT + 1)
 
 
 def estimates(
-    rows: Ints, stages: Floats, streams: Ints, rules: Ints, which: Ints, resident: Ints,
-    rates: Floats,
-) -> Floats:  # fmt: skip
+    rows: Ints, stages: Floats, streams: Ints, rules: Ints, resident: Ints, rates: Floats
+) -> Floats:
     """Return seconds and bytes of kernels, ``(kernels, ESTIMATES)``.
 
     Args:
@@ -66,20 +65,19 @@ def estimates(
             last one's end.
         stages: of templates.
         streams: bytes that layers move from and to GB and DDR.
-        rules: a row for each set of rules of one target, a column for each of its entries.
-        which: per kernel, its row of rules.
+        rules: per kernel of one target, a row with its rules.
         resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         rates: of :func:`autoturbo.simulate.kernels.rates_of`.
     """
-    owner = np.repeat(np.arange(len(which)), np.diff(rows))
-    each, kept = RulesOf(*rules[which[owner]].T), resident[owner]
+    owner = np.repeat(np.arange(len(rules)), np.diff(rows))
+    each, kept = RulesOf(*rules[owner].T), resident[owner]
     layers = _Layers(Roles(stages, streams, each, kept), rates)
     _work(layers)
     _weights(layers)
     _inputs(layers)
     fetching, layers.fill = layers.fill, np.zeros(len(owner))
     _outputs(layers)
-    return _kernels(layers, fetching, owner, RulesOf(*rules[which].T))
+    return _kernels(layers, fetching, owner, RulesOf(*rules.T))
 
 
 class _Layers:

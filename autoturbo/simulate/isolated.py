@@ -23,6 +23,7 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import shares_weights
+from autoturbo.schedule.codegen.tiling import RulesOf
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import (
     OUT_DDR,
@@ -90,6 +91,7 @@ class Layout:
         copy_gb_s: seconds of it if it came from GB.
         tail: the columns of :data:`ISOLATED` that no rule changes, from ``late_bytes`` on.
         weights_stay: whether its weights can stay between instances, if rules say so.
+        spare: bytes of LB and of GB that are free for a recurrence's weights.
     """
 
     stages: Floats
@@ -100,6 +102,7 @@ class Layout:
     copy_gb_s: float
     tail: tuple[float, ...]
     weights_stay: bool
+    spare: Ints
 
     @property
     def size(self) -> int:
@@ -144,7 +147,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         )  # fmt: skip
         found.append(Layout(
             stages, streams, outputs, int(laid.copied[at, Scope.DDR]), from_ddr[at],
-            from_gb[at], tail, shared and one.subgraph.split.instances > 1,
+            from_gb[at], tail, shared and one.subgraph.split.instances > 1, laid.spare[at],
         ))  # fmt: skip
     return found
 
@@ -195,9 +198,9 @@ def isolated_kernels(
     """
     rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))
     stages = np.concatenate([own.stages for own in layouts])
-    numbers = {own: number for number, own in enumerate(dict.fromkeys(rules))}
-    which = np.asarray([numbers[own] for own in rules], np.int64)
-    table = np.asarray([own.instructions for own in numbers], np.int64)
+    pairs = zip(layouts, rules, strict=True)
+    each = [RulesOf.roomier(own.instructions, layout.spare) for layout, own in pairs]
+    table = np.asarray(each, np.int64)
     resident = np.asarray([
         RESIDENCES[own.buffers.residence] if layout.weights_stay else 0
         for layout, own in zip(layouts, rules, strict=True)
@@ -206,7 +209,7 @@ def isolated_kernels(
     streams = np.concatenate([own.streams for own in layouts])
     near = without_outputs(streams, rows[1:] - 1, np.asarray([own.outputs for own in layouts]))
     far, close = (
-        estimates(rows, stages, moved, table, which, resident, rates) for moved in (streams, near)
+        estimates(rows, stages, moved, table, resident, rates) for moved in (streams, near)
     )
     fixed = problem.target.overheads.per_kernel
     copies = np.asarray([(x.copy_s, x.copy_gb_s, x.copied_bytes) for x in layouts])

@@ -16,6 +16,7 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import Column
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.memory.timeline import TILES, Timeline
@@ -63,9 +64,28 @@ def _check_cluster(schedule: Schedule, timeline: Timeline) -> Iterator[Finding]:
         scope = Scope(int(buffers.scope[buffer])).name
         message = f"is in {scope} at address {buffers.address[buffer]}"
         yield buffer_finding(schedule, timeline, "capacity", buffer, message)
+    yield from _check_spare(schedule, timeline, zones)
     for level, limit in ((Scope.LB, zones.lb), (Scope.GB, zones.gb)):
         here = np.flatnonzero((buffers.scope == level) & placed)
         yield from _check_scope(schedule, timeline, level, limit, here)
+
+
+def _check_spare(schedule: Schedule, timeline: Timeline, zones: Zones) -> Iterator[Finding]:
+    """Yield findings about buffers where weights of a kernel's recurrences stay while they live."""
+    buffers = timeline.buffers
+    for kernel in np.flatnonzero(timeline.spare.any(axis=1)).tolist():
+        first, last = kernel + timeline.rows[kernel], kernel + timeline.rows[kernel + 1]
+        stages = timeline.templates[int(timeline.order[kernel])].stages
+        many = np.count_nonzero(stages[:, Stage.SEQUENCE])
+        for level, limit in ((Scope.LB, zones.lb), (Scope.GB, zones.gb)):
+            low = limit - many * int(timeline.spare[kernel, level])
+            ends = buffers.address + sizes_of(timeline, level)
+            alive = (buffers.birth <= last) & (buffers.death >= first) & (buffers.scope == level)
+            for buffer in np.flatnonzero(alive & (ends > low)).tolist():
+                message = (
+                    f"ends at {ends[buffer]}, where weights of a recurrence stay from {low} on"
+                )
+                yield buffer_finding(schedule, timeline, "overlap", buffer, message)
 
 
 def _zones(schedule: Schedule, zones: Zones) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import Template, clearances, local_edges
-from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule, digest_of, hash_kernels
@@ -29,6 +29,7 @@ class Step:
         copied: bytes that movements bring into LB from GB and DDR before the kernel, as a pair.
         crossing: bytes that movements bring to the busiest core from other cores.
         weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        spare: bytes of LB and of GB that are free for a recurrence's weights.
     """
 
     instance: int
@@ -37,6 +38,7 @@ class Step:
     copied: tuple[int, int]
     crossing: int
     weights_resident: int
+    spare: Ints
 
 
 def steps_of(timeline: Timeline) -> tuple[Step, ...]:
@@ -47,6 +49,7 @@ def steps_of(timeline: Timeline) -> tuple[Step, ...]:
             timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
             (int(timeline.copied[kernel, 1]), int(timeline.copied[kernel, 2])),
             int(timeline.crossing[kernel]), int(timeline.resident[kernel]),
+            timeline.spare[kernel],
         )
         for kernel, index in enumerate(timeline.order.tolist())
     )  # fmt: skip
@@ -102,16 +105,19 @@ def program_of(schedule: Schedule, step: Step) -> Instructions:
 def signature_of(schedule: Schedule, step: Step) -> str:
     """A stable hash of all that one kernel's time depends on, as in ``Schedule.signatures``."""
     problem = schedule.problem
-    digest = digest_of(problem.target.hash, problem.dtype, rules_at(schedule, step))
+    rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
+    digest = digest_of(problem.target.hash, problem.dtype, rules)
     template = np.frombuffer(step.template.digest, np.int64)
-    resident, rows = np.asarray([step.weights_resident]), np.asarray([0, len(step.streams)])
-    found = hash_kernels(digest[None], template[None], resident, rows, step.streams)
+    weights = np.asarray([[step.weights_resident, *step.spare]])
+    rows = np.asarray([0, len(step.streams)])
+    found = hash_kernels(digest[None], template[None], weights, rows, step.streams)
     return found.tobytes().hex()
 
 
 def rules_at(schedule: Schedule, step: Step) -> InstructionRules:
     """How a kernel becomes instructions."""
-    return schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
+    rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
+    return RulesOf.roomier(rules, step.spare)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -119,8 +119,8 @@ def estimated(
     rows: Floats, moved: Ints, rules: InstructionRules, resident: int, rates: Floats
 ) -> Floats:
     """The closed form of one kernel."""
-    ends, which, kept = np.asarray([0, len(rows)]), np.zeros(1, np.int64), np.asarray([resident])
-    found: Floats = estimates(ends, rows, moved, np.asarray([rules]), which, kept, rates)[0]
+    ends, kept = np.asarray([0, len(rows)]), np.asarray([resident])
+    found: Floats = estimates(ends, rows, moved, np.asarray([rules]), kept, rates)[0]
     return found
 
 

@@ -145,6 +145,13 @@ class RulesOf(NamedTuple, Generic[N]):
     rereads: N
 
     @staticmethod
+    def roomier(rules: InstructionRules, spare: Ints) -> InstructionRules:
+        """Return rules of a kernel that has more bytes of LB and of GB for weights."""
+        lb, gb = spare.tolist()
+        room, staging = rules.weight_room + lb, rules.gb_staging + gb
+        return rules._replace(weight_room=room, gb_staging=staging)
+
+    @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
         """Read them from a setting and a target."""
         target, zones = problem.target, Zones.of(problem.target)

@@ -8,6 +8,7 @@ movements before a kernel, then one per layer. A timeline is flat arrays.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections import defaultdict
@@ -39,6 +40,9 @@ TENSOR, MOVED, STREAMED, WEIGHTS, TILES = range(5)
 """What buffers hold, by name and code: what a kernel makes; what a movement brings in, or was to
 bring in and is read where it lies, for want of room in LB; weights kept between the instances of a
 sub-graph; room for weight tiles beyond the target's weight buffer while a kernel runs."""
+
+LEVELS = Scope.LB, Scope.GB
+"""What has buffers on the chip."""
 
 WEIGHTS_SHARE = 2
 """Kept weights take at most half of a buffer, from its top: the rest holds tensors."""
@@ -77,6 +81,28 @@ class Timeline:
     tensor: Ints
     owner: Ints
     buffers: Buffers
+
+    @functools.cached_property
+    def spare(self) -> Ints:
+        """Per kernel with recurrences, bytes of a core's LB and of GB that each has for weights.
+
+        From the top of the zones for buffers, where none is there while the kernel runs: what meets
+        the state at every step stays, if it fits. None of other kernels, ``(kernels, 2)``.
+        """
+        found = np.zeros((len(self.order), len(LEVELS)), np.int64)
+        zones, own = Zones.of(self.graph.problem.target), self.buffers
+        for kernel, index in enumerate(self.order.tolist()):
+            many = np.count_nonzero(self.templates[index].stages[:, Stage.SEQUENCE])
+            if not many:
+                continue
+            first, last = kernel + self.rows[kernel], kernel + self.rows[kernel + 1]
+            alive = (own.birth <= last) & (own.death >= first)
+            for level, sizes in zip(LEVELS, (own.core_bytes, own.cluster_bytes), strict=True):
+                here = alive & (own.scope == level)
+                top = (own.address[here] + sizes[here]).max(initial=0)
+                room = (zones.lb, zones.gb)[level] - -(-top // ALIGNMENT) * ALIGNMENT
+                found[kernel, level] = max(room, 0) // many
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ import numpy as np
 
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import without_outputs
-from autoturbo.schedule.pipeline import KernelRules, rules_of
 from autoturbo.search.exact.costs import TOGETHER, Costs, Variant, least_of_layers
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.estimate import Estimate, estimates
@@ -61,17 +60,12 @@ class NearCosts(Costs):
     def _estimated(self, variants: Sequence[Variant]) -> Floats:
         """The simulator's sums without its order, for kernels that store no outputs in DDR."""
         laid = self.laid(variants)
-        rows, far = laid.schedule.timeline.rows, laid.schedule.timeline.streams
-        near = without_outputs(far, rows[1:] - 1, laid.outputs)
-        numbers, which = dict[KernelRules, int](), np.zeros(len(laid.layout.graph.parts), np.int64)
-        for at, variant in enumerate(variants, laid.layout.first):
-            rules = rules_of(self.problem, self.knobs, variant.own)
-            which[at] = numbers.setdefault(rules, len(numbers))
-        table = [rules.instructions for rules in numbers]
-        problem, graph = self.problem, laid.layout.graph
+        problem, schedule = self.problem, laid.schedule
+        rows, kernels = schedule.timeline.rows, range(len(schedule.order))
+        near = without_outputs(schedule.timeline.streams, rows[1:] - 1, laid.outputs)
+        table = [schedule.kernel(place).rules for place in kernels]
         found = estimates(
-            rows, laid.stages, near, np.asarray(table, np.int64),
-            which[graph.subgraph], np.zeros(graph.count, np.int64),
+            rows, laid.stages, near, np.asarray(table, np.int64), np.zeros(len(rows) - 1, np.int64),
             rates_of(problem.target, problem.dtype),
         )  # fmt: skip
         return laid.sums(found[:, Estimate.SECONDS] + problem.target.overheads.per_kernel)
