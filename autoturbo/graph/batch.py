@@ -67,7 +67,7 @@ def trace_batch(graph: Graph) -> BatchTrace:
     if graph.batch == 1:
         return trace
     if graph.fixed:
-        return replace(trace, obstacle=Obstacle(graph.name, "model", graph.fixed, _OF_FILE))
+        return replace(trace, obstacle=Obstacle(*graph.fixed, _OF_FILE))
     for tensor in graph.inputs:
         shape = graph.tensors[tensor].shape
         if shape and shape[0] == graph.batch:

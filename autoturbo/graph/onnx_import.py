@@ -66,25 +66,48 @@ def import_model(
     return replace(graph, fixed=_fixed(source, graph, values))
 
 
-def _fixed(source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None) -> str:
-    """Say why the file does not give the same model for one sample; empty where it does.
+def _fixed(
+    source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None
+) -> tuple[str, str, str] | None:
+    """Say where and why the file does not give the same model for one sample, None where it does.
 
     The scheduler shares the samples out among clusters and passes; what it decides has to be
     written from the file's nodes again.
     """
     trace = trace_batch(graph)
     if graph.batch == 1 or trace.obstacle:
-        return ""
+        return None
     one, again = rebatch(graph, 1, trace), Source(source.path)
     shapes = {one.tensors[t].name: one.tensors[t].shape for t in one.inputs}
     try:
         _, program = read_program(again, Extents(shapes=shapes), values)
         found = build_graph(program, again).graph
     except ModelError as error:
-        return f"has its batch written into {error.at.field}: {error.message}"
-    if [t.shape for t in found.tensors] != [t.shape for t in one.tensors]:
-        return "has other shapes for one sample than its batch divided"
-    return ""
+        return *_named(one, error.at.field), f"has the batch written into it: {error.message}"
+    return _difference(found, one)
+
+
+def _named(graph: Graph, field: str | None) -> tuple[str, str]:
+    """Return the name and the kind of what an error is about."""
+    for operator in graph.operators:
+        first = graph.tensors[operator.outputs[0]].name
+        if field in (operator.name, f"{operator.kind} of {first!r}"):
+            return operator.name, operator.kind
+    return (field, "value") if field else (graph.name, "model")
+
+
+def _difference(found: Graph, one: Graph) -> tuple[str, str, str] | None:
+    """Say at which operator two readings of a model for one sample part, None if they agree."""
+    for mine, other in zip(found.operators, one.operators, strict=False):
+        alike = mine.kind == other.kind and mine.inputs == other.inputs
+        if not alike or mine.outputs != other.outputs:
+            return other.name, other.kind, "reads or makes other values for one sample"
+        for index in (*other.inputs, *other.outputs):
+            shape, wanted = list(found.tensors[index].shape), one.tensors[index]
+            if shape != list(wanted.shape):
+                are = f"{shape} for one sample, not {list(wanted.shape)}"
+                return other.name, other.kind, f"has {wanted.name} of shape {are}"
+    return None
 
 
 def read_program(

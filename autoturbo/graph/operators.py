@@ -295,7 +295,8 @@ class Graph:
         source: the file it came from.
         notes: what the import assumed, one line each, for people.
         given: elements that were given to inputs, by name: they are not read any more.
-        fixed: why the file cannot be written for fewer samples; empty where it can.
+        fixed: why the file cannot be written for fewer samples: the name and the kind of the node
+            at which it cannot, and the reason; None where it can.
     """
 
     name: str
@@ -307,7 +308,7 @@ class Graph:
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
     given: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    fixed: str = field(default="", compare=False)
+    fixed: tuple[str, str, str] | None = field(default=None, compare=False)
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:

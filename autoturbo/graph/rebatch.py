@@ -6,7 +6,8 @@ is known of every value in which dimension it grows with the batch, and
 
 - a ``Reshape`` or ``Expand`` is given the target that it had, grown in the right dimension;
 - a constant operand that has the file's batch in that dimension, joined or combined with values
-  that have the new one, is taken as repeated for every sample;
+  that have the new one, or the state that a recurrence begins with, is taken as repeated for every
+  sample, once however often it is read;
 - constant indices that are alike for every sample are counted on, or fewer;
 - bounds of slices and sizes of splits that are whole batches are scaled;
 
@@ -78,7 +79,10 @@ _TABLE = 2
 _WITH_SIZES = 4
 """Inputs of a Resize that is given sizes."""
 
-REPEATS = _ALIGNED | _INDEXED | {_ROTATES, f"{MICROSOFT}.{_ROTATES}"}
+_STATES = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5)}
+"""Inputs of a recurrence that may be constants per sample: lengths of the sequences, states."""
+
+REPEATS = _ALIGNED | _INDEXED | _STATES.keys() | {_ROTATES, f"{MICROSOFT}.{_ROTATES}"}
 """Operators whose constants are repeated for another batch where they have the file's in them."""
 
 Shape = tuple[int, ...]
@@ -113,6 +117,7 @@ class Rebatch:
     _layouts: dict[Value, Layout] = field(default_factory=dict)
     _reached: set[Value] = field(default_factory=set)
     _inner: dict[str, int] = field(default_factory=dict)
+    _made: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
     def scaled_type(self, kind: TypeProto) -> TypeProto:
         """A type that the file states for its own batch, at the new one."""
@@ -128,6 +133,7 @@ class Rebatch:
             (node.op_type == "Resize", self._resize),
             (node.op_type in _ALIGNED or into_constant, self._repeat),
             (node.op_type in _INDEXED, self._reindex),
+            (node.op_type in _STATES, self._restart),
             (node.op_type in _BOUNDS, self._rebound),
         )
         change = next((change for fits, change in changes if fits), None)
@@ -266,6 +272,20 @@ class Rebatch:
             for place, value in enumerate(inputs)
         ]  # fmt: skip
 
+    def _restart(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        """States and lengths of the sequences that a recurrence goes through."""
+        data = inputs[0] if inputs else None
+        axis = 1 - _integer(node, "layout")
+        if data is None or data not in self._layouts or self._layouts[data].axis != axis:
+            return inputs
+        extent, inner = self._extent(data), self._layouts[data].inner
+        return [
+            self._repeated(value, min(axis, len(value.shape or ()) - 1), extent, inner)
+            if value and value.constant and place in _STATES[node.op_type]
+            else value
+            for place, value in enumerate(inputs)
+        ]
+
     def _reindex(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Constant indices: one set per sample, or indices that count the samples."""
         data, indices = (*inputs, None, None)[:2]
@@ -294,7 +314,8 @@ class Rebatch:
             return indices
         array, self._inner[node.output[0]] = grown
         array = array if node.op_type == "GatherND" else array[..., 0]
-        return _constant(indices, array)
+        key = (indices, array.shape, array.tobytes())
+        return self._made.setdefault(key, _constant(indices, array))
 
     def _rebound(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Bounds of a slice, or sizes of a split, that are whole batches."""
@@ -332,7 +353,8 @@ class Rebatch:
         kind = tensor_type(element_type(value.type), grown)
         name = f"{value.name} for {grown[dim]}"
         origin = Repetition(value, dim, self.batch, inner)
-        return Value(name, kind, constant=True, repeated=origin)
+        new = Value(name, kind, constant=True, repeated=origin)
+        return self._made.setdefault((value, dim, inner), new)
 
     def check(self, outputs: list[Value], source: Source) -> None:
         """Refuse a graph in which an output has not followed the batch.
@@ -363,7 +385,7 @@ def _constant(like: Value, array: np.ndarray) -> Value:
 def _counted(node: NodeProto, data: Value, indices: Value) -> range:
     """Dimensions that indices count along."""
     if node.op_type == "GatherND":
-        first = next((int(a.i) for a in node.attribute if a.name == "batch_dims"), 0)
+        first = _integer(node, "batch_dims")
         return range(first, first + (indices.shape or (0,))[-1])
     axis = _axis(node) % max(len(data.shape or ()), 1)
     return range(axis, axis + 1)
@@ -386,4 +408,8 @@ def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -
 
 
 def _axis(node: NodeProto) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == "axis"), 0)
+    return _integer(node, "axis")
+
+
+def _integer(node: NodeProto, name: str) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == name), 0)
