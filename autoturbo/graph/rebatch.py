@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import helper
 
-from autoturbo.graph.indices import Indexed, counted_from_front, regrown
+from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
 from autoturbo.graph.source import domain_of
 from autoturbo.graph.table.build import MICROSOFT
 from autoturbo.graph.values import Repetition, Value, element_type, static_shape, tensor_type
@@ -214,7 +214,11 @@ class Rebatch:
     def _retarget(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         data, target = (*inputs, None, None)[:2]
         before = self.baked.get(node.output[0])
-        if data is None or target is None or data not in self._layouts or not before:
+        if data is None or target is None or not before:
+            return inputs
+        if data.constant and node.op_type == "Expand":
+            return [self._spread(data, target, before), target]
+        if data not in self._layouts:
             return inputs
         if node.op_type == "Reshape":
             axis = self._axis_after(self._right_of_batch(data), before)
@@ -226,6 +230,16 @@ class Rebatch:
         extents = np.asarray(wanted, dtype=np.int64)
         scaled = Value(f"{target.name} of {node.output[0]}", target.type, True, extents)  # noqa: FBT003
         return [data, scaled, *inputs[2:]]
+
+    def _spread(self, data: Value, target: Value, before: Shape) -> Value:
+        """A constant of the file's batch that is expanded to extents that follow the batch."""
+        after = () if target.data is None else tuple(target.data.tolist())
+        grown = [
+            k for k in range(-len(after), 0) if len(after) == len(before) and after[k] != before[k]
+        ]
+        if len(grown) != 1 or self._grown(before, grown[0] % len(before)) != after:
+            return data
+        return self._repeated(data, grown[0], before[grown[0]], 1)
 
     def _resize(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """The sizes of all dimensions, the batch among them; other forms do not name it."""
@@ -303,7 +317,8 @@ class Rebatch:
     def _recounted(self, node: NodeProto, data: Value, indices: Value, counted: range) -> Value:
         """Indices into the samples for the new batch; themselves if samples are not alike."""
         layout, shape = self._layouts[data], indices.shape or ()
-        if indices.data is None or not indices.literal or not node.op_type.startswith("Gather"):
+        stays = indices.literal or self.baked.get(indices.name) == shape
+        if indices.data is None or not stays or not node.op_type.startswith("Gather"):
             return indices
         extents = self.baked[data.name][counted.start : counted.stop]
         positions = shape[:-1] if node.op_type == "GatherND" else shape
@@ -342,7 +357,10 @@ class Rebatch:
         return _constant(value, bounds)
 
     def _repeated(self, value: Value, axis: int, extent: int, inner: int) -> Value:
-        """A constant repeated for the new batch, its elements not made; itself if it has none."""
+        """A constant repeated for the new batch; itself if it does not hold the batch.
+
+        Its elements are made only where they are known and all samples have the same.
+        """
         shape = value.shape or ()
         if not -len(shape) <= axis < len(shape) or shape[axis] != extent:
             return value
@@ -353,8 +371,11 @@ class Rebatch:
         kind = tensor_type(element_type(value.type), grown)
         name = f"{value.name} for {grown[dim]}"
         origin = Repetition(value, dim, self.batch, inner)
-        new = Value(name, kind, constant=True, repeated=origin)
-        return self._made.setdefault((value, dim, inner), new)
+        data = None if value.data is None else _alike(value.data, origin, grown)
+        made = Value(
+            name, kind, constant=True, data=data, repeated=None if data is not None else origin
+        )
+        return self._made.setdefault((value, dim, inner), made)
 
     def check(self, outputs: list[Value], source: Source) -> None:
         """Refuse a graph in which an output has not followed the batch.
@@ -380,6 +401,18 @@ def _constant(like: Value, array: np.ndarray) -> Value:
     elements = array.astype(helper.tensor_dtype_to_np_dtype(element))
     name = f"{like.name} for {list(array.shape)}"
     return Value(name, tensor_type(element, array.shape), constant=True, data=elements)
+
+
+def _alike(array: np.ndarray, origin: Repetition, grown: Shape) -> np.ndarray | None:
+    """The elements of a constant for another batch; None where samples differ."""
+    dim, shape = origin.dim, array.shape
+    if shape[dim] % (origin.batch * origin.inner) or math.prod(grown) > MOST_GROWN:
+        return None
+    apart = array.reshape(*shape[:dim], -1, origin.batch, origin.inner, *shape[dim + 1 :])
+    one = apart.take([0], axis=dim + 1)
+    if (apart != one).any():
+        return None
+    return one.repeat(grown[dim] * origin.batch // shape[dim], axis=dim + 1).reshape(grown)
 
 
 def _counted(node: NodeProto, data: Value, indices: Value) -> range:

@@ -224,9 +224,67 @@ def recurrent(batch: int) -> ModelProto:
     )  # fmt: skip
 
 
+def spread_state(batch: int) -> ModelProto:
+    """As torch traces a GRU: the zeros of the file's batch are expanded to the input's."""
+    zeros = np.zeros((1, batch, 4), np.float32)
+    return model(
+        [
+            node("Shape", ["x"], ["extents"]),
+            node("Gather", ["extents", "zero"], ["samples"]),
+            node("Concat", ["one", "samples", "four"], ["full"], axis=0),
+            node("Expand", ["zeros", "full"], ["h"]),
+            node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+            node("GRU", ["t", "w", "r", "", "", "h"], ["s"], hidden_size=4),
+            node("Transpose", ["s"], ["y"], perm=[2, 0, 1, 3]),
+        ],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [
+            weight("w", 1, 12, 8),
+            weight("r", 1, 12, 4),
+            onnx.numpy_helper.from_array(zeros, "zeros"),
+            ints("zero", 0),
+            ints("one", 1),
+            ints("four", 4),
+        ],
+    )
+
+
+def looked_up(batch: int) -> ModelProto:
+    """Positions that count the samples, in part by the input's extents; the same for every sample.
+
+    As torch traces a mask of BERT, and the relative positions of DeBERTa.
+    """
+    starts = np.arange(batch, dtype=np.int64).reshape(batch, 1)
+    turned = np.broadcast_to(np.array([2, 0, 1]), (batch, 4, 3)).copy()
+    return model(
+        [
+            node("Reshape", ["x", "flat"], ["f"]),
+            node("Shape", ["x"], ["extents"]),
+            node("Gather", ["extents", "two"], ["length"]),
+            node("Mul", ["starts", "length"], ["offsets"]),
+            node("Add", ["offsets", "columns"], ["places"]),
+            node("Gather", ["f", "places"], ["g"]),
+            node("Unsqueeze", ["g", "two"], ["u"]),
+            node("Add", ["x", "u"], ["a"]),
+            node("GatherElements", ["a", "turned"], ["b"], axis=2),
+            node("GatherElements", ["b", "turned"], ["y"], axis=2),
+        ],
+        [value("x", [batch, 4, 3])],
+        [value("y", None)],
+        [
+            ints("flat", -1),
+            ints("two", 2),
+            onnx.numpy_helper.from_array(4 * starts, "starts"),
+            onnx.numpy_helper.from_array(np.arange(4)[None], "columns"),
+            onnx.numpy_helper.from_array(turned, "turned"),
+        ],
+    )
+
+
 MAKERS = [
     flat, attention, sequence_first, class_token, expanded, masked, resized, gated, shared_mask,
-    recurrent,
+    recurrent, spread_state, looked_up,
 ]  # fmt: skip
 
 
