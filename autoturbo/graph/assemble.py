@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
+from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.external_data import is_stored
 from autoturbo.graph.infer import schema_of
 from autoturbo.graph.integers import with_integers
@@ -76,12 +77,13 @@ def build_graph(program: Program, source: Source) -> Assembled:
             operators=operators,
             inputs=tuple(range(len(program.inputs))),
             outputs=outputs,
-            batch=_batch(program.inputs, source),
             source=str(source.path),
             notes=tuple(source.notes),
             given=tuple(dict.fromkeys(source.given)),
+            sample_dims=_sample_dims(program),
         )
     )
+    graph = _with_batch(graph, program.batch, source)
     return Assembled(graph, tuple(steps), positions, tensors)
 
 
@@ -185,18 +187,29 @@ def check_size(values: Sequence[Value], source: Source) -> None:
     )
 
 
-def _batch(inputs: Sequence[Value], source: Source) -> int:
-    """The most common leading extent of the inputs."""
-    leading = Counter(value.shape[0] for value in inputs if value.shape)
-    if not leading:
-        return 1
-    batch = leading.most_common(1)[0][0]
-    if len(leading) > 1:
-        others = ", ".join(
-            f"{v.name}: {v.shape[0]}" for v in inputs if v.shape and v.shape[0] != batch
-        )
-        source.note(f"batch taken as {batch}; other inputs begin with another extent ({others})")
-    return batch
+def _sample_dims(program: Program) -> tuple[tuple[int, int], ...]:
+    dims = [program.samples.get(value.name, 0) for value in program.inputs]
+    return tuple((index, dim) for index, dim in enumerate(dims) if dim)
+
+
+def _with_batch(graph: Graph, asked: int | None, source: Source) -> Graph:
+    """Return a graph with the batch that was asked for, else the one that its inputs agree on.
+
+    Where they do not agree, samples that can be followed to every output tell which it is; where
+    none can, it is one if the first input has one: what others have more of may be layers or steps.
+    """
+    own = {graph.tensors[t].name: count for t, count in graph.sample_counts.items()}
+    counts = [count for count, _ in Counter(own.values()).most_common()]
+    if not counts or asked in counts or len(counts) == 1:
+        return replace(graph, batch=asked if asked in counts else next(iter(counts), 1))
+    several = [replace(graph, batch=count) for count in counts if count > 1]
+    found = next((one for one in several if trace_batch(one).obstacle is None), None)
+    if found is None:
+        found = graph if next(iter(own.values())) == 1 else several[0]
+    others = ", ".join(f"{name}: {n}" for name, n in own.items() if n != found.batch)
+    text = f"batch taken as {found.batch}; other inputs begin with another extent ({others})"
+    source.note(f"{text}; --batch N for another")
+    return replace(found, notes=tuple(source.notes))
 
 
 # --------------------------------------------------------------------------- tensors and operators
@@ -278,6 +291,24 @@ def _check_channels(step: Step, name: str, source: Source) -> None:
         raise source.error(message, name, "give shapes that the model was made for")
 
 
+def _check_states(step: Step, name: str, source: Source) -> None:
+    """A recurrence's states must be those of the samples that it goes through: ONNX does not look.
+
+    Raises:
+        ModelError: they are of more or fewer.
+    """
+    if step.node.op_type not in ("LSTM", "GRU", "RNN") or domain_of(step.node):
+        return
+    dim = 0 if attributes_of(step.node).get("layout", 0) else 1
+    data, *states = (step.inputs[0], *step.inputs[5:7])
+    samples = data.shape[dim] if data and len(data.shape or ()) > dim and data.shape else 0
+    for state in states:
+        if state and state.shape and samples and state.shape[dim : dim + 1] != (samples,):
+            message = f"its input has {samples} samples, its state {state.name} another number"
+            hint = f"give both the same: --shape {state.name}=... if it is an input"
+            raise source.error(f"{message}: {list(state.shape)}", name, hint)
+
+
 def _operator(
     step: Step, name: str, needed: set[Value], tensors: Tensors, source: Source
 ) -> tuple[Operator, tuple[int, ...]]:
@@ -287,6 +318,7 @@ def _operator(
     computed or stored for it.
     """
     _check_channels(step, name, source)
+    _check_states(step, name, source)
     inputs = [*step.inputs, *step.captured]
     spec = describe(
         NodeView(

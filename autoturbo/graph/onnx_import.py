@@ -21,11 +21,12 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import build_graph, check_size
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.external_data import attach
-from autoturbo.graph.freeze import Extents, Frozen, freeze, resolve
+from autoturbo.graph.freeze import Extents, Frozen, freeze, in_doubt, resolve
 from autoturbo.graph.model_file import open_model
 from autoturbo.graph.propagate import Declared, Program, Propagation
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.source import Source
+from autoturbo.graph.structure import sample_dims
 from autoturbo.graph.values import Value, element_type, spread, static_shape, tensor_type
 from autoturbo.graph.weights import real_inputs
 
@@ -132,9 +133,15 @@ def read_program(
     missing = attach(model.graph, source).missing
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
-    frozen = freeze(inputs, asked, source)
-    reading = _Import(model, inputs, weights, missing, source, values or {})
-    return model, reading.program(frozen)
+    samples = sample_dims(model.graph)
+    if in_doubt(inputs, asked, samples):
+        first = Source(source.path)
+        _, found = read_program(first, replace(asked, batch=None), values)
+        asked = replace(asked, own=build_graph(found, first).graph.batch)
+    frozen = freeze(inputs, asked, source, samples)
+    program = _Import(model, inputs, weights, missing, source, values or {}).program(frozen)
+    program.samples, program.batch = samples, asked.batch
+    return model, program
 
 
 def _check_kinds(inputs: Iterable[ValueInfoProto], source: Source) -> None:

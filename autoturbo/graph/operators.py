@@ -291,12 +291,14 @@ class Graph:
         operators: in topological order.
         inputs: indices of the real inputs (what changes from call to call).
         outputs: indices of the outputs.
-        batch: samples that one evaluation processes (leading extent of the inputs).
+        batch: samples that one evaluation processes.
         source: the file it came from.
         notes: what the import assumed, one line each, for people.
         given: elements that were given to inputs, by name: they are not read any more.
         fixed: why the file cannot be written for fewer samples: the name and the kind of the node
             at which it cannot, and the reason; None where it can.
+        sample_dims: inputs in which not the first dimension counts samples, and the one that does;
+            below 0 where none does.
     """
 
     name: str
@@ -309,6 +311,14 @@ class Graph:
     notes: tuple[str, ...] = field(default=(), compare=False)
     given: tuple[tuple[str, tuple[float, ...]], ...] = ()
     fixed: tuple[str, str, str] | None = field(default=None, compare=False)
+    sample_dims: tuple[tuple[int, int], ...] = ()
+
+    @functools.cached_property
+    def sample_counts(self) -> dict[int, int]:
+        """Extent of the dimension that counts samples, by input that has it."""
+        dims = dict.fromkeys(self.inputs, 0) | dict(self.sample_dims)
+        shapes = ((tensor, self.tensors[tensor].shape, dim) for tensor, dim in dims.items())
+        return {tensor: shape[dim] for tensor, shape, dim in shapes if 0 <= dim < len(shape)}
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:
@@ -399,6 +409,7 @@ def _canonical(graph: Graph) -> list[object]:
         [operator_key(operator) for operator in graph.operators],
         list(graph.inputs),
         list(graph.outputs),
+        *([graph.sample_dims] if graph.sample_dims else []),
     ]
 
 

@@ -65,6 +65,8 @@ class Program:
         shapes: static shapes by value name, folded values included.
         constants: the nodes that make constants whose elements are not known, likewise in order.
         results: the value of every output of the graph, by its place in the file.
+        samples: the dimension that counts samples, of inputs in which it is not the first.
+        batch: the number of samples that was asked for, if any was.
     """
 
     inputs: list[Value]
@@ -73,6 +75,8 @@ class Program:
     shapes: dict[str, tuple[int, ...]]
     constants: list[Step]
     results: list[Value]
+    samples: Mapping[str, int] = field(default_factory=dict)
+    batch: int | None = None
 
 
 @dataclass(slots=True)

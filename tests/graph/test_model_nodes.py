@@ -80,7 +80,7 @@ def test_an_output_that_only_passes_on_keeps_its_name(tmp_path: Path) -> None:
 
 
 def test_a_constant_of_the_files_own_batch_is_repeated(tmp_path: Path) -> None:
-    table = numpy_helper.from_array(np.ones((4, 5), np.float32), "table")
+    table = numpy_helper.from_array(np.arange(20, dtype=np.float32).reshape(4, 5), "table")
     nodes = load_nodes(
         _saved(tmp_path, [helper.make_node("Add", ["x", "table"], ["y"])], ["y"], [table], (4, 5)),
         batch=2,
@@ -91,6 +91,14 @@ def test_a_constant_of_the_files_own_batch_is_repeated(tmp_path: Path) -> None:
     assert Repeated("", "", 0, 12, 6, 2, 3).taken(1).tolist() == [3, 4, 5, 9, 10, 11]
     assert list(nodes.stored) == ["table"]
     assert nodes.graph.tensors[nodes.graph.operators[0].inputs[1]].shape == (2, 5)
+
+
+def test_a_constant_whose_samples_are_alike_is_made_for_the_batch(tmp_path: Path) -> None:
+    mask = numpy_helper.from_array(np.ones((4, 5), np.float32), "mask")
+    step = helper.make_node("Add", ["x", "mask"], ["y"])
+    nodes = load_nodes(_saved(tmp_path, [step], ["y"], [mask], (4, 5)), batch=2)
+    assert nodes.repeated == ()
+    assert numpy_helper.to_array(nodes.stored["mask for 2"]).tolist() == [[1.0] * 5] * 2
 
 
 def test_a_sparse_constant_is_refused_by_name(tmp_path: Path) -> None:
