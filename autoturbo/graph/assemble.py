@@ -11,10 +11,11 @@ import numpy as np
 from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
 from autoturbo.graph.batch import trace_batch
+from autoturbo.graph.domain import Axis, AxisKind
 from autoturbo.graph.external_data import is_stored
 from autoturbo.graph.infer import schema_of
 from autoturbo.graph.integers import with_integers
-from autoturbo.graph.operators import Graph, Operator, Tensor
+from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, ValueView, describe
 from autoturbo.graph.values import Value, element_type, tensor_type
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from autoturbo.graph.domain import AccessMap
     from autoturbo.graph.propagate import Program
-    from autoturbo.graph.values import Step
+    from autoturbo.graph.table import OperatorSpec
+    from autoturbo.graph.values import Repeats, Step
 
 MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""
@@ -331,6 +333,8 @@ def _operator(
             outputs=tuple(_view(value) for value in step.outputs),
         )
     )
+    if step.repeats is not None:
+        spec = _repeated(spec, step.repeats, source)
     read, input_maps, positions = _addressed(inputs, spec.inputs, tensors)
     results = [value if value in needed else None for value in step.outputs]
     made, output_maps, _ = _addressed(results, spec.outputs, tensors)
@@ -351,6 +355,50 @@ def _operator(
         counted=spec.counted,
     )
     return operator, positions
+
+
+def _repeated(spec: OperatorSpec, repeats: Repeats, source: Source) -> OperatorSpec:
+    """Return a loop that stays whole with the work of all its trips.
+
+    Its products count as as many of the largest one's shape, or of one that divides their work: an
+    array takes as long for them, and no multiply-accumulate is lost.
+    """
+    if not repeats.trips:
+        return replace(spec, opaque=f"{spec.opaque}: {repeats.why}")
+    made = {value for step in repeats.steps for value in step.outputs if value}
+    inner, tensors = [], Tensors(())
+    for number, step in enumerate(repeats.steps):
+        inner.append(_operator(step, f"{step.name}_{number}", made, tensors, source)[0])
+    work = Work(
+        macs=1,
+        vector=float(repeats.trips * sum(operator.vector_ops for operator in inner)),
+        special=float(repeats.trips * sum(operator.special_ops for operator in inner)),
+    )
+    macs = sum(operator.macs for operator in inner)
+    axes = _product_axes(repeats.trips, macs, max(inner, key=lambda one: one.macs)) if macs else ()
+    return replace(
+        spec,
+        axes=axes,
+        work=work if macs else replace(work, macs=0),
+        engine=Engine.MATRIX if macs else Engine.VECTOR,
+        opaque=repeats.why,
+        counted=all(operator.counted for operator in inner),
+    )
+
+
+def _product_axes(trips: int, macs: int, largest: Operator) -> tuple[Axis, ...]:
+    """Return the axes of ``trips`` products with so many multiply-accumulates each.
+
+    Rows and columns are those of the largest product where they divide them, else what they have in
+    common with them; the rest is summed over.
+    """
+    first, second = largest.input_axes(0), largest.input_axes(min(1, len(largest.inputs) - 1))
+    rows = math.prod(largest.extents[axis] for axis in (largest.output_axes & first) - second)
+    columns = math.prod(largest.extents[axis] for axis in largest.output_axes - first)
+    m = math.gcd(macs, rows)
+    n = math.gcd(macs // m, columns)
+    extents = {"trips": trips, "m": m, "n": n, "k": macs // (m * n)}
+    return tuple(Axis(name, extent, AxisKind.REDUCTION) for name, extent in extents.items())
 
 
 def _addressed(

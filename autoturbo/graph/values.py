@@ -85,6 +85,21 @@ class Repetition:
     inner: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """What a loop that stays whole does.
+
+    Attributes:
+        trips: how often it goes through its body; 0 where that is not known.
+        steps: the nodes of one trip.
+        why: why it stays whole.
+    """
+
+    trips: int
+    steps: tuple[Step, ...]
+    why: str
+
+
 @dataclass(slots=True, eq=False)
 class Step:
     """A node that stays in the graph, with its values looked up.
@@ -95,6 +110,7 @@ class Step:
         inputs: by position, None where absent.
         captured: outer values that bodies of control flow read.
         outputs: by position, None where absent.
+        repeats: what it does, if it is a loop.
     """
 
     node: NodeProto
@@ -102,6 +118,7 @@ class Step:
     inputs: list[Value | None]
     captured: list[Value]
     outputs: list[Value | None]
+    repeats: Repeats | None = None
 
 
 def tensor_type(element: int, shape: Sequence[int]) -> TypeProto:
