@@ -202,8 +202,8 @@ def weight_only(kind: int, blocks: int) -> ModelProto:
             helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
         ],
         "weight_only",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 24])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 24])],
         [helper.make_tensor("q", kind, (16, 24), values), numpy_helper.from_array(scales, "s")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
