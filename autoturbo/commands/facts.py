@@ -87,10 +87,12 @@ def _opaque(graph: Graph, index: int) -> dict[str, Any]:
 
 
 def _total(graph: Graph, tensors: set[int]) -> int:
-    from autoturbo.graph.operators import element_bytes
+    """Return the bytes of some tensors; of constants with the same elements, once."""
+    from autoturbo.graph.operators import tensor_bytes
 
-    values = (graph.tensors[tensor] for tensor in tensors)
-    return sum(v.elements * element_bytes(v.dtype, _stored(v.dtype)) for v in values)
+    values = (graph.tensors[tensor] for tensor in sorted(tensors))
+    distinct = {value.original or value.name: value for value in values}.values()
+    return sum(tensor_bytes(value, _stored(value.dtype)) for value in distinct)
 
 
 def _stored(dtype: str) -> str:

@@ -14,7 +14,7 @@ from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import Axis, AxisKind
 from autoturbo.graph.external_data import is_stored
 from autoturbo.graph.infer import schema_of
-from autoturbo.graph.integers import with_integers
+from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, ValueView, describe
@@ -85,7 +85,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
             sample_dims=_sample_dims(program),
         )
     )
-    graph = _with_batch(graph, program.batch, source)
+    graph = _with_batch(with_unpacking(graph), program.batch, source)
     return Assembled(graph, tuple(steps), positions, tensors)
 
 
@@ -234,8 +234,10 @@ class Tensors:
             self._index[value] = len(self._tensors)
             name = _fresh(value.name, self._names)
             shape = value.shape or ()
-            own = 1 if value.narrow else None
-            made = Tensor(name, shape, value.dtype, constant=value.constant, integer_bytes=own)
+            own = 1 if value.stored and value.stored.integer else None
+            made = Tensor(
+                name, shape, value.dtype, value.constant, own, value.stored, value.original
+            )  # fmt: skip
             self._tensors.append(made)
         return self._index[value]
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from fractions import Fraction
 from typing import Any
 
 from autoturbo.errors import Location, ModelError
@@ -43,6 +44,23 @@ GRAPH_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """How real constants are kept that the model makes of narrower ones.
+
+    Attributes:
+        bits: of an element.
+        scales: real numbers beside them.
+        points: zero points beside them, of as many bits.
+        integer: the elements are 8-bit integers, which a target may compute with.
+    """
+
+    bits: int
+    scales: int
+    points: int
+    integer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the graph.
 
@@ -54,6 +72,8 @@ class Tensor:
         integer_bytes: bytes per element where the target computes in int8, if not those of its
             type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
             of scales that are part of the instructions.
+        stored: how it is kept, if as narrower values that are made real where they are read.
+        original: the constant of which it holds the same elements in another order, if any.
     """
 
     name: str
@@ -61,6 +81,8 @@ class Tensor:
     dtype: str
     constant: bool = False
     integer_bytes: int | None = None
+    stored: Stored | None = None
+    original: str = field(default="", compare=False)
 
     @property
     def elements(self) -> int:
@@ -415,7 +437,9 @@ def _canonical(graph: Graph) -> list[object]:
 
 def _mark(tensor: Tensor) -> list[int]:
     """Return nothing for the tensors of float models: their hashes stay what they were."""
-    return [] if tensor.integer_bytes is None else [tensor.integer_bytes]
+    held = [] if tensor.integer_bytes is None else [tensor.integer_bytes]
+    kept = tensor.stored
+    return held if kept is None else [*held, kept.bits, kept.scales, kept.points]
 
 
 def operator_key(operator: Operator) -> list[object]:
@@ -457,3 +481,30 @@ def element_bytes(dtype: str, compute: str) -> int:
     if dtype.startswith(("float", "bfloat", "double")):
         return _COMPUTE_BYTES[compute]
     return _ELEMENT_BYTES.get(dtype, 1)
+
+
+def bytes_per_element(tensor: Tensor, compute: str) -> Fraction:
+    """Bytes of one element of a tensor on the device, what stands beside them shared out.
+
+    Constants that the model makes real where it reads them are kept as they are in the file.
+    """
+    whole = Fraction(element_bytes(tensor.dtype, compute))
+    kept = tensor.stored
+    if kept is None or not tensor.elements:
+        bits = _NARROW.get(tensor.dtype) if tensor.constant else None
+        return whole if bits is None else Fraction(bits, 8)
+    scales = kept.scales * _COMPUTE_BYTES[compute] + Fraction(kept.points * kept.bits, 8)
+    own = Fraction(kept.bits, 8) + Fraction(scales, tensor.elements)
+    return min(own.limit_denominator(_FINEST), whole)
+
+
+_NARROW = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
+"""Bits of types of which several elements are in a byte."""
+
+_FINEST = 1024
+"""Greatest denominator of bytes per element: products with sizes stay whole numbers of 64 bits."""
+
+
+def tensor_bytes(tensor: Tensor, compute: str) -> int:
+    """Bytes of a whole tensor on the device."""
+    return math.ceil(tensor.elements * bytes_per_element(tensor, compute))

@@ -32,7 +32,7 @@ from autoturbo.graph.fold import (
 )
 from autoturbo.graph.foreign import foreign_types
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
-from autoturbo.graph.integers import made_of_bytes
+from autoturbo.graph.integers import rearranged, stored_as
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
 from autoturbo.graph.unknown_extents import upper_bounds
@@ -259,7 +259,8 @@ class Propagation:
                 literal=constant and all(value.literal for value in step.inputs if value),
                 missing=missing if constant else None,
                 unfolded=unfolded,
-                narrow=constant and made_of_bytes(step),
+                stored=stored_as(step) if constant else None,
+                original=rearranged(step) if constant else "",
             )
             if name
             else None

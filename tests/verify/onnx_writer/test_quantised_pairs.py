@@ -195,10 +195,10 @@ def weight_only(kind: int, blocks: int) -> ModelProto:
     rng = np.random.default_rng(5)
     values = rng.integers(1, 7, 16 * 24).astype(np.float32)
     scales = rng.uniform(0.01, 0.02, (16 // blocks, 24) if blocks else 24).astype(np.float32)
-    attributes = {"axis": 0, "block_size": blocks} if blocks else {"axis": 1}
+    axis: dict[str, Any] = {"axis": 0, "block_size": blocks} if blocks else {"axis": 1}
     graph = helper.make_graph(
         [
-            helper.make_node("DequantizeLinear", ["q", "s"], ["w"], **attributes),
+            helper.make_node("DequantizeLinear", ["q", "s"], ["w"], **axis),
             helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
         ],
         "weight_only",
