@@ -355,6 +355,7 @@ def _operator(
         attributes=spec.attributes,
         opaque=spec.opaque,
         counted=spec.counted,
+        unpacking=spec.unpacking,
     )
     return operator, positions
 

@@ -112,19 +112,15 @@ def with_unpacking(graph: Graph) -> Graph:
     kept = {t for t, tensor in enumerate(graph.tensors) if tensor.stored}
     if not kept:
         return graph
-    operators = tuple(
-        replace(one, work=_unpacking(graph, one, kept)) if kept.intersection(one.inputs) else one
-        for one in graph.operators
-    )
-    return replace(graph, operators=operators)
+    return replace(graph, operators=tuple(_unpacking(graph, one, kept) for one in graph.operators))
 
 
-def _unpacking(graph: Graph, operator: Operator, kept: set[int]) -> Work:
-    points = max(operator.output_points, 1)
-    elements = [graph.tensors[t].elements for t in operator.inputs if t in kept]
-    if operator.engine in (Engine.MOVE, Engine.NONE):
-        elements = [min(count, points) for count in elements]
-    return replace(operator.work, vector=operator.work.vector + 2.0 * sum(elements) / points)
+def _unpacking(graph: Graph, operator: Operator, kept: set[int]) -> Operator:
+    elements = sum(graph.tensors[t].elements for t in operator.inputs if t in kept)
+    if not elements or operator.engine not in (Engine.MOVE, Engine.NONE):
+        return replace(operator, unpacking=operator.unpacking + 2.0 * elements)
+    work, picked = operator.work, min(elements / max(operator.output_points, 1), 1.0)
+    return replace(operator, work=replace(work, vector=work.vector + 2.0 * picked))
 
 
 def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[int]]:

@@ -161,6 +161,8 @@ class Operator:
         counted: its work is known; where it is not, figures of the graph are incomplete.
         integer: its arithmetic where the target computes in int8, at that type's rates; None: it is
             computed in the run's type.
+        unpacking: vector operations that make weights real which are kept narrow, however many
+            results there are; none in integer arithmetic.
     """
 
     name: str
@@ -178,6 +180,7 @@ class Operator:
     opaque: str | None = None
     counted: bool = True
     integer: Work | None = None
+    unpacking: float = 0.0
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -202,7 +205,8 @@ class Operator:
     @property
     def vector_ops(self) -> float:
         """Plain vector operations of the whole operator."""
-        return self.work.vector * self.output_points + self.work.vector_per_point * self.points
+        own = self.work.vector * self.output_points + self.work.vector_per_point * self.points
+        return own + self.unpacking
 
     @property
     def special_ops(self) -> float:
@@ -460,6 +464,7 @@ def operator_key(operator: Operator) -> list[object]:
         [operator.engine.value, int(operator.pattern), int(operator.parameterised)],
         [list(pair) for pair in operator.attributes],
         *integer,
+        *([operator.unpacking] if operator.unpacking else []),
     ]
 
 

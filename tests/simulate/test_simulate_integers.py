@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from autoturbo.commands.facts import model_facts
 from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import graph_arrays
+from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import NO_WORK, Graph, Work
 from autoturbo.hardware import Target
@@ -199,9 +200,8 @@ def test_a_pair_on_either_side_makes_an_operator_one_in_integers() -> None:
         "Conv", [net.pair("x"), net.weights(80, 64, 1, 1)]
     ))))  # fmt: skip
     conv, target = next(x for x in graph.operators if x.kind == "Conv"), target_of()
-    unpacking = 2.0 * 80 * 64 / conv.output_points  # where weights are made real as they are read
-    assert conv.integer is not None
-    assert conv.work == dataclasses.replace(conv.integer, vector=unpacking)
+    unpacking = 2.0 * 80 * 64  # where weights are made real as they are read
+    assert (conv.work, conv.unpacking) == (conv.integer, unpacking)
     assert priced(conv, target, "float16").macs == 0.5
     assert priced(conv, target, "float16").engine == MATRIX
     (relu,) = [x for x in graph.operators if x.kind == "Relu"]
@@ -347,6 +347,14 @@ def test_a_product_by_dequantised_weights_costs_what_one_operator_for_both_does(
     assert lower_bound(two, target, "float16") == lower_bound(one, target, "float16")
     assert measured(two, target).latency == pytest.approx(measured(one, target).latency, rel=0.01)
     assert two.hash != weight_only("UINT4", 0).hash
+
+
+@pytest.mark.parametrize("make", [lambda: weight_only("INT4", 32), by_bits])
+def test_fewer_samples_make_as_many_weights_real(make: Callable[[], Graph]) -> None:
+    graph = make()
+    one = rebatch(graph, 1, trace_batch(graph))
+    assert one.macs * 4 == graph.macs
+    assert one.operators[0].vector_ops == graph.operators[0].vector_ops == 2 * 64 * 96
 
 
 def test_rows_that_are_picked_of_a_narrow_table_are_narrow() -> None:

@@ -130,9 +130,10 @@ def priced(operator: Operator, target: Target, dtype: str) -> Priced:
     if integers:
         lanes = target.vector.elements_per_cycle(dtype) / target.vector.elements_per_cycle("int8")
         macs = target.matrix.macs_per_cycle(dtype) / target.matrix.macs_per_cycle("int8")
+    unpacking = 0.0 if integers else operator.unpacking / max(operator.output_points, 1)
     return Priced(
         code, work.macs * (macs if code == MATRIX else lanes),
-        work.vector * lanes, work.special, work.vector_per_point * lanes,
+        work.vector * lanes + unpacking, work.special, work.vector_per_point * lanes,
     )  # fmt: skip
 
 
