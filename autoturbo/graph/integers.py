@@ -58,6 +58,8 @@ def stored_as(step: Step) -> Stored | None:
     first, *beside = step.inputs or [None]
     if first is None or step.node.op_type in _REARRANGING:
         return None if first is None else first.stored
+    if first.stored and step.node.op_type == "Cast":
+        return replace(first.stored, integer=False)
     bits = _BITS.match(first.dtype)
     if step.node.op_type not in _DEQUANTISE or bits is None:
         return None

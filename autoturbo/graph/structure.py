@@ -223,7 +223,7 @@ def _numbers(tensor: TensorProto) -> list[int]:
     """The elements of a small tensor, empty where they cannot be read."""
     try:
         return [int(number) for number in numpy_helper.to_array(tensor).ravel()]
-    except (ValueError, TypeError, OSError):
+    except (ValueError, TypeError, LookupError, OSError):
         return []
 
 

@@ -333,6 +333,12 @@ def test_weights_take_the_bytes_of_the_type_that_they_are_stored_in(
     assert weight_bytes(graph, "float16") >= size
     (product,) = graph.operators
     assert product.vector_ops == 2 * 64 * 96
+    halved = weight_only(kind, blocks, [
+        helper.make_node("Cast", ["w"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("Cast", ["x"], ["z"], to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["z", "h"], ["y"]),
+    ])  # fmt: skip
+    assert weight_bytes(halved, "float16") == weight_bytes(graph, "float16")
     found, read = (
         measured(graph, target_of()),
         target_of().clusters * weight_bytes(graph, "float16"),
