@@ -129,7 +129,8 @@ def freeze(
 def in_doubt(inputs: Sequence[ValueInfoProto], asked: Extents, samples: Mapping[str, int]) -> bool:
     """Return whether a batch is asked for, but inputs do not agree on which it is so far."""
     declared = {value.name: _declared(value) for value in inputs}
-    own = _own(declared, asked, {name: samples.get(name, 0) for name in declared}).values()
+    places = {name: samples.get(name, 0) for name in declared}
+    own = _own(declared, Extents(), places).values()
     return asked.batch is not None and len(set(own)) > 1 and all(map(_static, own))
 
 
@@ -235,7 +236,7 @@ def _leading(
     if asked.batch is None:
         open_ones = {name: dim for name, dim in open_ones.items() if _like_a_batch(dim)}
     elif own and all(map(_static, own.values())):
-        baked = asked.own or next(iter(own.values()))
+        baked = asked.own or Counter(own.values()).most_common(1)[0][0]
         open_ones = {name: dim for name, dim in own.items() if dim == baked}
     elif own and not open_ones and asked.dims:
         raise source.error("--batch was given, but --dim gives every leading dimension its extent")

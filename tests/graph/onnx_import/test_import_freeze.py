@@ -261,6 +261,8 @@ def test_where_inputs_do_not_agree_samples_that_can_be_followed_are_the_batch(lo
     )
     assert load(made).batch == 8
     assert out_shapes(load(made, batch=4)) == [(4, 3)]
+    given = load(made, batch=5, shapes={"x": (5, 3)})
+    assert (given.batch, out_shapes(given)) == (5, [(5, 3)])
 
 
 def test_scalars_have_no_batch(load: Load) -> None:
