@@ -50,13 +50,18 @@ def sentence(facts: dict[str, Any]) -> str:
 
 
 def opaque_sentence(facts: dict[str, Any]) -> str:
-    """The operators that run alone, on one line; empty if there are none."""
+    """The operators that run alone, on one line, the first unusual reason behind them.
+
+    Empty if there are none.
+    """
     opaque = facts["opaque"]
     if not opaque:
         return ""
     names = ", ".join(f"{o['name']} ({o['op_type']})" for o in opaque[:_SHOWN])
     more = f" and {len(opaque) - _SHOWN} more" if len(opaque) > _SHOWN else ""
-    return f"{len(opaque)} opaque, each runs alone: {names}{more}"
+    told = (o for o in opaque if o["reason"] != f"no row for {o['op_type']}")
+    why = next((f"; {o['name']}: {o['reason']}" for o in told), "")
+    return f"{len(opaque)} opaque, each runs alone: {names}{more}{why}"
 
 
 def assumed(graph: Graph) -> tuple[str, ...]:

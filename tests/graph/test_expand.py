@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
+from autoturbo.commands.facts import model_facts, opaque_sentence
 from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model
@@ -499,6 +500,9 @@ def test_a_long_loop_counts_its_first_trip_as_often_as_it_goes(tmp_path: Path) -
     (loop,) = long.opaque
     assert loop.opaque == (
         "100000 trips of 3 nodes are not written out: counted as the first trip 100000 times"
+    )
+    assert opaque_sentence(model_facts(long)) == (
+        f"1 opaque, each runs alone: {loop.name} (Loop); {loop.name}: {loop.opaque}"
     )
     assert long.uncounted is None
     assert long.macs == 1000 * short.macs == 100_000 * 2 * 4 * 4
