@@ -18,6 +18,7 @@ import onnx
 from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from autoturbo.errors import Location, UnrunnableError
+from autoturbo.graph.external_data import attach, is_stored
 from autoturbo.graph.infer import drop_unknown_attributes
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
@@ -228,7 +229,10 @@ def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array
 
 
 def _readable(proto: ModelProto, path: Path) -> ModelProto:
-    """Return a model without local functions, and without attributes that nobody knows."""
+    """Return a model without local functions, and without attributes that nobody knows.
+
+    Values beside it that the import reads are taken into it: schedules depend on indices.
+    """
     if proto.functions:
         proto = inliner.inline_local_functions(proto)
     source = Source(path)
@@ -236,6 +240,10 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
         source.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
     for node in proto.graph.node:
         drop_unknown_attributes(node, source)
+    attach(proto.graph, source)
+    for tensor in proto.graph.initializer:
+        if is_stored(tensor):
+            del tensor.external_data[:]
     return proto
 
 
