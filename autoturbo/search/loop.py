@@ -85,6 +85,7 @@ class Search:
         asker: asked for settings in place of the sampler, which then is its name.
         heuristic: trial 0.
         initial: settings that the next trials are, whatever the sampler.
+        here: measures trial 0 in this process, where none is measured once the time is up.
     """
 
     run: str
@@ -107,6 +108,7 @@ class Search:
     asker: Asks | None = None
     heuristic: Knobs = field(default_factory=Knobs)
     initial: tuple[Knobs, ...] = ()
+    here: Callable[[Knobs], Outcome] | None = None
 
 
 class Loop:
@@ -251,19 +253,31 @@ class Loop:
         self._gaps.note(time.monotonic())
         self._report(self._outcomes)
 
-    def late(self, width: int = 1) -> bool:
+    def late(self, width: int = 1, more: float = 1.0) -> bool:
         """Whether one more measurement, and what follows the last one, would end too late.
 
         Args:
             width: settings that are measured at a time.
+            more: measurements, where not one.
         """
         if self.search.time_budget is None:
             return False
         search, each = self.search, self._gaps.seconds
         if not each and search.after:  # nothing is compiled then
             each = self._gaps.first
-        ahead = (1 + search.after) * width * each + search.checks_s
+        ahead = (more + search.after) * width * each + search.checks_s
         return self._elapsed + ahead > self.search.time_budget
+
+    def over(self, width: int = 1) -> bool:
+        """Whether what is being measured is to be ended.
+
+        That it takes longer than others is borne for half of the time that is set aside for what
+        follows the last one.
+
+        Args:
+            width: settings that are measured at a time.
+        """
+        return self.late(width, -self.search.after / 2)
 
     @property
     def begun(self) -> bool:
@@ -280,6 +294,8 @@ class Loop:
         After Ctrl-C, or where the time was up within it, some are missing; what was measured beyond
         is recorded for the next time.
         """
+        if self.cut and self._batch and self._batch[0][0] == 0 and 0 not in self._outcomes:
+            self._measure_here()
         self._journal.flush()
         batch, outcomes, self._batch, self._outcomes = self._batch, self._outcomes, [], {}
         for number, knobs in batch:
@@ -293,6 +309,12 @@ class Loop:
         self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
         if self.search.storage is not None:
             self._fill_mirror()
+
+    def _measure_here(self) -> None:
+        """Have trial 0 all the same, where this process can measure it: it has done so before."""
+        number, knobs = self._batch[0]
+        if self.search.here is not None:
+            self.take(Answer(self.pair, number, self.search.here(knobs)))
 
     def conclude(self) -> None:
         """Say why it stopped, and bring the study that the user sees up to date."""
