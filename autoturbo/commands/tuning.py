@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import wrong
-from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
+from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.outputs import NO_OTHERS, Kind
@@ -98,7 +98,7 @@ class LiveLine:
     def _show_compiling(self) -> None:
         if not self._told and self._open[:1] == [self]:
             self._told = True
-            if line := cannot_keep():
+            if line := where_kept():
                 with suppress(OSError):
                     print(plain(line), file=self._stream, flush=True)
         self._show()
