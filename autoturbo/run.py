@@ -74,8 +74,8 @@ DATABASE = "autoturbo.db"
 STARTS_FIRST = "starts_first"
 """Setting of a run: whether what it starts from is measured in its first round."""
 
-MEASURED_AFTER = 2
-"""Measurements of what is handed out, as it is made and once more; simulating is remembered."""
+MEASURED_AFTER = 1.5
+"""Measurements of what is handed out, with what one may take longer; simulating is remembered."""
 
 BASELINES = 1 / 3
 """Share of the time left that other schedulers, choosing trial 0 and timing the checks may take."""
@@ -240,7 +240,7 @@ class Run:
         from autoturbo.simulate.evaluator import Evaluator
 
         of = self.graph, self.target, self.info.key.dtype
-        return Evaluator(*of, self.elsewhere, trusted=True)
+        return Evaluator(*of, self.elsewhere, elsewhere=True)
 
     def use(self, executor: Executor) -> None:
         """Have a pool measure, which is told of the pair."""
@@ -261,7 +261,7 @@ class Run:
         if isinstance(self.workshop, Evaluator):
             self.workshop.until = when
         if self.elsewhere is not None:
-            self.elsewhere.until = when
+            self.elsewhere.end_by(when)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -283,11 +283,12 @@ class Run:
         recorded = {t.number: Trial(t.number, t.knobs, t.outcome) for t in trials}
         return Journal(self.store, self.info.id, self.folder, recorded)
 
-    def search(self, recorded: Mapping[int, Trial]) -> Search:
+    def search(self, recorded: Mapping[int, Trial], pairs: int = 1) -> Search:
         """What is looked for.
 
         Args:
             recorded: trials of an earlier part of the run.
+            pairs: runs that share the time, of which each hands something out at its end.
         """
         asked, heuristic, initial = self.config, self._heuristic(recorded), self._initial()
         first = initial if self.info.settings.get(STARTS_FIRST) else ()
@@ -301,8 +302,8 @@ class Run:
             seed=asked.seed,
             trials=asked.total,
             time_budget=asked.time_budget,
-            spent_s=time.monotonic() - self.execution.began,
-            after=0 if self.config.measurer == SIMULATOR else MEASURED_AFTER,
+            began=self.execution.began,
+            after=0 if self.config.measurer == SIMULATOR else pairs * MEASURED_AFTER,
             checks_s=self.checks_s,
             starts=tuple(knobs for knobs in first if knobs != heuristic),
             storage=self.execution.storage,
@@ -356,14 +357,11 @@ class Run:
         )  # fmt: skip
 
     def probe_checks(self) -> None:
-        """Find out how long checking takes by what the heuristic gives, if time is limited.
-
-        Without ONNX Runtime it is next to nothing.
-        """
-        if self.config.time_budget is None or not self.config.verify:
+        """Find out how long checking takes by what the heuristic gives, if time is limited."""
+        if self.config.time_budget is None:
             return
-        began = time.monotonic()
-        verify = self.execution.verifier or verifier_of(self.graph.source, numbers=True)
+        began, numbers = time.monotonic(), bool(self.config.verify)
+        verify = self.execution.verifier or verifier_of(self.graph.source, numbers=numbers)
         with suppress(AutoTurboError):
             verify(self.workshop.schedule(self.workshop.heuristic()))
         self.checks_s = time.monotonic() - began
@@ -384,10 +382,10 @@ class Run:
                 self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
         return {name: found[name] for name in names if name in found}
 
-    def loop(self) -> Loop:
-        """Its search, with all the time that is left."""
+    def loop(self, pairs: int) -> Loop:
+        """Its search, with all the time that is left to a number of runs."""
         journal = self.journal()
-        search = self.search(journal.recorded)
+        search = self.search(journal.recorded, pairs)
         self.end_by(self.deadline)
         return Loop(search, journal, self.advisor(), self.execution.on_progress)
 
@@ -449,7 +447,7 @@ def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Loop
         run.end_by(began + share * max(run.deadline - began, 0.0))
         baselines.append(run.baselines())
         run.probe_checks()
-        loops.append(run.loop())
+        loops.append(run.loop(len(runs)))
     return baselines, loops
 
 

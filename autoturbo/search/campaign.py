@@ -94,12 +94,12 @@ class Campaign:
 
         Other measurements than trials may follow, for which some is set aside.
         """
-        width = self._executor.width
-        if self._under_way and all(loop.over(width) for loop in self._under_way):
+        if self._under_way and all(loop.over for loop in self._under_way):
             self._executor.abandon()
             for loop in self._under_way:
                 loop.cut = True
             return
+        width = self._executor.width
         late = [loop.begun and loop.late(width) for loop in self._under_way]
         if late and all(late) and not all(loop.cut for loop in self._under_way):
             self._executor.withdraw()

@@ -74,7 +74,7 @@ class Search:
         seed: of all chance.
         trials: in total; None where only time or the space limits them.
         time_budget: seconds; no measurement begins that would not end within them, but for one.
-        spent_s: seconds of it that went before the first round.
+        began: when these began, by the monotonic clock; with the search if 0.
         after: measurements after the last round, where they take as long as others.
         checks_s: seconds of the time budget that go after the last round, besides these.
         starts: settings that are measured in the first round, with the published heuristic.
@@ -97,8 +97,8 @@ class Search:
     seed: int
     trials: int | None
     time_budget: float | None = None
-    spent_s: float = 0.0
-    after: int = 0
+    began: float = 0.0
+    after: float = 0.0
     checks_s: float = 0.0
     starts: tuple[Knobs, ...] = ()
     storage: str | None = field(default=None, repr=False)
@@ -253,31 +253,29 @@ class Loop:
         self._gaps.note(time.monotonic())
         self._report(self._outcomes)
 
-    def late(self, width: int = 1, more: float = 1.0) -> bool:
+    def late(self, width: int = 1) -> bool:
         """Whether one more measurement, and what follows the last one, would end too late.
 
         Args:
             width: settings that are measured at a time.
-            more: measurements, where not one.
         """
         if self.search.time_budget is None:
             return False
         search, each = self.search, self._gaps.seconds
         if not each and search.after:  # nothing is compiled then
             each = self._gaps.first
-        ahead = (more + search.after) * width * each + search.checks_s
+        ahead = (1 + search.after) * width * each + search.checks_s
         return self._elapsed + ahead > self.search.time_budget
 
-    def over(self, width: int = 1) -> bool:
-        """Whether what is being measured is to be ended.
+    @property
+    def over(self) -> bool:
+        """Whether what is being measured is to be ended, for there is time for checks alone.
 
-        That it takes longer than others is borne for half of the time that is set aside for what
-        follows the last one.
-
-        Args:
-            width: settings that are measured at a time.
+        What takes longer than was expected has until then: a worker that is ended is replaced
+        first, where something is to be measured again, and that takes seconds.
         """
-        return self.late(width, -self.search.after / 2)
+        budget = self.search.time_budget
+        return budget is not None and self._elapsed + self.search.checks_s > budget
 
     @property
     def begun(self) -> bool:
@@ -349,7 +347,7 @@ class Loop:
 
     @property
     def _elapsed(self) -> float:
-        return self.search.spent_s + self._looping
+        return time.monotonic() - (self.search.began or self._started)
 
     @property
     def _looping(self) -> float:

@@ -306,11 +306,12 @@ def test_a_pool_measures_schedules_for_the_tuner(kind: type) -> None:
     make = functools.partial(Evaluator, graph, target, "float16")
     executor = build(kind, make, 1)
     elsewhere = Elsewhere("toy", executor)
-    there, here = Evaluator(graph, target, "float16", elsewhere, trusted=True), make()
+    there, here = Evaluator(graph, target, "float16", elsewhere, elsewhere=True), make()
     try:
         for name in ("tvm", "graphturbo"):
             assert there.measure_scheduler(name) == here.measure_scheduler(name)
-        elsewhere.until = there.until = time.monotonic()
+        elsewhere.end_by(time.monotonic())
+        there.until = time.monotonic()
         assert there.measure_scheduler("tvm") is TIME_IS_UP
         assert there.evaluate(Knobs()) is TIME_IS_UP
         assert there.schedule(Knobs()).expected is None
@@ -321,8 +322,9 @@ def test_a_pool_measures_schedules_for_the_tuner(kind: type) -> None:
 def test_what_a_pool_measures_too_long_is_ended() -> None:
     graph, target = small_networks()[0], load_target("stcp920")
     executor = build(Processes, functools.partial(Evaluator, graph, target, "float16", Stuck()), 1)
-    elsewhere = Elsewhere("toy", executor, time.monotonic() + 1.0)
-    there = Evaluator(graph, target, "float16", elsewhere, trusted=True)
+    elsewhere = Elsewhere("toy", executor)
+    elsewhere.end_by(time.monotonic() + 1.0)
+    there = Evaluator(graph, target, "float16", elsewhere, elsewhere=True)
     try:
         assert there.heuristic() == there.heuristic() == Knobs()
         assert there.measure_scheduler("graphturbo") is TIME_IS_UP

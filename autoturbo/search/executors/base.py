@@ -155,14 +155,20 @@ class Elsewhere:
     Attributes:
         pair: as the pool knows it.
         executor: the pool, which does nothing else while this one measures.
-        until: by the monotonic clock, when what is being measured is ended.
     """
 
     pair: str
     executor: Executor | None = None
-    until: float = math.inf
+    _until: float = math.inf
     _asked: int = 0
     _least_s: float = 0.0
+
+    def end_by(self, when: float) -> None:
+        """Have what is being measured ended at a time of the monotonic clock.
+
+        How long measurements take is learned anew: those before may have had to start a worker.
+        """
+        self._until, self._least_s = when, 0.0
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
         """Measure each; :data:`TIME_IS_UP` for those that would not end in time.
@@ -175,14 +181,14 @@ class Elsewhere:
 
     def _measure(self, schedule: Schedule) -> Outcome:
         began, pool = time.monotonic(), self.executor
-        if began + self._least_s > self.until:
+        if began + self._least_s > self._until:
             return TIME_IS_UP
         if pool is None:
             raise ExecutorError(f"nothing measures for {self.pair} yet")
         self._asked += 1
         pool.put([Task(self.pair, -self._asked, schedule.knobs, schedule)])  # trials are from 0 on
-        while pool.busy and time.monotonic() < self.until:
-            left = None if self.until == math.inf else max(self.until - time.monotonic(), 0.0)
+        while pool.busy and time.monotonic() < self._until:
+            left = None if self._until == math.inf else max(self._until - time.monotonic(), 0.0)
             for answer in pool.take(left):
                 took = time.monotonic() - began
                 self._least_s = min(self._least_s or took, took)
