@@ -199,6 +199,15 @@ def test_ctrl_c_during_imports_shows_no_traceback(
             assert ran.stderr.splitlines()[-1].startswith("error: interrupted")
 
 
+def test_nothing_else_is_imported_before_signals_are_handled() -> None:
+    """By a command's script, in which Ctrl-C shows a traceback until then."""
+    code = "import sys; from autoturbo.__main__ import main\n"
+    code += "print(*sorted(name for name in sys.modules if name.startswith('autoturbo')))"
+    process = processes.started([sys.executable, "-c", code])
+    out, _ = process.communicate(timeout=HANG_S)
+    assert out.split() == ["autoturbo", "autoturbo.__main__"]
+
+
 def test_ctrl_c_while_the_best_is_checked_says_how_to_go_on(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
