@@ -105,7 +105,7 @@ class TuneResult:
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: why it ended.
         origins: where the settings came from that it began with, besides the heuristic.
-        notes: what it could have begun with and did not, and why.
+        notes: what it could have begun with and did not, and why; what was left out at its end.
         objective: what was sought; several are parted by commas.
         scratch: keeps the temporary folder.
     """
@@ -533,6 +533,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
     run.store.set_state(run.info.id, state)
     run.folder.log(f"{state} ({loop.stopped}): best #{best.trial}, {best.measurement.latency!r} s")
     default = loop.trials[0].outcome
+    once = ("there was no time to measure the best again",) if best.once else ()
     return TuneResult(
         run=run.info.id,
         model=run.info.model,
@@ -552,7 +553,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         refused=handover.refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
         origins=tuple(run.info.settings.get("origins", ())),
-        notes=tuple(run.info.settings.get("notes", ())),
+        notes=(*run.info.settings.get("notes", ()), *once),
     )
 
 

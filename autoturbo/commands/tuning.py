@@ -431,10 +431,11 @@ def _stopped(result: TuneResult) -> str:
 
     best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
     gap = percent(1 / best.measurement.bound_fraction - 1)
+    once = "; there was none to measure the best again" if best.once else ""
     since = "" if result.front or result.refused else f" than trial {best.trial}"
     reasons: dict[Stop, str] = {
         Stop.TRIALS: f"{trials} made, as asked for",
-        Stop.TIME: f"its time is up, after {trials}",
+        Stop.TIME: f"its time is up, after {trials}{once}",
         Stop.SPACE: f"every setting of the space is tried: {trials}",
         Stop.NO_PROGRESS: f"nothing better{since} was found for a while, after {trials}",
         Stop.BOUND: f"{gap} above the lower bound, after {trials}",

@@ -41,9 +41,10 @@ class Best:
     Attributes:
         trial: its number.
         knobs: its setting.
-        measurement: taken twice, with the same result; once where the time was up.
+        measurement: taken twice, with the same result.
         schedule: has ``text`` and ``save(path)``.
         verification: what checking it gave; None where the verifier knows nothing of it.
+        once: whether it was measured only once, for the time was up then.
     """
 
     trial: int
@@ -51,6 +52,7 @@ class Best:
     measurement: Measurement
     schedule: Any
     verification: Verification | None = None
+    once: bool = False
 
     @property
     def verified(self) -> tuple[Check, ...]:
@@ -176,13 +178,13 @@ class Handover:
         from autoturbo.schedule.schedule import Schedule
 
         schedule, verification = self._known[trial.number]
-        measurement = self._measured_again(trial)
+        measurement, once = self._measured_again(trial)
         if isinstance(schedule, Schedule) and schedule.expected is None:
             schedule = dataclasses.replace(schedule, expected=measurement.as_json())
-        return Best(trial.number, trial.knobs, measurement, schedule, verification)
+        return Best(trial.number, trial.knobs, measurement, schedule, verification, once)
 
-    def _measured_again(self, trial: Trial) -> Measurement:
-        """Measure a trial once more; what is recorded where there is no time for it.
+    def _measured_again(self, trial: Trial) -> tuple[Measurement, bool]:
+        """Measure a trial once more; what is recorded, and so, where there is no time for it.
 
         Raises:
             MeasurerError: the numbers differ.
@@ -192,14 +194,14 @@ class Handover:
         again, recorded = guarded(self.workshop, trial.knobs), trial.outcome
         if again is TIME_IS_UP and isinstance(recorded, Measurement):
             self.log(f"trial {trial.number} is not measured again: the time is up")
-            return recorded
+            return recorded, True
         if not isinstance(recorded, Measurement) or not isinstance(again, Measurement):
             text = again.message if isinstance(again, Failure) else "it failed before"
             raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
         if again.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
             text = f"{recorded.latency!r} s, then {again.latency!r} s"
             raise MeasurerError(f"trial {trial.number} measures differently each time: {text}")
-        return again
+        return again, False
 
     def _nothing(self) -> RefusedError:
         """That no schedule passes, and why the first one does not."""
