@@ -261,7 +261,7 @@ class Run:
         if isinstance(self.workshop, Evaluator):
             self.workshop.until = when
         if self.elsewhere is not None:
-            self.elsewhere.end_by(when)
+            self.elsewhere.end_by(when, None if self.journal.recorded else self.deadline)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -277,6 +277,7 @@ class Run:
         values.pop("state")
         self.folder.write_manifest(values)
 
+    @functools.cached_property
     def journal(self) -> Journal:
         """Where outcomes are kept, with what is there."""
         trials = self.store.trials(self.info.id)
@@ -367,10 +368,7 @@ class Run:
         self.checks_s = time.monotonic() - began
 
     def baselines(self) -> dict[str, Measurement]:
-        """Other schedulers; one that fails is left out and noted in the log.
-
-        The heuristic comes first, as trial 0 is its best.
-        """
+        """Other schedulers, the heuristic first, as trial 0 is its best; failures are logged."""
         from autoturbo.schedule.baselines import PUBLISHED
 
         names, found = self.config.baselines, {}
@@ -384,10 +382,13 @@ class Run:
 
     def loop(self, pairs: int) -> Loop:
         """Its search, with all the time that is left to a number of runs."""
-        journal = self.journal()
-        search = self.search(journal.recorded, pairs)
+        search = self.search(self.journal.recorded, pairs)
         self.end_by(self.deadline)
-        return Loop(search, journal, self.advisor(), self.execution.on_progress)
+        known = getattr(self.workshop, "known_heuristic", None) if self.elsewhere else None
+        if not self.journal.recorded and isinstance(known, Measurement):
+            self.journal.recorded = {0: Trial(0, search.heuristic, known)}
+            self.journal.add(self.journal.recorded[0])
+        return Loop(search, self.journal, self.advisor(), self.execution.on_progress)
 
 
 def _workshop_of(measurer: str) -> MakeWorkshop:

@@ -248,6 +248,11 @@ class Evaluator:
                 break
         return min(tried, key=lambda pair: _latency(pair[1]))
 
+    @property
+    def known_heuristic(self) -> Outcome | None:
+        """What the published heuristic measures, where that was tried."""
+        return None if self._heuristic is None else self._heuristic[1]
+
     def heuristic(self) -> Knobs:
         """Return the published heuristic at its own best batches per cluster.
 

@@ -302,6 +302,17 @@ def test_a_crash_of_a_measurer_is_a_failed_trial(
     assert "baseline tvm: worker: the worker died while measuring it, 2 times" in log
 
 
+@pytest.mark.full
+def test_a_plug_in_measures_the_heuristic_once_and_the_best_once_more(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (cli.folder / "site").mkdir()
+    faulty_measurers.install(cli.folder / "site", monkeypatch)
+    words = ("--measurer", "fragile", "--trials", "1", "--baselines", "graphturbo", "-q")
+    assert cli(*TUNE, *words).status == 0
+    assert capfd.readouterr().err.count("hello from the board") == 2
+
+
 # What a killed run leaves
 
 

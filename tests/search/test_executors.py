@@ -323,7 +323,7 @@ def test_what_a_pool_measures_too_long_is_ended() -> None:
     graph, target = small_networks()[0], load_target("stcp920")
     executor = build(Processes, functools.partial(Evaluator, graph, target, "float16", Stuck()), 1)
     elsewhere = Elsewhere("toy", executor)
-    elsewhere.end_by(time.monotonic() + 1.0)
+    elsewhere.end_by(0.0, first=time.monotonic() + 1.0)
     there = Evaluator(graph, target, "float16", elsewhere, elsewhere=True)
     try:
         assert there.heuristic() == there.heuristic() == Knobs()

@@ -160,15 +160,21 @@ class Elsewhere:
     pair: str
     executor: Executor | None = None
     _until: float = math.inf
+    _first: float = math.inf
     _asked: int = 0
     _least_s: float = 0.0
 
-    def end_by(self, when: float) -> None:
+    def end_by(self, when: float, first: float | None = None) -> None:
         """Have what is being measured ended at a time of the monotonic clock.
 
         How long measurements take is learned anew: those before may have had to start a worker.
+
+        Args:
+            when: the time.
+            first: another one for the first measurement.
         """
         self._until, self._least_s = when, 0.0
+        self._first = when if first is None else first
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
         """Measure each; :data:`TIME_IS_UP` for those that would not end in time.
@@ -180,15 +186,16 @@ class Elsewhere:
         return [self._measure(schedule) for schedule in schedules]
 
     def _measure(self, schedule: Schedule) -> Outcome:
-        began, pool = time.monotonic(), self.executor
-        if began + self._least_s > self._until:
+        began, pool, until = time.monotonic(), self.executor, self._first
+        self._first = self._until
+        if began + self._least_s > until:
             return TIME_IS_UP
         if pool is None:
             raise ExecutorError(f"nothing measures for {self.pair} yet")
         self._asked += 1
         pool.put([Task(self.pair, -self._asked, schedule.knobs, schedule)])  # trials are from 0 on
-        while pool.busy and time.monotonic() < self._until:
-            left = None if self._until == math.inf else max(self._until - time.monotonic(), 0.0)
+        while pool.busy and time.monotonic() < until:
+            left = None if until == math.inf else max(until - time.monotonic(), 0.0)
             for answer in pool.take(left):
                 took = time.monotonic() - began
                 self._least_s = min(self._least_s or took, took)
