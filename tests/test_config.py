@@ -183,6 +183,8 @@ def test_how_it_is_carried_out_is_not_hashed(
         given[name] = tmp_path / "other"
     if name == "runtime_env":
         given["ray"] = "local"
+    if name == "storage":
+        given[name] = f"sqlite:///{tmp_path / 'study.db'}"
     usual, info = begun(tmp_path, monkeypatch), begun(tmp_path, monkeypatch, **given)
     assert info.id == usual.id
     assert info.settings["config_hash"] == usual.settings["config_hash"]

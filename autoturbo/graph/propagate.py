@@ -361,7 +361,26 @@ class Propagation:
             text = f"{unfolded.why}, and the shape of {value.name!r} depends on it"
             return self.source.error(text, unfolded.node, hint)
         text = f"the shape of its output {value.name!r} cannot be inferred"
+        if flags := self._choosing(step):
+            hint = f"choose its branch with {flags} (or 0), or {hint}"
         return self.source.error(text, step.name, hint)
+
+    def _choosing(self, step: Step) -> str:
+        """Return the flags that decide an If; empty where they would not be single numbers."""
+        if step.node.op_type != "If" or domain_of(step.node):
+            return ""
+        makers = {id(made): one for one in self.steps for made in one.outputs}
+        deciding: dict[int, Value] = {}
+        waiting = list(step.inputs)
+        while waiting:
+            value = waiting.pop()
+            if value is not None and not value.constant and id(value) not in deciding:
+                deciding[id(value)] = value
+                waiting += makers[id(value)].inputs if id(value) in makers else []
+        given = [value for known, value in deciding.items() if known not in makers]
+        if any(value.shape is None or math.prod(value.shape) != 1 for value in given):
+            return ""
+        return " ".join(f"--value {name}=1" for name in sorted(value.name for value in given))
 
     # ------------------------------------------------------------------------------------- data
 

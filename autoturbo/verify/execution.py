@@ -210,7 +210,8 @@ def prepare_comparison(
     whole = samples == schedule.model.batch
     graph = schedule.model if whole else schedule.problem.graph
     given = {operand.name: operand.shape for operand in nodes.given}
-    feeds = random_inputs(seeded, seed, input_shapes(graph) | given, tuple(given))
+    shapes = {tensor.name: tensor.shape for tensor in graph.tensors} | input_shapes(graph) | given
+    feeds = random_inputs(seeded, seed, shapes, tuple(given), dict(schedule.model.given))
     feeds |= _given_elements(feeds, schedule.model)
     reference = original
     if not _takes(seeded, feeds):
