@@ -67,6 +67,9 @@ CALL = "call"
 PLACE = "place"
 """Setting of such a run: how many were begun before it in the call."""
 
+BORROWS = "borrows"
+"""Setting of a run that measured what others of a sweep found: the run it is beside, the grid."""
+
 MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's source if empty"
 SETTINGS = "more to keep with the run (``shapes``); JSON values"
 
@@ -180,7 +183,7 @@ def tune_all(
         begun: list[str] = []
         with resumable(store, begun), ExitStack() as held:
             for pair, (draft, evaluator) in zip(pairs, drafts, strict=True):
-                info = _register(_in_call(draft, runs), _base_id(pair, config, draft), store)
+                info = register(_in_call(draft, runs), _base_id(pair, config, draft), store)
                 begun.append(info.id)
                 held.enter_context(store.holding(info.id))
                 asked = config.resolved(pair.target)
@@ -391,6 +394,9 @@ def _carried(
     Raises:
         RunError: what it depends on has changed.
     """
+    if BORROWS in info.settings:
+        message = f"run {info.id} measured what other points of a sweep found"
+        raise RunError(message, hint="the same sweep goes on with it")
     before = TuneConfig.of_run(info)
     dtype = before.dtype or target.default_dtype
     _refuse_changed(info, pair_key(graph, target, dtype, before.measurer, execution.evaluator))
@@ -564,7 +570,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _register(draft: RunInfo, base: str, store: Database) -> RunInfo:
+def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
     """Record a new run under the first id that is free."""
     while True:
         info = dataclasses.replace(draft, id=store.next_run_id(base))
