@@ -27,7 +27,7 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import LIMITS, Database, RunState, run_id
+from autoturbo.database import BORROWS, LIMITS, Database, RunState, run_id
 from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError, RefusedError
 from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbours
 from autoturbo.report.sweep import Sweep, SweepPoint
@@ -37,7 +37,6 @@ from autoturbo.search.journal import now
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.tuner import (
-    BORROWS,
     CALL,
     DATABASE,
     MODEL_FILE,

@@ -36,7 +36,7 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
+from autoturbo.database import BORROWS, LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
 from autoturbo.masking import is_masked, masked
@@ -66,9 +66,6 @@ CALL = "call"
 
 PLACE = "place"
 """Setting of such a run: how many were begun before it in the call."""
-
-BORROWS = "borrows"
-"""Setting of a run that measured what others of a sweep found: the run it is beside, the grid."""
 
 MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's source if empty"
 SETTINGS = "more to keep with the run (``shapes``); JSON values"
