@@ -334,7 +334,19 @@ def onnx_mutant(seeds: Path, rng: random.Random) -> Run:
         data = shaken(model.SerializeToString(), rng)
     Path("net.onnx").write_bytes(data)
     Path("data.bin").write_bytes(bytes(64))
-    return command(*rng.choice((["inspect"], ["inspect"], ["simulate"])), "net.onnx")
+    words = rng.choice((["inspect"], ["inspect"], ["simulate"]))
+
+    def accepted(_said: str) -> str:
+        """Run a schedule of it in ONNX Runtime, where that takes the model too."""
+        from autoturbo.cli import main
+
+        with Path("verified").open("w") as said, contextlib.redirect_stdout(said):
+            main(["--json", "verify", "net.onnx"])
+        text = Path("verified").read_text()
+        failures = json.loads(text).get("failures") if text else []
+        return "a schedule of it fails its checks" if failures else ""
+
+    return command(*words, "net.onnx", accepted=accepted)
 
 
 # ------------------------------------------------------------------------------- records and models

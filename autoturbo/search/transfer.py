@@ -10,6 +10,7 @@ every other, and nothing is lost where it is bad.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -168,9 +169,10 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
 def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> list[Knobs]:
     """Return settings that may do on a target what one does on another: themselves, and its cuts.
 
-    Rules read a target's capacities, so that the same setting may cut another model where there is
-    more room. What was decided there is one way to have the same cuts, a buffer that is full as
-    early as the other target's is another.
+    Rules read a target's capacities, so that the same setting may cut the model in another way
+    where there is more room. What was decided there is one way to have the same cuts, a buffer that
+    is full as early as the other target's is another. Tiles grow with the buffer too, unless they
+    are divided.
 
     Args:
         bench: the model on the target.
@@ -185,6 +187,9 @@ def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> l
     fill = lb_share * (1.0 if knobs.lb_fill == AUTO else float(knobs.lb_fill))
     if lb_share < 1.0 and fill >= (knob_specs()["lb_fill"].low or 0.0):
         found += [dataclasses.replace(one, lb_fill=fill) for one in found]
+        divisor = round((1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor)) / lb_share)
+        if divisor <= (knob_specs()["tile_divisor"].high or math.inf):
+            found.append(dataclasses.replace(found[-1], tile_divisor=divisor))
     return list(dict.fromkeys(found))
 
 
