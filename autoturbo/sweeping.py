@@ -346,7 +346,7 @@ def _measure(
     """
     tasks, points, outcomes = [], dict[str, _Point](), dict[tuple[str, int], Outcome]()
     for one, found in asked:
-        info = one.borrows = one.borrows or _begun(one, digest, store)
+        info = one.borrows = one.borrows or _begun(one, digest, execution, store)
         points[info.id] = one
         outcomes |= {(info.id, trial.number): trial.outcome for trial in store.trials(info.id)}
         for number, (knobs, source) in enumerate(found.items(), 1 + len(one.sources)):
@@ -397,20 +397,23 @@ def _answers(
         executor.close()
 
 
-def _begun(one: _Point, digest: str, store: Database) -> RunInfo:
+def _begun(one: _Point, digest: str, execution: ExecutionConfig, store: Database) -> RunInfo:
     """Begin the run that borrows for a point: of the same pair, with the same trial 0."""
     base = one.run
     if base is None:
         raise ValueError("a point without a run")
     belongs = {"run": base.id, "grid": digest}
     settings = {n: v for n, v in base.settings.items() if n not in (CALL, PLACE, LIMITS)}
-    own = {"starts": [], "origins": [], "notes": [], "subgraphs": 0, BORROWS: belongs}
+    none: dict[str, Any] = {"starts": [], "origins": [], "notes": [], "subgraphs": 0}
+    own = {**none, "trials": None, BORROWS: belongs}
     draft = dataclasses.replace(
         base, settings={**settings, **own}, created=now(), state="running", refused=()
     )
     info = register(draft, run_id(belongs), store)
     first = next((t for t in store.trials(base.id) if t.number == 0), None)
     store.add_trials([dataclasses.replace(first, run=info.id)] if first else [])
+    if execution.on_begin is not None:
+        execution.on_begin(info)
     return info
 
 
@@ -430,8 +433,6 @@ def _run_of(
         raise ValueError("a point that borrows nothing")
     if held is not None:
         held.enter_context(store.holding(info.id))
-    if execution.on_begin is not None:
-        execution.on_begin(info)
     return Run(one.pair.graph, one.target, TuneConfig.of_run(info), execution, store, info)
 
 
