@@ -515,13 +515,25 @@ def _tell_state(run: Run, error: BaseException) -> None:
         run.folder.log(f"{state}: {type(error).__name__}: {error}")
 
 
-def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
-    """Check what is handed out, write it, report."""
-    if loop.best is None:
-        raise _nothing(run, loop)
-    # Whoever interrupts waits: what is handed out is run when the run is done.
-    numbers = bool(run.config.verify) and not loop.interrupted
-    handover = run.handover(loop.trials, numbers=numbers)
+def hand_out(
+    run: Run, trials: Sequence[Trial], *, numbers: bool, state: RunState
+) -> tuple[Best, tuple[Trial, ...], Path]:
+    """Check what is handed out of trials, write it, and record it and the run's state.
+
+    Returns the best one, with several objectives the Pareto front, and the best schedule's file.
+
+    Args:
+        run: whose trials they are.
+        trials: all of it, by number.
+        numbers: whether schedules are run in ONNX Runtime as well.
+        state: what has become of the run.
+
+    Raises:
+        RefusedError: no schedule passes.
+        MeasurerError: the best one measures differently the second time.
+        DatabaseError: the database cannot be written.
+    """
+    handover = run.handover(trials, numbers=numbers)
     try:
         best = handover.best(run.objectives)
         front = handover.front(run.objectives)
@@ -530,9 +542,20 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         _keep_refused(run, handover)
     file = run.folder.write_schedule(best.schedule.text)
     _keep_best(run, fastest)
-    state: RunState = "interrupted" if loop.interrupted else "done"
     run.store.set_state(run.info.id, state)
-    run.folder.log(f"{state} ({loop.stopped}): best #{best.trial}, {best.measurement.latency!r} s")
+    run.folder.log(f"{state}: best #{best.trial}, {best.measurement.latency!r} s")
+    return best, front, file
+
+
+def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
+    """Check what is handed out, write it, report."""
+    if loop.best is None:
+        raise _nothing(run, loop)
+    # Whoever interrupts waits: what is handed out is run when the run is done.
+    numbers = bool(run.config.verify) and not loop.interrupted
+    run.folder.log(f"stopped: {loop.stopped}")
+    state: RunState = "interrupted" if loop.interrupted else "done"
+    best, front, file = hand_out(run, loop.trials, numbers=numbers, state=state)
     default = loop.trials[0].outcome
     once = ("there was no time to measure the best again",) if best.once else ()
     return TuneResult(
@@ -551,7 +574,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         state=state,
         history=tuple(loop.trials),
         front=front,
-        refused=handover.refused,
+        refused=run.store.run(run.info.id).refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
         origins=tuple(run.info.settings.get("origins", ())),
         notes=(*run.info.settings.get("notes", ()), *once),
@@ -581,8 +604,9 @@ def _nothing(run: Run, loop: Loop) -> AutoTurboError:
 def _keep_refused(run: Run, handover: Handover) -> None:
     """Record what failed, and take it back where an earlier run has handed it out."""
     run.store.set_refused(run.info.id, handover.refused)
+    knobs = {trial.number: trial.knobs for trial in handover.trials}
     for refused in handover.refused:
-        run.store.withdraw_best(run.info.key, handover.trials[refused.trial].knobs)
+        run.store.withdraw_best(run.info.key, knobs[refused.trial])
 
 
 def _keep_best(run: Run, best: Best) -> None:
