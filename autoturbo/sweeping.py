@@ -355,7 +355,7 @@ def _measure(
     new = [task for task in tasks if task.key not in outcomes]
     with ExitStack() as held:
         runs = [_run_of(points[name], execution, store, held) for name in {t.pair: 0 for t in new}]
-        journals = {run.info.id: run.journal() for run in runs}
+        journals = {run.info.id: run.journal for run in runs}
         try:
             for answer in _answers(runs, new, execution) if new else ():
                 outcomes[answer.pair, answer.number] = answer.outcome
