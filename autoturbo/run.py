@@ -516,7 +516,7 @@ def _tell_state(run: Run, error: BaseException) -> None:
 
 
 def hand_out(
-    run: Run, trials: Sequence[Trial], *, numbers: bool, state: RunState
+    run: Run, trials: Sequence[Trial], why: str, *, numbers: bool, state: RunState
 ) -> tuple[Best, tuple[Trial, ...], Path]:
     """Check what is handed out of trials, write it, and record it and the run's state.
 
@@ -525,6 +525,7 @@ def hand_out(
     Args:
         run: whose trials they are.
         trials: all of it, by number.
+        why: it ended.
         numbers: whether schedules are run in ONNX Runtime as well.
         state: what has become of the run.
 
@@ -543,7 +544,7 @@ def hand_out(
     file = run.folder.write_schedule(best.schedule.text)
     _keep_best(run, fastest)
     run.store.set_state(run.info.id, state)
-    run.folder.log(f"{state}: best #{best.trial}, {best.measurement.latency!r} s")
+    run.folder.log(f"{state} ({why}): best #{best.trial}, {best.measurement.latency!r} s")
     return best, front, file
 
 
@@ -553,9 +554,8 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         raise _nothing(run, loop)
     # Whoever interrupts waits: what is handed out is run when the run is done.
     numbers = bool(run.config.verify) and not loop.interrupted
-    run.folder.log(f"stopped: {loop.stopped}")
     state: RunState = "interrupted" if loop.interrupted else "done"
-    best, front, file = hand_out(run, loop.trials, numbers=numbers, state=state)
+    best, front, file = hand_out(run, loop.trials, f"{loop.stopped}", numbers=numbers, state=state)
     default = loop.trials[0].outcome
     once = ("there was no time to measure the best again",) if best.once else ()
     return TuneResult(

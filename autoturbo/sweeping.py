@@ -71,6 +71,9 @@ _VARY = (
 AT_ONCE = 16
 """Points that share a pool of workers: what they remember has to fit the memory."""
 
+PHASE = "what neighbours found"
+"""Why the log of a run ends that measured settings of other points."""
+
 TUNED = 0.9
 """Share of a time budget by which points are tuned; the rest is for what neighbours found."""
 
@@ -387,9 +390,9 @@ def _answers(
             run, done[answer.pair] = by_id[answer.pair], done[answer.pair] + 1
             if execution.on_progress is not None:
                 total = sum(task.pair == answer.pair for task in tasks)
+                known = run.info.best_latency, run.info.default_latency
                 names = run.info.model, run.info.target
-                phase = "what its neighbours found"
-                execution.on_progress(Progress(*names, done[answer.pair], total, phase=phase))
+                execution.on_progress(Progress(*names, done[answer.pair], total, *known))
             if _is_late(run.config, execution):
                 executor.withdraw()
             yield answer
@@ -448,7 +451,7 @@ def _finish(one: _Point, execution: ExecutionConfig, store: Database) -> None:
             run = _run_of(one, execution, store)
             trials = [Trial(t.number, t.knobs, t.outcome) for t in store.trials(info.id)]
             try:
-                hand_out(run, trials, numbers=bool(run.config.verify), state=state)
+                hand_out(run, trials, PHASE, numbers=bool(run.config.verify), state=state)
             except (RefusedError, MeasurerError) as error:
                 state, one.failure = "failed", error
         store.set_state(info.id, state)
