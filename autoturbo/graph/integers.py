@@ -133,12 +133,21 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
         if _in_integers(operator.kind):
             vector = _VECTOR.get(operator.kind, operator.work.vector)
             works[index] = replace(operator.work, vector=vector)
+        elif operator.engine is Engine.VECTOR and _is_on_bytes(graph, operator):
+            works[index] = operator.work
         elif _reads_bytes(graph, operator, back) and (ends := _ends(graph, operator)):
             cores.add(index)
             works[index] = _without_bias(operator)
             works |= {i: NO_WORK for end in ends for i in end[:-1]}
             works |= {end[-1]: _requantised(graph, operator, end) for end in ends}
     return works, cores
+
+
+def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
+    """Return whether an operator takes and gives 8-bit values: a pool between two QLinearConv."""
+    given = [graph.tensors[t] for t in operator.inputs if not graph.tensors[t].constant]
+    made = [graph.tensors[t] for t in operator.outputs]
+    return bool(given) and all(tensor.dtype in BYTES for tensor in (*given, *made))
 
 
 def _without_bias(operator: Operator) -> Work:
