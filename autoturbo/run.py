@@ -244,8 +244,7 @@ class Run:
 
     def use(self, executor: Executor) -> None:
         """Have a pool measure, which is told of the pair."""
-        here = self.workshop if self.elsewhere is None else None
-        executor.introduce(self.info.id, self.recipe, here)
+        executor.introduce(self.info.id, self.recipe, None if self.elsewhere else self.workshop)
         if self.elsewhere is not None:
             self.elsewhere.executor = executor
 
@@ -415,11 +414,10 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
             run.write_manifest()
         apart = any(run.elsewhere for run in runs)
         with ExitStack() as held:
-            executor = make_executor(
+            executor = held.enter_context(closing(make_executor(
                 jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
                 runtime_env=execution.runtime_env, apart=apart,
-            )  # fmt: skip
-            held.enter_context(closing(executor))
+            )))  # fmt: skip
             for run in runs:
                 run.use(executor)
             baselines, loops = _begun(runs)
@@ -427,8 +425,10 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
             campaign.run()
             if campaign.interrupted or not apart:
                 executor.close()  # after Ctrl-C it begins nothing
-            for run in runs if campaign.interrupted and apart else ():
-                run.use(held.enter_context(closing(make_executor(apart=True))))
+            if campaign.interrupted and apart:
+                executor = held.enter_context(closing(make_executor(apart=True)))
+                for run in runs:
+                    run.use(executor)
             ended: list[TuneResult | AutoTurboError] = []
             for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
                 ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
@@ -444,8 +444,7 @@ def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Loop
     """Return the baselines and the searches of runs, which share a part of their time for that."""
     began, baselines, loops = time.monotonic(), [], []
     for place, run in enumerate(runs, 1):
-        share = BASELINES * place / len(runs)
-        run.end_by(began + share * max(run.deadline - began, 0.0))
+        run.end_by(began + BASELINES * place / len(runs) * max(run.deadline - began, 0.0))
         baselines.append(run.baselines())
         run.probe_checks()
         loops.append(run.loop(len(runs)))
