@@ -134,7 +134,8 @@ class _Point:
         run: that tuned it.
         failure: why that failed.
         borrows: the run that measures what its neighbours found; None before there is any.
-        best: the fastest trial of both.
+        bests: the fastest trial of its own (under an empty name), and of each neighbour's settings
+            by the name of its target.
         sources: names of the targets whose settings the trials of ``borrows`` are, by number.
         offered: best trials of neighbours that it was given, by their targets' names.
         tried: settings that it was given, and those that ``run`` measured.
@@ -146,7 +147,7 @@ class _Point:
     run: RunInfo | None = None
     failure: AutoTurboError | None = None
     borrows: RunInfo | None = None
-    best: Trial | None = None
+    bests: dict[str, Trial] = field(default_factory=dict)
     sources: dict[int, str] = field(default_factory=dict)
     offered: dict[str, Trial] = field(default_factory=dict)
     tried: set[Knobs] = field(default_factory=set)
@@ -161,10 +162,15 @@ class _Point:
         """The point's target."""
         return self.point.target
 
-    def take(self, trial: Trial) -> None:
-        """Have a trial of a neighbour's setting."""
-        if _latency(trial) < _latency(self.best):
-            self.best = trial
+    def take(self, trial: Trial, source: str = "") -> None:
+        """Have a trial of a neighbour's setting, or of its own."""
+        if _latency(trial) < _latency(self.bests.get(source)):
+            self.bests[source] = trial
+
+    def best_for(self, name: str) -> Trial | None:
+        """Return the fastest trial whose setting is not that of a neighbour by name: it has it."""
+        found = [trial for source, trial in self.bests.items() if source != name]
+        return min(found, key=_latency, default=None)
 
 
 def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig) -> int:
@@ -294,8 +300,9 @@ def _read(one: _Point, begun: Mapping[str, RunInfo], store: Database) -> None:
         return
     records = store.trials(one.run.id)
     one.tried = {record.knobs for record in records}
-    best = [Trial(r.number, r.knobs, r.outcome) for r in records if r.number == one.run.best_trial]
-    one.best = next(iter(best), None)
+    for record in records:
+        if record.number == one.run.best_trial:
+            one.take(Trial(record.number, record.knobs, record.outcome))
     one.borrows = begun.get(one.run.id)
 
 
@@ -312,7 +319,7 @@ def _wanted(
     """
     found: dict[Knobs, str] = {}
     for other in others:
-        trial, name = other.best, other.target.name
+        trial, name = other.best_for(one.target.name), other.target.name
         if one.run is None or trial is None or one.offered.get(name) is trial:
             continue
         one.offered[name] = trial
@@ -371,7 +378,8 @@ def _measure(
                 journal.flush()
     for task in tasks:
         if task.key in outcomes:  # not where the time was up
-            points[task.pair].take(Trial(task.number, task.knobs, outcomes[task.key]))
+            one = points[task.pair]
+            one.take(Trial(task.number, task.knobs, outcomes[task.key]), one.sources[task.number])
 
 
 def _answers(
@@ -447,7 +455,7 @@ def _finish(one: _Point, execution: ExecutionConfig, store: Database) -> None:
     if info.state != "done":
         own = math.inf if one.run is None or one.run.best_latency is None else one.run.best_latency
         state: RunState = "done"
-        if _latency(one.best) < own:
+        if min(map(_latency, one.bests.values()), default=math.inf) < own:
             run = _run_of(one, execution, store)
             trials = [Trial(t.number, t.knobs, t.outcome) for t in store.trials(info.id)]
             try:
