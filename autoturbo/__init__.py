@@ -6,12 +6,11 @@
     >>> result = autoturbo.tune(model, target, trials=200, seed=0)
     >>> result.best.schedule.save("resnet50.stcp920.json")
 
-Everything here is loaded on first use, so that ``import autoturbo`` costs next to nothing.
+Everything here is loaded on first use, so that ``import autoturbo`` costs next to nothing: nor is
+there much time in which Ctrl-C finds a command without its handlers.
 """
 
 from __future__ import annotations
-
-from autoturbo.version import __version__
 
 TYPE_CHECKING = False  # typing itself takes longer to load than this package
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from autoturbo.sweeping import sweep
     from autoturbo.tuner import tune
     from autoturbo.verify import verify_schedule
+    from autoturbo.version import __version__
 
 __all__ = [
     "CostModelSampler",
@@ -57,6 +57,7 @@ _HOMES = {
     "Knobs": "autoturbo.schedule.knobs",
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware",
+    "__version__": "autoturbo.version",
     "apply_schedule": "autoturbo.commands.applying",
     "compare": "autoturbo.commands.comparing",
     "load_machine": "autoturbo.hardware.machine_file",

@@ -11,8 +11,9 @@ Whoever shows how far compiling is says so here before Numba is imported, which 
 many a command: the first module that has something to compile imports it.
 
 Compiled code is kept where Numba keeps it: in NUMBA_CACHE_DIR, beside the sources, or in the user's
-cache folder, whichever can be written. Ours is also read where it can only be read (an image that
-was warmed by another user), and compiled without being kept where Numba would refuse to. Several
+cache folder, whichever can be written; that it is not in the first of these is said. Ours is also
+read where it can only be read (an image that was warmed by another user), what is missing there is
+kept in the next folder, and compiled without being kept where Numba would refuse to. Several
 processes may share a folder.
 """
 
@@ -166,19 +167,33 @@ _watching: list[CompileProgress] = []
 
 def kept_in() -> Path | None:
     """Return the folder that takes what is compiled; None where none can be written."""
-    for locator in _locators():
-        if found := locator.from_function(kept_in, __file__):
-            return Path(found.get_cache_path()).parent
-    return None
+    found = _keeper()
+    return None if found is None else Path(found.get_cache_path()).parent
+
+
+def _keeper() -> Any:
+    """What finds the folder that takes what is compiled; None where none can be written."""
+    tried = (locator.from_function(kept_in, __file__) for locator in _locators())
+    return next((found for found in tried if found), None)
 
 
 @functools.cache
-def cannot_keep() -> str:
-    """Return the line that says that compiled code cannot be kept; empty where it can."""
-    if kept_in() is not None:
+def cannot_keep() -> bool:
+    """Return whether compiled code cannot be kept."""
+    return _keeper() is None
+
+
+@functools.cache
+def where_kept() -> str:
+    """Return the line that says where compiled code is kept; empty where that is as usual."""
+    given, beside, _ = _locators()
+    asked = import_module("numba.core.config").CACHE_DIR
+    found, folder = _keeper(), asked or Path(__file__).parent
+    if found is None:
+        return f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
+    if isinstance(found, given if asked else beside):
         return ""
-    folder = import_module("numba.core.config").CACHE_DIR or Path(__file__).parent
-    return f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
+    return f"{folder} is read-only: what is compiled is kept in {kept_in()}"
 
 
 def _locators() -> tuple[Any, ...]:
@@ -208,12 +223,23 @@ def _keep() -> None:
         """Looks into more folders."""
 
         _locator_classes = (
-            *(given, _readable(given), beside, _readable(beside)),
-            *(users, caching.ZipCacheLocator),
+            *(given, beside, users, caching.ZipCacheLocator),
+            *(_readable(given), _readable(beside)),
         )
 
     class File(caching.IndexDataCacheFile):  # type: ignore[misc]
-        """Names code by what it is of: Numba counts, and processes count alike at the same time."""
+        """Names code by what it is of: Numba counts, and processes count alike at the same time.
+
+        Attributes:
+            others: files that are read where this one lacks something.
+        """
+
+        others: tuple[Any, ...] = ()
+
+        def load(self, key: Any) -> Any:
+            found = super().load(key)
+            more = (other.load(key) for other in self.others)
+            return found or next((data for data in more if data), None)
 
         def save(self, key: Any, data: Any) -> None:
             name = hashlib.sha256(self._dump(key)).hexdigest()[:_DIGITS]
@@ -228,8 +254,11 @@ def _keep() -> None:
 
         def __init__(self, function: Any) -> None:
             super().__init__(function)
-            stamp = _stamp(self._impl.locator)
-            self._cache_file = File(self._cache_path, self._impl.filename_base, stamp)
+            locators = (self._impl.locator, *_read_only(function, self._impl.locator))
+            base = self._impl.filename_base
+            files = (File(one.get_cache_path(), base, _stamp(one)) for one in locators)
+            self._cache_file, *others = files
+            self._cache_file.others = tuple(others)
 
         def save_overload(self, sig: Any, data: Any) -> None:
             with suppress(OSError):
@@ -247,11 +276,21 @@ def _keep() -> None:
     dispatcher.enable_caching = enable_caching
 
 
+def _read_only(function: Any, written: Any) -> Iterator[Any]:
+    """Yield what finds a function in folders that come before the one that is written."""
+    for locator in _locators():
+        if isinstance(written, locator):
+            return
+        if found := _readable(locator).from_function(function, function.__code__.co_filename):
+            yield found
+
+
 def _stamp(locator: Any) -> tuple[str, Any]:
     """What compiled code is of: an upgrade may change what a file calls, and not the file."""
     return __version__, locator.get_source_stamp()
 
 
+@functools.cache
 def _readable(locator: Any) -> Any:
     """Return the same, of folders that are only read: those that have a function compiled."""
     caching: Any = import_module("numba.core.caching")
@@ -315,7 +354,7 @@ def _is_kept(dispatcher: Any) -> bool:
     if dispatcher.signatures:
         return True
     file = getattr(dispatcher._cache, "_cache_file", None)  # noqa: SLF001  nothing public tells
-    return file is not None and _has_this_processor(file)
+    return file is not None and any(map(_has_this_processor, (file, *getattr(file, "others", ()))))
 
 
 def _has_this_processor(file: Any) -> bool:

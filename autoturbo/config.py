@@ -117,8 +117,9 @@ class ResumeConfig:
     time_budget: float | None = field(default=None, metadata=option(
         "stop all after this long, for example 10m", "seconds",
         metavar="TIME", unit="seconds", least=0, early=True,
-        more="Counts from the call with all that comes first and last; one trial is always made."
-        " Makes the result depend on the machine.",
+        more="Counts from the call with all that comes first and last. What workers measure then is"
+        " ended; what this process simulates is not, so that one trial is always made. Makes the"
+        " result depend on the machine.",
     ))  # fmt: skip
     patience: int | None = field(default=None, metadata=option(
         "stop after N trials without a better one", "count",

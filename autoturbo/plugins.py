@@ -45,7 +45,7 @@ def load_plugin(entry: EntryPoint) -> Any:
     """
     try:
         return entry.load()
-    except Exception as error:  # third-party code may fail in any way; the user sees whose
+    except (Exception, SystemExit) as error:  # code of others may fail in any way: tell whose
         raise broken(entry, f"cannot be loaded: {type(error).__name__}: {error}") from error
 
 
@@ -60,7 +60,7 @@ def make_plugin(entry: EntryPoint, *arguments: Any) -> Any:
         raise broken(entry, f"is a value of type {type(factory).__name__!r}, not a function")
     try:
         return factory(*arguments)
-    except Exception as error:  # likewise
+    except (Exception, SystemExit) as error:  # likewise
         raise broken(entry, f"failed: {type(error).__name__}: {error}") from error
 
 

@@ -7,10 +7,11 @@ result or an error of its own.
 from __future__ import annotations
 
 import functools
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ from autoturbo.report.notebook import Printer, View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.advice import make_advisor
 from autoturbo.search.campaign import Campaign
+from autoturbo.search.executors.base import Elsewhere, guarded
 from autoturbo.search.handover import Best, Handover, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
@@ -72,11 +74,11 @@ DATABASE = "autoturbo.db"
 STARTS_FIRST = "starts_first"
 """Setting of a run: whether what it starts from is measured in its first round."""
 
-MEASURED_AFTER = 2
-"""Measurements of what is handed out, as it is made and once more; simulating is remembered."""
+MEASURED_AFTER = 1.5
+"""Measurements of what is handed out, with what one may take longer; simulating is remembered."""
 
-BASELINES = 0.25
-"""Share of a time budget after which other schedulers are given up that are not done."""
+BASELINES = 1 / 3
+"""Share of the time left that other schedulers, choosing trial 0 and timing the checks may take."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +105,7 @@ class TuneResult:
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: why it ended.
         origins: where the settings came from that it began with, besides the heuristic.
-        notes: what it could have begun with and did not, and why.
+        notes: what it could have begun with and did not, and why; what was left out at its end.
         objective: what was sought; several are parted by commas.
         scratch: keeps the temporary folder.
     """
@@ -204,6 +206,9 @@ class Run:
         make = self.execution.evaluator or _workshop_of(self.config.measurer)
         recipe = functools.partial(make, self.graph, self.target, self.info.key.dtype)
         self.recipe: Callable[[], Workshop] = recipe
+        ours = self.config.measurer == SIMULATOR or self.execution.evaluator is not None
+        self.elsewhere = None if ours else Elsewhere(self.info.id)
+        """Measures for this process with code of others; none for what the caller hands in."""
         self.workshop = self._own_workshop()
         self.checks_s = 0.0
         self.units, self.space = self._units_and_space()
@@ -227,20 +232,35 @@ class Run:
         return units, UnitSpace.on(units)
 
     def _own_workshop(self) -> Workshop:
-        """What measures in this process, where nobody can be ended that hangs."""
-        own, limit = self.config.measurer, self.execution.timeout_s
-        if self.evaluator is not None and own == SIMULATOR and not self.execution.evaluator:
+        """What this process builds and measures with."""
+        if self.evaluator is not None and self.elsewhere is None and not self.execution.evaluator:
             return self.evaluator
-        if (
-            self.execution.evaluator
-            or own == SIMULATOR
-            or limit is None
-            or isinstance(self.target, Machine)
-        ):
+        if self.elsewhere is None or isinstance(self.target, Machine):
             return self.recipe()
-        from autoturbo.simulate.evaluator import MeasuredBy
+        from autoturbo.simulate.evaluator import Evaluator
 
-        return MeasuredBy(own, limit)(self.graph, self.target, self.info.key.dtype)
+        of = self.graph, self.target, self.info.key.dtype
+        return Evaluator(*of, self.elsewhere, elsewhere=True)
+
+    def use(self, executor: Executor) -> None:
+        """Have a pool measure, which is told of the pair."""
+        executor.introduce(self.info.id, self.recipe, None if self.elsewhere else self.workshop)
+        if self.elsewhere is not None:
+            self.elsewhere.executor = executor
+
+    @property
+    def deadline(self) -> float:
+        """When its time is up, by the monotonic clock."""
+        return self.execution.began + (self.config.time_budget or math.inf)
+
+    def end_by(self, when: float) -> None:
+        """Have nothing measured in this process, or for it, that ends later."""
+        from autoturbo.simulate.evaluator import Evaluator
+
+        if isinstance(self.workshop, Evaluator):
+            self.workshop.until = when
+        if self.elsewhere is not None:
+            self.elsewhere.end_by(when, None if self.journal.recorded else self.deadline)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -256,17 +276,19 @@ class Run:
         values.pop("state")
         self.folder.write_manifest(values)
 
+    @functools.cached_property
     def journal(self) -> Journal:
         """Where outcomes are kept, with what is there."""
         trials = self.store.trials(self.info.id)
         recorded = {t.number: Trial(t.number, t.knobs, t.outcome) for t in trials}
         return Journal(self.store, self.info.id, self.folder, recorded)
 
-    def search(self, recorded: Mapping[int, Trial]) -> Search:
+    def search(self, recorded: Mapping[int, Trial], pairs: int = 1) -> Search:
         """What is looked for.
 
         Args:
             recorded: trials of an earlier part of the run.
+            pairs: runs that share the time, of which each hands something out at its end.
         """
         asked, heuristic, initial = self.config, self._heuristic(recorded), self._initial()
         first = initial if self.info.settings.get(STARTS_FIRST) else ()
@@ -280,8 +302,8 @@ class Run:
             seed=asked.seed,
             trials=asked.total,
             time_budget=asked.time_budget,
-            spent_s=time.monotonic() - self.execution.began,
-            after=0 if self.config.measurer == SIMULATOR else MEASURED_AFTER,
+            began=self.execution.began,
+            after=0 if self.config.measurer == SIMULATOR else pairs * MEASURED_AFTER,
             checks_s=self.checks_s,
             starts=tuple(knobs for knobs in first if knobs != heuristic),
             storage=self.execution.storage,
@@ -291,6 +313,7 @@ class Run:
             asker=self.asker(),
             heuristic=heuristic,
             initial=initial,
+            here=None if self.elsewhere else functools.partial(guarded, self.workshop),
         )
 
     def _heuristic(self, recorded: Mapping[int, Trial]) -> Knobs:
@@ -334,43 +357,37 @@ class Run:
         )  # fmt: skip
 
     def probe_checks(self) -> None:
-        """Find out how long checking takes by what the heuristic gives, if time is limited.
-
-        Without ONNX Runtime it is next to nothing.
-        """
-        if self.config.time_budget is None or not self.config.verify:
+        """Find out how long checking takes by what the heuristic gives, if time is limited."""
+        if self.config.time_budget is None:
             return
-        began = time.monotonic()
-        verify = self.execution.verifier or verifier_of(self.graph.source, numbers=True)
+        began, numbers = time.monotonic(), bool(self.config.verify)
+        verify = self.execution.verifier or verifier_of(self.graph.source, numbers=numbers)
         with suppress(AutoTurboError):
             verify(self.workshop.schedule(self.workshop.heuristic()))
         self.checks_s = time.monotonic() - began
 
     def baselines(self) -> dict[str, Measurement]:
-        """Other schedulers; one that fails is left out and noted in the log.
+        """Other schedulers, the heuristic first, as trial 0 is its best; failures are logged."""
+        from autoturbo.schedule.baselines import PUBLISHED
 
-        Of limited time they get a part where measuring takes long, as simulating does not.
-        """
-        from autoturbo.simulate.evaluator import Evaluator
-
-        budget, found = self.config.time_budget, {}
-        slow = self.config.measurer != SIMULATOR
-        if budget is not None and slow and isinstance(self.workshop, Evaluator):
-            self.workshop.until = max(self.execution.began + BASELINES * budget, time.monotonic())
-        for name in self.config.baselines:
+        names, found = self.config.baselines, {}
+        for name in sorted(names, key=lambda name: name != PUBLISHED):
             outcome = self.workshop.measure_scheduler(name)
             if isinstance(outcome, Measurement):
                 found[name] = outcome
             else:
                 self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
-        return found
+        return {name: found[name] for name in names if name in found}
 
-    def loop(self, executor: Executor) -> Loop:
-        """Its search, made known to the pool."""
-        executor.introduce(self.info.id, self.recipe, self.workshop)
-        journal = self.journal()
-        search = self.search(journal.recorded)
-        return Loop(search, journal, self.advisor(), self.execution.on_progress)
+    def loop(self, pairs: int) -> Loop:
+        """Its search, with all the time that is left to a number of runs."""
+        search = self.search(self.journal.recorded, pairs)
+        self.end_by(self.deadline)
+        known = getattr(self.workshop, "known_heuristic", None) if self.elsewhere else None
+        if not self.journal.recorded and isinstance(known, Measurement):
+            self.journal.recorded = {0: Trial(0, search.heuristic, known)}
+            self.journal.add(self.journal.recorded[0])
+        return Loop(search, self.journal, self.advisor(), self.execution.on_progress)
 
 
 def _workshop_of(measurer: str) -> MakeWorkshop:
@@ -395,28 +412,43 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
     try:
         for run in runs:
             run.write_manifest()
-        baselines = [run.baselines() for run in runs]
-        for run in runs:
-            run.probe_checks()
-        executor = make_executor(
-            jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
-            runtime_env=execution.runtime_env,
-        )  # fmt: skip
-        try:
-            loops = [run.loop(executor) for run in runs]
+        apart = any(run.elsewhere for run in runs)
+        with ExitStack() as held:
+            executor = held.enter_context(closing(make_executor(
+                jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
+                runtime_env=execution.runtime_env, apart=apart,
+            )))  # fmt: skip
+            for run in runs:
+                run.use(executor)
+            baselines, loops = _begun(runs)
             campaign = Campaign(loops, executor)
             campaign.run()
-        finally:
-            executor.close()
-        ended: list[TuneResult | AutoTurboError] = []
-        for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
-            ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
-            open_runs.remove(run)
+            if campaign.interrupted or not apart:
+                executor.close()  # after Ctrl-C it begins nothing
+            if campaign.interrupted and apart:
+                executor = held.enter_context(closing(make_executor(apart=True)))
+                for run in runs:
+                    run.use(executor)
+            ended: list[TuneResult | AutoTurboError] = []
+            for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
+                ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
+                open_runs.remove(run)
     except BaseException as error:
         for run in open_runs:
             _tell_state(run, error)
         raise
     return ended
+
+
+def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Loop]]:
+    """Return the baselines and the searches of runs, which share a part of their time for that."""
+    began, baselines, loops = time.monotonic(), [], []
+    for place, run in enumerate(runs, 1):
+        run.end_by(began + BASELINES * place / len(runs) * max(run.deadline - began, 0.0))
+        baselines.append(run.baselines())
+        run.probe_checks()
+        loops.append(run.loop(len(runs)))
+    return baselines, loops
 
 
 @contextmanager
@@ -482,13 +514,26 @@ def _tell_state(run: Run, error: BaseException) -> None:
         run.folder.log(f"{state}: {type(error).__name__}: {error}")
 
 
-def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
-    """Check what is handed out, write it, report."""
-    if loop.best is None:
-        raise _nothing(run, loop)
-    # Whoever interrupts waits: what is handed out is run when the run is done.
-    numbers = bool(run.config.verify) and not loop.interrupted
-    handover = run.handover(loop.trials, numbers=numbers)
+def hand_out(
+    run: Run, trials: Sequence[Trial], why: str, *, numbers: bool, state: RunState
+) -> tuple[Best, tuple[Trial, ...], Path]:
+    """Check what is handed out of trials, write it, and record it and the run's state.
+
+    Returns the best one, with several objectives the Pareto front, and the best schedule's file.
+
+    Args:
+        run: whose trials they are.
+        trials: all of it, by number.
+        why: it ended.
+        numbers: whether schedules are run in ONNX Runtime as well.
+        state: what has become of the run.
+
+    Raises:
+        RefusedError: no schedule passes.
+        MeasurerError: the best one measures differently the second time.
+        DatabaseError: the database cannot be written.
+    """
+    handover = run.handover(trials, numbers=numbers)
     try:
         best = handover.best(run.objectives)
         front = handover.front(run.objectives)
@@ -497,10 +542,21 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         _keep_refused(run, handover)
     file = run.folder.write_schedule(best.schedule.text)
     _keep_best(run, fastest)
-    state: RunState = "interrupted" if loop.interrupted else "done"
     run.store.set_state(run.info.id, state)
-    run.folder.log(f"{state} ({loop.stopped}): best #{best.trial}, {best.measurement.latency!r} s")
+    run.folder.log(f"{state} ({why}): best #{best.trial}, {best.measurement.latency!r} s")
+    return best, front, file
+
+
+def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
+    """Check what is handed out, write it, report."""
+    if loop.best is None:
+        raise _nothing(run, loop)
+    # Whoever interrupts waits: what is handed out is run when the run is done.
+    numbers = bool(run.config.verify) and not loop.interrupted
+    state: RunState = "interrupted" if loop.interrupted else "done"
+    best, front, file = hand_out(run, loop.trials, f"{loop.stopped}", numbers=numbers, state=state)
     default = loop.trials[0].outcome
+    once = ("there was no time to measure the best again",) if best.once else ()
     return TuneResult(
         run=run.info.id,
         model=run.info.model,
@@ -517,19 +573,22 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         state=state,
         history=tuple(loop.trials),
         front=front,
-        refused=handover.refused,
+        refused=run.store.run(run.info.id).refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
         origins=tuple(run.info.settings.get("origins", ())),
-        notes=tuple(run.info.settings.get("notes", ())),
+        notes=(*run.info.settings.get("notes", ()), *once),
     )
 
 
 def _nothing(run: Run, loop: Loop) -> AutoTurboError:
     """Why there is no result at all."""
     name = f"{run.info.model} on {run.info.target}"
+    command = _resume_command(run.store, [run.info.id])
     if loop.interrupted:
-        hint = f"{_resume_command(run.store, [run.info.id])} goes on"
-        return InterruptedRunError(f"{name}: nothing was measured yet", hint=hint)
+        return InterruptedRunError(f"{name}: nothing was measured yet", hint=f"{command} goes on")
+    if not loop.trials:
+        message = f"{name}: no measurement has ended within {run.config.time_budget:g} s"
+        return MeasurerError(message, hint=f"{command} with a longer --time-budget goes on")
     failures = [t.outcome for t in loop.trials if isinstance(t.outcome, Failure)]
     first = next((f for f in failures if f.infeasible), failures[0])
     if not first.infeasible:
@@ -544,8 +603,9 @@ def _nothing(run: Run, loop: Loop) -> AutoTurboError:
 def _keep_refused(run: Run, handover: Handover) -> None:
     """Record what failed, and take it back where an earlier run has handed it out."""
     run.store.set_refused(run.info.id, handover.refused)
+    knobs = {trial.number: trial.knobs for trial in handover.trials}
     for refused in handover.refused:
-        run.store.withdraw_best(run.info.key, handover.trials[refused.trial].knobs)
+        run.store.withdraw_best(run.info.key, knobs[refused.trial])
 
 
 def _keep_best(run: Run, best: Best) -> None:

@@ -3,13 +3,19 @@
 Every point of the grid is a tuning run like any other, in the same database: a sweep that is asked
 for again finds its runs there, goes on with those that were interrupted, and tunes the others.
 Points start from nothing that schedules in the database decided, so that they can be compared and
-do not depend on what was tuned before.
+do not depend on what was tuned before. Then each measures what the points next to it found, in a
+second run of its own, until none gets better: a schedule for a smaller buffer runs on a larger one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +27,26 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import Database
-from autoturbo.errors import AutoTurboError, InterruptedRunError
-from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of
+from autoturbo.database import BORROWS, LIMITS, Database, RunState, run_id
+from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError, RefusedError
+from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbours
 from autoturbo.report.sweep import Sweep, SweepPoint
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.run import Run, hand_out
+from autoturbo.search.executors import Answer, Task, make_executor, measured
+from autoturbo.search.journal import now
+from autoturbo.search.progress import Progress, Trial
+from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.tuner import (
+    CALL,
     DATABASE,
     MODEL_FILE,
+    PLACE,
     SETTINGS,
     Pair,
     Scratch,
     pair_key,
     placed,
+    register,
     resume_all,
     tune_all,
 )
@@ -41,7 +54,10 @@ from autoturbo.tuner import (
 if TYPE_CHECKING:
     from autoturbo.database import PairKey, RunInfo
     from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.grid import Axis
     from autoturbo.hardware.target import Target
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.schedule.pipeline import Workbench
     from autoturbo.tuner import TuneResult
 
 SWEEP = "sweep"
@@ -54,6 +70,12 @@ _VARY = (
 
 AT_ONCE = 16
 """Points that share a pool of workers: what they remember has to fit the memory."""
+
+PHASE = "what neighbours found"
+"""Why the log of a run ends that measured settings of other points."""
+
+TUNED = 0.9
+"""Share of a time budget by which points are tuned; the rest is for what neighbours found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +120,7 @@ def sweep(call: SweepCall) -> Sweep:
     ]
     known = _tune(grid, config, execution)
     with _opened(execution) as store:
+        _borrow(grid, axes, execution, store)
         points = tuple(_ended(point, store) for point in grid)
     dtype = config.dtype or target.default_dtype
     return Sweep(model.name, target.name, dtype, axes, points, known)
@@ -105,18 +128,49 @@ def sweep(call: SweepCall) -> Sweep:
 
 @dataclass(eq=False)
 class _Point:
-    """A point while it is worked on, with the run that it has and why it failed."""
+    """A point while it is worked on.
+
+    Attributes:
+        run: that tuned it.
+        failure: why that failed.
+        borrows: the run that measures what its neighbours found; None before there is any.
+        bests: the fastest trial of its own (under an empty name), and of each neighbour's settings
+            by the name of its target.
+        sources: names of the targets whose settings the trials of ``borrows`` are, by number.
+        offered: best trials of neighbours that it was given, by their targets' names.
+        tried: settings that it was given, and those that ``run`` measured.
+    """
 
     point: GridPoint
     pair: Pair
     config: TuneConfig
     run: RunInfo | None = None
     failure: AutoTurboError | None = None
+    borrows: RunInfo | None = None
+    bests: dict[str, Trial] = field(default_factory=dict)
+    sources: dict[int, str] = field(default_factory=dict)
+    offered: dict[str, Trial] = field(default_factory=dict)
+    tried: set[Knobs] = field(default_factory=set)
 
     def key(self, execution: ExecutionConfig) -> PairKey:
         dtype = self.config.dtype or self.pair.target.default_dtype
         target, measurer = self.pair.target, self.config.measurer
         return pair_key(self.pair.graph, target, dtype, measurer, execution.evaluator)
+
+    @property
+    def target(self) -> Target:
+        """The point's target."""
+        return self.point.target
+
+    def take(self, trial: Trial, source: str = "") -> None:
+        """Have a trial of a neighbour's setting, or of its own."""
+        if _latency(trial) < _latency(self.bests.get(source)):
+            self.bests[source] = trial
+
+    def best_for(self, name: str) -> Trial | None:
+        """Return the fastest trial whose setting is not that of a neighbour by name: it has it."""
+        found = [trial for source, trial in self.bests.items() if source != name]
+        return min(found, key=_latency, default=None)
 
 
 def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig) -> int:
@@ -126,7 +180,9 @@ def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig
     for first in range(0, len(open_points), AT_ONCE):
         some = open_points[first : first + AT_ONCE]
         share = (first + len(some)) / len(open_points)
-        early = (1.0 - share) * (config.time_budget or 0.0)  # begun so much before: less is left
+        early = (1.0 - TUNED * share) * (
+            config.time_budget or 0.0
+        )  # begun so much before: less is left
         timed = dataclasses.replace(execution, began=execution.began - early)
         _go_on([one for one in some if one.run is not None], timed)
         _begin([one for one in some if one.run is None], config, timed)
@@ -160,14 +216,18 @@ def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]
     stopped = [isinstance(r, InterruptedRunError) for r in ended]
     stopped += [r.state == "interrupted" for r in ended if not isinstance(r, AutoTurboError)]
     if any(stopped):
-        hint = "the same command goes on from here"
-        raise InterruptedRunError("interrupted; all trials are saved", hint=hint)
+        raise _interrupted()
+
+
+def _interrupted() -> InterruptedRunError:
+    hint = "the same command goes on from here"
+    return InterruptedRunError("interrupted; all trials are saved", hint=hint)
 
 
 def _look_up(points: Sequence[_Point], execution: ExecutionConfig) -> None:
     """The run of each point: one that is done, else the oldest that can go on."""
     with _opened(execution) as store:
-        ours = [info for info in store.runs() if SWEEP in info.settings]
+        ours = [i for i in store.runs() if SWEEP in i.settings and BORROWS not in i.settings]
     for one in points:
         asked = _comparable(one.config.resolved(one.pair.target))
         key = one.key(execution)
@@ -186,17 +246,241 @@ def _comparable(config: TuneConfig) -> TuneConfig:
     return dataclasses.replace(config, trials=config.total, effort="", baselines=())
 
 
+def _borrow(
+    grid: Sequence[_Point], axes: Sequence[Axis], execution: ExecutionConfig, store: Database
+) -> None:
+    """Measure on every target what its neighbours found, until none gets better.
+
+    Raises:
+        InterruptedRunError: interrupted; everything measured is saved.
+        ExecutorError: workers or the cluster failed.
+        DatabaseError: the database cannot be used.
+    """
+    by_values = {one.point.values: one for one in grid}
+    near = {one: [by_values[v] for v in neighbours(axes, one.point.values)] for one in grid}
+    digest = run_id({"targets": [one.target.hash for one in grid]})
+    belonging = [(info, info.settings.get(BORROWS) or {}) for info in store.runs()]
+    begun = {its["run"]: info for info, its in belonging if its.get("grid") == digest}
+    for one in grid:
+        _read(one, begun, store)
+    bench_of = None if execution.evaluator else functools.lru_cache(AT_ONCE)(_bench)
+    for _ in range(sum(len(axis.values) for axis in axes)):  # no way through the grid is longer
+        asked = [(one, _wanted(one, near[one], bench_of)) for one in grid]
+        asked = [(one, found) for one, found in asked if found]
+        if not asked or _is_late(grid[0].config, execution):
+            break
+        for first in range(0, len(asked), AT_ONCE):
+            _measure(asked[first : first + AT_ONCE], digest, execution, store)
+    for one in grid:
+        _finish(one, execution, store)
+
+
+def _is_late(config: TuneConfig, execution: ExecutionConfig) -> bool:
+    """Return whether the time of a sweep is up."""
+    budget = config.time_budget
+    return budget is not None and time.monotonic() - execution.began > budget
+
+
+def _bench(one: _Point) -> Workbench:
+    """Return what knows the model on a point's target."""
+    from autoturbo.schedule.pipeline import Workbench
+
+    return Workbench(one.pair.graph, one.target, one.config.dtype or one.target.default_dtype)
+
+
+def _latency(trial: Trial | None) -> float:
+    """Return seconds, infinite where there is no measurement."""
+    outcome = None if trial is None else trial.outcome
+    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+
+
+def _read(one: _Point, begun: Mapping[str, RunInfo], store: Database) -> None:
+    """Have what a point's run measured, and the run that borrows where there is one."""
+    if one.run is None:
+        return
+    records = store.trials(one.run.id)
+    one.tried = {record.knobs for record in records}
+    for record in records:
+        if record.number == one.run.best_trial:
+            one.take(Trial(record.number, record.knobs, record.outcome))
+    one.borrows = begun.get(one.run.id)
+
+
+def _wanted(
+    one: _Point, others: Sequence[_Point], bench_of: Callable[[_Point], Workbench] | None
+) -> dict[Knobs, str]:
+    """Return settings of neighbours that were not measured on a target, with whose they are.
+
+    Args:
+        one: the point with the target.
+        others: its neighbours.
+        bench_of: what knows the model on a point's target; None where schedules are not ours, so
+            that their cuts cannot be carried over.
+    """
+    found: dict[Knobs, str] = {}
+    for other in others:
+        trial, name = other.best_for(one.target.name), other.target.name
+        if one.run is None or trial is None or one.offered.get(name) is trial:
+            continue
+        one.offered[name] = trial
+        ways = [trial.knobs] if bench_of is None else _ways(one, other, trial.knobs, bench_of)
+        for knobs in ways:
+            if knobs not in one.tried:
+                found[knobs] = name
+                one.tried.add(knobs)
+    return found
+
+
+def _ways(
+    one: _Point, other: _Point, knobs: Knobs, bench_of: Callable[[_Point], Workbench]
+) -> list[Knobs]:
+    """Return settings that may do on a point's target what one does on another's."""
+    from autoturbo.schedule.pipeline import build_schedule
+    from autoturbo.search.transfer import decisions_of, moved
+
+    made = decisions_of(build_schedule(bench_of(other), knobs))
+    share = other.target.lb.capacity / one.target.lb.capacity
+    return moved(bench_of(one), knobs, made, share)
+
+
+def _measure(
+    asked: Sequence[tuple[_Point, Mapping[Knobs, str]]],
+    digest: str,
+    execution: ExecutionConfig,
+    store: Database,
+) -> None:
+    """Measure neighbours' settings on some points' targets; what is recorded is known.
+
+    Raises:
+        InterruptedRunError: interrupted; everything measured is saved.
+    """
+    tasks, points, outcomes = [], dict[str, _Point](), dict[tuple[str, int], Outcome]()
+    for one, found in asked:
+        info = one.borrows = one.borrows or _begun(one, digest, execution, store)
+        points[info.id] = one
+        outcomes |= {(info.id, trial.number): trial.outcome for trial in store.trials(info.id)}
+        for number, (knobs, source) in enumerate(found.items(), 1 + len(one.sources)):
+            one.sources[number] = source
+            tasks.append(Task(info.id, number, knobs))
+    new = [task for task in tasks if task.key not in outcomes]
+    with ExitStack() as held:
+        runs = [_run_of(points[name], execution, store, held) for name in {t.pair: 0 for t in new}]
+        journals = {run.info.id: run.journal for run in runs}
+        try:
+            for answer in _answers(runs, new, execution) if new else ():
+                outcomes[answer.pair, answer.number] = answer.outcome
+                knobs = next(t.knobs for t in new if t.key == (answer.pair, answer.number))
+                journals[answer.pair].add(Trial(answer.number, knobs, answer.outcome))
+        except KeyboardInterrupt:
+            raise _interrupted() from None
+        finally:
+            for journal in journals.values():
+                journal.flush()
+    for task in tasks:
+        if task.key in outcomes:  # not where the time was up
+            one = points[task.pair]
+            one.take(Trial(task.number, task.knobs, outcomes[task.key]), one.sources[task.number])
+
+
+def _answers(
+    runs: Sequence[Run], tasks: Sequence[Task], execution: ExecutionConfig
+) -> Iterator[Answer]:
+    """Measure, on as many workers as there are for tuning."""
+    executor = make_executor(
+        jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
+        runtime_env=execution.runtime_env,
+    )  # fmt: skip
+    by_id, done = {run.info.id: run for run in runs}, Counter[str]()
+    try:
+        for run in runs:
+            executor.introduce(run.info.id, run.recipe, run.workshop)
+        for answer in measured(executor, tasks):
+            run, done[answer.pair] = by_id[answer.pair], done[answer.pair] + 1
+            if execution.on_progress is not None:
+                total = sum(task.pair == answer.pair for task in tasks)
+                known = run.info.best_latency, run.info.default_latency
+                names = run.info.model, run.info.target
+                execution.on_progress(Progress(*names, done[answer.pair], total, *known))
+            if _is_late(run.config, execution):
+                executor.withdraw()
+            yield answer
+    finally:
+        executor.close()
+
+
+def _begun(one: _Point, digest: str, execution: ExecutionConfig, store: Database) -> RunInfo:
+    """Begin the run that borrows for a point: of the same pair, with the same trial 0."""
+    base = one.run
+    if base is None:
+        raise ValueError("a point without a run")
+    belongs = {"run": base.id, "grid": digest}
+    settings = {n: v for n, v in base.settings.items() if n not in (CALL, PLACE, LIMITS)}
+    none: dict[str, Any] = {"starts": [], "origins": [], "notes": [], "subgraphs": 0}
+    own = {**none, "trials": None, BORROWS: belongs}
+    draft = dataclasses.replace(
+        base, settings={**settings, **own}, created=now(), state="running", refused=()
+    )
+    info = register(draft, run_id(belongs), store)
+    first = next((t for t in store.trials(base.id) if t.number == 0), None)
+    store.add_trials([dataclasses.replace(first, run=info.id)] if first else [])
+    if execution.on_begin is not None:
+        execution.on_begin(info)
+    return info
+
+
+def _run_of(
+    one: _Point, execution: ExecutionConfig, store: Database, held: ExitStack | None = None
+) -> Run:
+    """Return the run that borrows for a point, as what works on it.
+
+    Args:
+        one: the point.
+        execution: how it is carried out.
+        store: the database.
+        held: gives the run back at its end; None where it is held already.
+    """
+    info = one.borrows
+    if info is None:
+        raise ValueError("a point that borrows nothing")
+    if held is not None:
+        held.enter_context(store.holding(info.id))
+    return Run(one.pair.graph, one.target, TuneConfig.of_run(info), execution, store, info)
+
+
+def _finish(one: _Point, execution: ExecutionConfig, store: Database) -> None:
+    """Hand out what a point borrowed, where that is better than its own; its run is done."""
+    if one.borrows is None:
+        return
+    info = one.borrows = store.run(one.borrows.id)
+    if info.state != "done":
+        own = math.inf if one.run is None or one.run.best_latency is None else one.run.best_latency
+        state: RunState = "done"
+        if min(map(_latency, one.bests.values()), default=math.inf) < own:
+            run = _run_of(one, execution, store)
+            trials = [Trial(t.number, t.knobs, t.outcome) for t in store.trials(info.id)]
+            try:
+                hand_out(run, trials, PHASE, numbers=bool(run.config.verify), state=state)
+            except (RefusedError, MeasurerError) as error:
+                state, one.failure = "failed", error
+        store.set_state(info.id, state)
+        one.borrows = store.run(info.id)
+
+
 def _ended(one: _Point, store: Database) -> SweepPoint:
-    """What became of a point, as its run says."""
-    run, target = one.run, one.point.target.name
-    if run is None or run.best_trial is None:
+    """What became of a point, as its runs say."""
+    run, borrows, target = one.run, one.borrows, one.point.target.name
+    made = 0 if run is None else run.trials
+    made += 0 if borrows is None else borrows.trials - 1
+    found = [i for i in (run, borrows) if i is not None and i.best_latency is not None]
+    fastest = min(found, key=lambda info: info.best_latency or 0.0, default=None)
+    if run is None or fastest is None:
         why = "nothing fits" if one.failure is None else one.failure.message
-        made = 0 if run is None else run.trials
         return SweepPoint(one.point.values, target, run.id if run else None, made, None, None, why)
-    best = next(t.outcome for t in store.trials(run.id) if t.number == run.best_trial)
+    best = next(t for t in store.trials(fastest.id) if t.number == fastest.best_trial)
     return SweepPoint(
-        one.point.values, target, run.id, run.trials,
-        best if isinstance(best, Measurement) else None, run.default_latency,
+        one.point.values, target, fastest.id, made,
+        best.outcome if isinstance(best.outcome, Measurement) else None, run.default_latency,
+        source=one.sources.get(best.number) if fastest is borrows else None,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
+from autoturbo.database import BORROWS, LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
 from autoturbo.masking import is_masked, masked
@@ -180,7 +180,7 @@ def tune_all(
         begun: list[str] = []
         with resumable(store, begun), ExitStack() as held:
             for pair, (draft, evaluator) in zip(pairs, drafts, strict=True):
-                info = _register(_in_call(draft, runs), _base_id(pair, config, draft), store)
+                info = register(_in_call(draft, runs), _base_id(pair, config, draft), store)
                 begun.append(info.id)
                 held.enter_context(store.holding(info.id))
                 asked = config.resolved(pair.target)
@@ -391,6 +391,9 @@ def _carried(
     Raises:
         RunError: what it depends on has changed.
     """
+    if BORROWS in info.settings:
+        message = f"run {info.id} measured what other points of a sweep found"
+        raise RunError(message, hint="the same sweep goes on with it")
     before = TuneConfig.of_run(info)
     dtype = before.dtype or target.default_dtype
     _refuse_changed(info, pair_key(graph, target, dtype, before.measurer, execution.evaluator))
@@ -564,7 +567,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _register(draft: RunInfo, base: str, store: Database) -> RunInfo:
+def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
     """Record a new run under the first id that is free."""
     while True:
         info = dataclasses.replace(draft, id=store.next_run_id(base))

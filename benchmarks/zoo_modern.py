@@ -88,6 +88,77 @@ add(
     ),
 )
 
+add(
+    "qlinear_pool",
+    "a pool on 8-bit values between QLinearConv",
+    lambda: text_model(
+        """qpool (float[4, 4, 8, 8] x) => (float[4, 8, 4, 4] y) {
+            q = QuantizeLinear(x, xs, xz)
+            c = QLinearConv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(
+                q, xs, xz, w, ws, wz, ys, yz)
+            p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+            d = QLinearConv<kernel_shape = [1, 1]>(p, ys, yz, v, ws, wz, ys, yz)
+            y = DequantizeLinear(d, ys, yz)
+        }""",
+        {**_SCALES, "w": _bytes(8, 4, 3, 3), "v": _bytes(8, 8, 1, 1)},
+    ),
+)
+add(
+    "int4_blocks",
+    "a product by INT4 weights that DequantizeLinear makes real in blocks",
+    lambda: text_model(
+        """nbits (float[4, 64] x) => (float[4, 32] y) {
+            d = DequantizeLinear<axis = 0, block_size = 8>(w, s)
+            y = MatMul(x, d)
+        }""",
+        {"w": _bytes(64, 32).astype(helper.tensor_dtype_to_np_dtype(TensorProto.INT4)),
+         "s": np.full((8, 32), 0.02, np.float32)},
+        21,
+        ir_version=10,
+    ),
+)  # fmt: skip
+
+# ---------------------------------------------------------------- constants that carry the batch
+
+add(
+    "masked_batch",
+    "attention at a batch of 4 with the mask of every sample in a constant",
+    lambda: text_model(
+        """mask (float[4, 2, 6, 8] q, float[4, 2, 8, 6] k, float[4, 2, 6, 8] v)
+                => (float[4, 2, 6, 8] y) {
+            s = MatMul(q, k)
+            m = Add(s, mask)
+            p = Softmax<axis = -1>(m)
+            y = MatMul(p, v)
+        }""",
+        {"mask": np.triu(np.full((4, 1, 6, 6), -1e4, np.float32), 1)},
+    ),
+)
+add(
+    "stacked_lstm",
+    "two LSTMs that begin with states of zeros for 4 samples, time first",
+    lambda: text_model(
+        """lm (float[5, 4, 8] x) => (float[5, 4, 8] y) {
+            a, h, c = LSTM<hidden_size = 8>(x, w0, r0, , , zeros, zeros)
+            b = Squeeze(a, one)
+            d, i, e = LSTM<hidden_size = 8>(b, w1, r1, , , zeros, zeros)
+            y = Squeeze(d, one)
+        }""",
+        {"w0": (1, 32, 8), "r0": (1, 32, 8), "w1": (1, 32, 8), "r1": (1, 32, 8),
+         "zeros": np.zeros((1, 4, 8), np.float32), "one": ints(1)},
+    ),
+)  # fmt: skip
+add(
+    "einsum_of_three",
+    "an Einsum of three operands, which is two products",
+    lambda: text_model(
+        """ein (float[4, 6, 8] x) => (float[4, 6, 10] y) {
+            y = Einsum<equation = "bik,kl,lj->bij">(x, u, v)
+        }""",
+        {"u": (8, 16), "v": (16, 10)},
+    ),
+)
+
 # --------------------------------------------------------------------------------------- optimised
 
 add(
@@ -204,7 +275,7 @@ add("if_given", "a branch chosen by the sampling rate", _if, "--value", "sr=1600
 add("if_open", "the same with the rate left open", _if)
 
 
-def _loop() -> ModelProto:
+def _loop(steps: int) -> ModelProto:
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["h", "w"], ["m"]),
@@ -224,14 +295,15 @@ def _loop() -> ModelProto:
     )
     model = text_model(
         "loop (float[2, 8] x) => (float[2, 8] y) { y = Identity(x) }",
-        {"w": (8, 8), "n": scalar(5, "int64"), "yes": np.asarray(True)},  # noqa: FBT003  a tensor
+        {"w": (8, 8), "n": scalar(steps, "int64"), "yes": np.asarray(True)},  # noqa: FBT003  a tensor
     )
     del model.graph.node[:]
     model.graph.node.append(helper.make_node("Loop", ["n", "yes", "x"], ["y"], body=body))
     return model
 
 
-add("loop_known_count", "a Loop of five steps", _loop)
+add("loop_known_count", "a Loop of five steps", lambda: _loop(5))
+add("loop_long", "a Loop of so many steps that it is not written out", lambda: _loop(3000))
 
 # --------------------------------------------------------------------------- outputs and detection
 

@@ -199,12 +199,63 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(
     assert (function(3), function.stats.cache_path) == (6, None)
     with pytest.raises(RuntimeError, match="cannot cache"):
         make("another")
-    compiled.cannot_keep.cache_clear()
-    said = compiled.cannot_keep()
-    compiled.cannot_keep.cache_clear()
+    said = told(compiled.where_kept)
     folder = Path(function.py_func.__code__.co_filename).parent / "kept"
     assert said == f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
+    assert told(compiled.cannot_keep)
     assert compiled.kept_in() is None
+
+
+def told(asked: Any) -> Any:
+    """What a function says that is asked once per process."""
+    asked.cache_clear()
+    try:
+        return asked()
+    finally:
+        asked.cache_clear()
+
+
+@pytest.fixture
+def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder that can be written from now on, the user's."""
+    usual: Any = caching._CacheLocator.ensure_cache_path
+
+    def refuse(locator: Any) -> None:
+        if not isinstance(locator, caching.UserWideCacheLocator):
+            raise PermissionError
+        usual(locator)
+
+    monkeypatch.setattr(caching._CacheLocator, "ensure_cache_path", refuse)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    return tmp_path / "user" / "numba"
+
+
+def test_a_read_only_installation_compiles_once_for_the_user_and_says_so(
+    make: Callable[[str], Any], users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", "")
+    first = make("autoturbo.later")
+    assert (first(3), Path(first.stats.cache_path).parent) == (6, users)
+    second = make("autoturbo.later")
+    assert (second(3), sum(second.stats.cache_hits.values())) == (6, 1)
+    package = Path(compiled.__file__).parent
+    said = f"{package} is read-only: what is compiled is kept in {users}"
+    assert (told(compiled.where_kept), told(compiled.cannot_keep)) == (said, False)
+
+
+def test_what_a_read_only_installation_lacks_is_compiled_once_for_the_user(
+    make: Callable[[str], Any], request: pytest.FixtureRequest
+) -> None:
+    """One that was warmed by somebody who needed less: it was compiled anew every time."""
+    assert make("autoturbo.later")(3) == 6
+    users = request.getfixturevalue("users")
+    second = make("autoturbo.later")
+    assert (second(3), second(1.5)) == (6, 3.0)
+    assert sum(second.stats.cache_hits.values()) == 1
+    assert Path(second.stats.cache_path).parent == users
+    third = make("autoturbo.later")
+    assert compiled._is_kept(third)
+    assert (third(3), third(1.5), sum(third.stats.cache_hits.values())) == (6, 3.0, 2)
 
 
 def test_what_somebody_else_compiled_is_read(

@@ -140,7 +140,11 @@ def test_every_option_is_an_argument_of_every_public_function(
     if call == "sweep":
         values["transfer"] = True
         values["time_budget"] = 5.0
-    assert asked_by(call, values, monkeypatch) == values
+    handed = asked_by(call, values, monkeypatch)
+    if call == "sweep":  # a part of the time is for neighbours' settings
+        assert handed.pop("began") == values["began"] - (1.0 - sweeping.TUNED) * 5.0
+        values.pop("began")
+    assert handed == values
     function = getattr(autoturbo, call)
     assert names.keys() <= inspect.signature(function).parameters.keys()
     assert all(f"\n        {name}: " in function.__doc__ for name in names)
@@ -183,6 +187,8 @@ def test_how_it_is_carried_out_is_not_hashed(
         given[name] = tmp_path / "other"
     if name == "runtime_env":
         given["ray"] = "local"
+    if name == "storage":
+        given[name] = f"sqlite:///{tmp_path / 'study.db'}"
     usual, info = begun(tmp_path, monkeypatch), begun(tmp_path, monkeypatch, **given)
     assert info.id == usual.id
     assert info.settings["config_hash"] == usual.settings["config_hash"]

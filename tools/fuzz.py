@@ -4,7 +4,9 @@
 ONNX files (ranks, extents, attributes, functions, external data, bytes), databases, JSON lines,
 Parquet files, cost models and shards of data sets. Mutant ``n`` of a seed is the same everywhere.
 Each runs in a fork of a process that has everything loaded, with limits of address space and time.
-A finding is a crash, a traceback, ``internal:``, or more seconds than are allowed.
+A finding is a crash, a traceback, ``internal:``, more seconds than are allowed, or a wrong
+acceptance: an input that is taken without a word, of which something else is read back than was in
+it. Where the harness itself loses a process, what that had to try is a finding too.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, ModelProto, TensorProto, helper
 
@@ -36,6 +40,11 @@ GIB = 4
 
 SECONDS = 20.0
 """Longest that a mutant may take, unless another limit is given."""
+
+_WRONG = "wrong acceptance: "
+
+_STATUSES = (0, 1, 2, 3)
+"""Exit statuses of commands that nobody interrupts."""
 
 _SHOWN = 8
 """Mutants named of every finding."""
@@ -60,15 +69,83 @@ class Finding:
     command: str
 
 
-Run = tuple[str, Callable[[], int]]
-"""What a mutant is given to: its name, and what returns an exit status."""
+def _nothing_wrong(_said: str) -> str:
+    return ""
 
 
-def command(*arguments: str) -> Run:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a mutant is given to.
+
+    Attributes:
+        name: the command line, or the function.
+        run: returns an exit status.
+        accepted: says of an input that was taken (status 0), from what was printed, in what it
+            reads back as something else; empty where it does not.
+    """
+
+    name: str
+    run: Callable[[], int]
+    accepted: Callable[[str], str] = _nothing_wrong
+
+
+def command(*arguments: str, accepted: Callable[[str], str] = _nothing_wrong) -> Run:
     """Return a call of the command line."""
     from autoturbo.cli import main
 
-    return " ".join(arguments), lambda: main(list(arguments))
+    return Run(" ".join(arguments), lambda: main(list(arguments)), accepted)
+
+
+# ----------------------------------------------------------------------------- what is read back
+
+
+def _exactly(value: object) -> object:
+    """Return a JSON value in a form in which 1 is 1.0, but not true, and order does not matter."""
+    match value:
+        case dict():
+            return "object", tuple(sorted((name, _exactly(v)) for name, v in value.items()))
+        case list():
+            return "list", tuple(map(_exactly, value))
+        case bool() | None | str():
+            return type(value).__name__, str(value)
+        case _:
+            return "number", repr(float(cast("float", value)))
+
+
+def _records(lines: Iterable[bytes]) -> Counter[object]:
+    return Counter(_exactly(json.loads(line)) for line in lines if line.strip())
+
+
+def _trials(lines: Iterable[bytes]) -> int:
+    """Return how many trials there are: of two that say they are one, an import keeps the better.
+
+    Other records count for themselves.
+    """
+    records = [json.loads(line) for line in lines if line.strip()]
+    return len({(r.get("run"), r.get("number", n), r["kind"]) for n, r in enumerate(records)})
+
+
+def other_records(given: Sequence[bytes], taken: Sequence[bytes], said: str = "") -> str:
+    """Return in what the records that were taken are others than those given.
+
+    Args:
+        given: lines of JSON.
+        taken: likewise.
+        said: what was printed: records may be missing if it names what is left out.
+    """
+    if more := _records(taken) - _records(given):
+        return f"{more.total()} records that were not in it"
+    less = 0 if "left out" in said else _trials(given) - _trials(taken)
+    return f"{less} records are missing" if less else ""
+
+
+def _exported(database: str) -> list[bytes]:
+    """Return the lines of an export of a database."""
+    from autoturbo.cli import main
+
+    with Path(os.devnull).open("w") as quiet, contextlib.redirect_stdout(quiet):
+        status = main(["db", "export", "back.jsonl", "--db", database])
+    return [] if status else Path("back.jsonl").read_bytes().splitlines()
 
 
 # ------------------------------------------------------------------------------- bytes of any file
@@ -257,7 +334,19 @@ def onnx_mutant(seeds: Path, rng: random.Random) -> Run:
         data = shaken(model.SerializeToString(), rng)
     Path("net.onnx").write_bytes(data)
     Path("data.bin").write_bytes(bytes(64))
-    return command(*rng.choice((["inspect"], ["inspect"], ["simulate"])), "net.onnx")
+    words = rng.choice((["inspect"], ["inspect"], ["simulate"]))
+
+    def accepted(_said: str) -> str:
+        """Run a schedule of it in ONNX Runtime, where that takes the model too."""
+        from autoturbo.cli import main
+
+        with Path("verified").open("w") as said, contextlib.redirect_stdout(said):
+            main(["--json", "verify", "net.onnx"])
+        text = Path("verified").read_text()
+        failures = json.loads(text).get("failures") if text else []
+        return "a schedule of it fails its checks" if failures else ""
+
+    return command(*words, "net.onnx", accepted=accepted)
 
 
 # ------------------------------------------------------------------------------- records and models
@@ -266,7 +355,8 @@ def onnx_mutant(seeds: Path, rng: random.Random) -> Run:
 def database_mutant(seeds: Path, rng: random.Random) -> Run:
     """Return a command that reads a damaged database."""
     shutil.copy(seeds / "autoturbo.db", "autoturbo.db")
-    if rng.random() < 0.5:  # noqa: PLR2004
+    shake = rng.random() < 0.5  # noqa: PLR2004
+    if shake:
         shake_file(Path("autoturbo.db"), rng)
     else:
         with (
@@ -275,12 +365,24 @@ def database_mutant(seeds: Path, rng: random.Random) -> Run:
         ):
             _edit_database(connection, rng)
     run = (seeds / "run").read_text()
-    return command(*rng.choice((
+    words = rng.choice((
         ["runs"], ["show", run], ["db", "list"], ["db", "stats"], ["db", "check"],
         ["db", "export", "out.jsonl"], ["explain", run], ["replay", run, "0"],
         ["db", "best"], ["trace", run, "-o", "t.json"],
         ["db", "merge", "autoturbo.db", "--db", "own.db"],
-    )))  # fmt: skip
+    ))  # fmt: skip
+
+    def accepted(said: str) -> str:
+        """Compare with the sound database; what SQL has changed is what is in it."""
+        given = (seeds / "records.jsonl").read_bytes().splitlines()
+        match words[-1]:
+            case "out.jsonl" if shake:
+                return other_records(given, Path("out.jsonl").read_bytes().splitlines(), said)
+            case "own.db" if shake:
+                return other_records(given, _exported("own.db"), said)
+        return ""
+
+    return command(*words, accepted=accepted)
 
 
 def _edit_database(connection: sqlite3.Connection, rng: random.Random) -> None:
@@ -318,7 +420,12 @@ def lines_mutant(seeds: Path, rng: random.Random) -> Run:
         at = rng.randrange(len(lines))
         lines[at] = _edited(lines[at], rng)
     Path("records.jsonl").write_bytes(b"".join(lines))
-    return command("db", "import", "records.jsonl")
+
+    def accepted(said: str) -> str:
+        given = Path("records.jsonl").read_bytes().splitlines()
+        return other_records(given, _exported("autoturbo.db"), said)
+
+    return command("db", "import", "records.jsonl", accepted=accepted)
 
 
 def _edited(line: bytes, rng: random.Random) -> bytes:
@@ -353,7 +460,12 @@ def _edited(line: bytes, rng: random.Random) -> bytes:
 def parquet_mutant(seeds: Path, rng: random.Random) -> Run:
     """Return an import of a damaged Parquet file."""
     Path("records.parquet").write_bytes(shaken((seeds / "records.parquet").read_bytes(), rng))
-    return command("db", "import", "records.parquet")
+
+    def accepted(said: str) -> str:
+        given = (seeds / "records.jsonl").read_bytes().splitlines()
+        return other_records(given, _exported("autoturbo.db"), said)
+
+    return command("db", "import", "records.parquet", accepted=accepted)
 
 
 def model_mutant(seeds: Path, rng: random.Random) -> Run:
@@ -366,20 +478,29 @@ def model_mutant(seeds: Path, rng: random.Random) -> Run:
         shake_file(path, rng)
 
     def predict() -> int:
-        import numpy as np
-
-        from autoturbo.cost_models.pretrained import Pretrained
         from autoturbo.errors import InputError
 
         try:
-            found = Pretrained.load(Path("model"))
-            found.factors.predict(np.zeros((2, len(found.card["names"])), np.float32))
+            np.save("back.npy", predictions(Path("model")))
         except InputError as error:
             print(error, file=sys.stderr)
             return 2
         return 0
 
-    return f"Pretrained.load with a damaged {path.name}", predict
+    def accepted(_said: str) -> str:
+        same = np.array_equal(np.load("back.npy"), np.load(seeds / "predictions.npy"))
+        return "" if same else "other predictions"
+
+    return Run(f"Pretrained.load with a damaged {path.name}", predict, accepted)
+
+
+def predictions(folder: Path) -> Any:
+    """Return what a cost model says of some rows, whatever they mean."""
+    from autoturbo.cost_models.pretrained import Pretrained
+
+    found = Pretrained.load(folder)
+    rows = np.random.default_rng(0).uniform(-4.0, 30.0, (64, len(found.card["names"])))
+    return found.factors.predict(rows.astype(np.float32))
 
 
 def shard_mutant(seeds: Path, rng: random.Random) -> Run:
@@ -394,11 +515,18 @@ def shard_mutant(seeds: Path, rng: random.Random) -> Run:
     else:
         shake_file(path, rng)
     new = hashlib.sha256(path.read_bytes()).hexdigest()
-    for seal in Path("data").rglob("*.json") if rng.random() < 0.7 else ():  # noqa: PLR2004
+    sealed = rng.random() < 0.7  # noqa: PLR2004
+    for seal in Path("data").rglob("*.json") if sealed else ():
         text = seal.read_bytes()
         if old.encode() in text:
             seal.write_bytes(text.replace(old.encode(), new.encode()))
-    return command("dataset", "stats", "data")
+
+    def accepted(said: str) -> str:
+        """Compare with the sound data set, whose Parquet files are sealed."""
+        other = said.strip() != (seeds / "stats").read_text().strip()
+        return "other statistics" if other and path.suffix == ".parquet" and not sealed else ""
+
+    return command("dataset", "stats", "data", accepted=accepted)
 
 
 KINDS: dict[str, Callable[[Path, random.Random], Run]] = {
@@ -419,19 +547,22 @@ def make_seeds(folder: Path) -> None:
     from autoturbo.cli import main
     from autoturbo.cost_models.pretrained import bundled
 
-    with _inside(folder), Path(os.devnull).open("w") as quiet, contextlib.redirect_stdout(quiet):
+    with _inside(folder):
         onnx.save(_model([helper.make_node("Relu", ["x"], ["y"], "r")], [4, 8], "y", []), "n.onnx")
         for line in (
             "tune n.onnx --trials 3 --sampler random -q", "db export records.jsonl",
             "db export records.parquet", "dataset collect n.onnx -o data --settings 4",
-            "dataset stats data", "simulate n.onnx",
+            "simulate n.onnx", "dataset stats data",
         ):  # fmt: skip
-            if main(line.split()):
+            with Path("stats").open("w") as said, contextlib.redirect_stdout(said):
+                status = main(line.split())
+            if status:
                 message = f"the sound input fails: {line}"
                 raise RuntimeError(message)
         with contextlib.closing(sqlite3.connect("autoturbo.db")) as connection:
             Path("run").write_text(connection.execute("SELECT id FROM runs").fetchone()[0])
         shutil.copytree(next(iter(bundled().values())), "model")
+        np.save("predictions.npy", predictions(Path("model")))
 
 
 @contextlib.contextmanager
@@ -451,14 +582,18 @@ def _child(kind: str, seed: int, number: int, seeds: Path, folder: Path) -> None
     log = os.open("log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1, closefd=False) for n in (1, 2))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     own = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (own + GIB * 2**30,) * 2)
-    name, run = KINDS[kind](seeds, random.Random(f"{seed} {kind} {number}"))  # noqa: S311
-    Path("command").write_text(name)
-    status = run()
+    found = KINDS[kind](seeds, random.Random(f"{seed} {kind} {number}"))  # noqa: S311
+    Path("command").write_text(found.name)
+    status = found.run()
     sys.stdout.flush()
     sys.stderr.flush()
+    wrong = "" if status else found.accepted(Path("log").read_text(errors="replace"))
+    if wrong:
+        print(f"\n{_WRONG}{wrong}", flush=True)
     os._exit(status)
 
 
@@ -501,11 +636,13 @@ def _waited(process: int, seconds: float) -> int | None:
 def _fault(status: int, text: str) -> str:
     """Return what is wrong with an end, in words that alike faults share; empty for nothing."""
     lines = [line for line in text.splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if "internal: " in line), "")
+    said = next((line for line in reversed(lines) if "internal: " in line or _WRONG in line), "")
     if not said and "Traceback" in text:
         said = lines[-1]
     if status < 0:
         said = f"signal {-status}"
+    elif not said and status not in _STATUSES:
+        return f"exit status {status}"
     return re.sub(r"\d+", "N", said)[:160]
 
 
@@ -529,24 +666,32 @@ def fuzz_together(
     seconds: float = SECONDS,
     jobs: int = 1,
 ) -> list[Finding]:
-    """Return what is wrong with some mutants, shared out among forks of this process."""
-    reads = []
-    for job in range(jobs):
+    """Return what is wrong with some mutants, shared out among forks of this process.
+
+    What a fork had still to try that dies is a finding.
+    """
+    shares = [numbers[job::jobs] for job in range(min(jobs, len(numbers)))]
+    reads, everything = [], []
+    for share in shares:
         read, write = os.pipe()
-        if os.fork() == 0:
+        process = os.fork()
+        if process == 0:
             with os.fdopen(write, "w") as out:
-                for found in fuzz(kind, numbers[job::jobs], seeds, seed=seed, seconds=seconds):
-                    fields = (found.kind, found.number, found.what, found.command)
-                    print(json.dumps(fields), file=out, flush=True)
+                for number in share:
+                    for found in fuzz(kind, [number], seeds, seed=seed, seconds=seconds):
+                        print(json.dumps(astuple(found)), file=out)
+                    print(json.dumps(number), file=out, flush=True)
             os._exit(0)
         os.close(write)
-        reads.append(read)
-    everything = []
-    for read in reads:
+        reads.append((process, read))
+    for share, (process, read) in zip(shares, reads, strict=True):
         with os.fdopen(read) as lines:
-            everything += [Finding(*json.loads(line)) for line in lines]
-    for _ in reads:
-        os.wait()
+            told = [json.loads(line) for line in lines]
+        everything += [Finding(*one) for one in told if isinstance(one, list)]
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        left = [number for number in share if number not in told]
+        lost = f"not tried: a process of the harness ended with status {status}"
+        everything += [Finding(kind, number, lost, "") for number in left]
     return everything
 
 
@@ -560,6 +705,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="allowed for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"  # the threads of a pool are not there after a fork
     worst = 0
     with tempfile.TemporaryDirectory(prefix="fuzz-seeds-") as folder:
         make_seeds(Path(folder))
@@ -572,7 +718,9 @@ def main() -> int:
                 seed=options.seed, seconds=options.seconds, jobs=options.jobs,
             )  # fmt: skip
             pace = len(numbers) / (time.monotonic() - start)
-            print(f"{kind}: {len(numbers)} mutants, {pace:.0f} a second, {len(found)} findings")
+            wrong = sum(one.what.startswith(_WRONG) for one in found)
+            counts = f"{len(found)} findings, {wrong} of them wrong acceptances"
+            print(f"{kind}: {len(numbers)} mutants, {pace:.0f} a second, {counts}", flush=True)
             for what, times in Counter(one.what for one in found).most_common():
                 alike = [one for one in found if one.what == what]
                 shown = ", ".join(str(one.number) for one in alike[:_SHOWN])

@@ -50,13 +50,18 @@ def sentence(facts: dict[str, Any]) -> str:
 
 
 def opaque_sentence(facts: dict[str, Any]) -> str:
-    """The operators that run alone, on one line; empty if there are none."""
+    """The operators that run alone, on one line, the first unusual reason behind them.
+
+    Empty if there are none.
+    """
     opaque = facts["opaque"]
     if not opaque:
         return ""
     names = ", ".join(f"{o['name']} ({o['op_type']})" for o in opaque[:_SHOWN])
     more = f" and {len(opaque) - _SHOWN} more" if len(opaque) > _SHOWN else ""
-    return f"{len(opaque)} opaque, each runs alone: {names}{more}"
+    told = (o for o in opaque if o["reason"] != f"no row for {o['op_type']}")
+    why = next((f"; {o['name']}: {o['reason']}" for o in told), "")
+    return f"{len(opaque)} opaque, each runs alone: {names}{more}{why}"
 
 
 def assumed(graph: Graph) -> tuple[str, ...]:
@@ -87,10 +92,12 @@ def _opaque(graph: Graph, index: int) -> dict[str, Any]:
 
 
 def _total(graph: Graph, tensors: set[int]) -> int:
-    from autoturbo.graph.operators import element_bytes
+    """Return the bytes of some tensors; of constants with the same elements, once."""
+    from autoturbo.graph.operators import tensor_bytes
 
-    values = (graph.tensors[tensor] for tensor in tensors)
-    return sum(v.elements * element_bytes(v.dtype, _stored(v.dtype)) for v in values)
+    values = (graph.tensors[tensor] for tensor in sorted(tensors))
+    distinct = {value.original or value.name: value for value in values}.values()
+    return sum(tensor_bytes(value, _stored(value.dtype)) for value in distinct)
 
 
 def _stored(dtype: str) -> str:

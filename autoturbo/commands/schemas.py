@@ -523,7 +523,8 @@ def _sweep() -> Any:
         "Sweep", model=str, target=str, dtype=DTYPE, vary=by_name(many(VARIED)), known=COUNT,
         points=many(record("SweepPoints", values=by_name(VARIED), target=str, run=or_null(str),
         trials=COUNT, default_s=or_null(Duration), best=or_null(MEASUREMENT), front=Bool,
-        failure=or_null(str))), files=TEXTS, notes=optional(TEXTS),
+        **{"from": or_null(str)}, slower_than=or_null(str), failure=or_null(str))), files=TEXTS,
+        notes=optional(TEXTS),
     )  # fmt: skip
 
 

@@ -142,6 +142,8 @@ def _print(found: Sweep, files: Sequence[Path], console: Console) -> None:
     console.show(points_table(found))
     console.say()
     console.say("front: no other point is at least as good in every varied field and in latency")
+    if found.faster_lesser:
+        console.say("?: slower than a lesser target, which cannot be: more trials find better")
     if found.known:
         console.say(f"{found.known} of {len(found.points)} points were known from earlier runs")
     for point in found.points:

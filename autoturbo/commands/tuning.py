@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import wrong
-from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
+from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.outputs import NO_OTHERS, Kind
@@ -98,7 +98,7 @@ class LiveLine:
     def _show_compiling(self) -> None:
         if not self._told and self._open[:1] == [self]:
             self._told = True
-            if line := cannot_keep():
+            if line := where_kept():
                 with suppress(OSError):
                     print(plain(line), file=self._stream, flush=True)
         self._show()
@@ -431,10 +431,11 @@ def _stopped(result: TuneResult) -> str:
 
     best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
     gap = percent(1 / best.measurement.bound_fraction - 1)
+    once = "; there was none to measure the best again" if best.once else ""
     since = "" if result.front or result.refused else f" than trial {best.trial}"
     reasons: dict[Stop, str] = {
         Stop.TRIALS: f"{trials} made, as asked for",
-        Stop.TIME: f"its time is up, after {trials}",
+        Stop.TIME: f"its time is up, after {trials}{once}",
         Stop.SPACE: f"every setting of the space is tried: {trials}",
         Stop.NO_PROGRESS: f"nothing better{since} was found for a while, after {trials}",
         Stop.BOUND: f"{gap} above the lower bound, after {trials}",

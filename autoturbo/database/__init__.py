@@ -9,6 +9,7 @@ from autoturbo.atomic import atomic_write
 from autoturbo.database.checking import Checked, check
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
+    BORROWS,
     DATABASE_SCHEMA,
     LIMITS,
     OTHER_EVALUATOR,
@@ -30,6 +31,7 @@ from autoturbo.database.salvage import Salvaged, repair, salvage
 from autoturbo.database.store import BestFilter, Database
 
 __all__ = [
+    "BORROWS",
     "DATABASE_SCHEMA",
     "LIMITS",
     "OTHER_EVALUATOR",

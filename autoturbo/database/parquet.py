@@ -2,11 +2,13 @@
 
 One row a record, in the order of the JSON lines. The column ``record`` has the line itself, and so
 nothing is lost; the others repeat what one filters and plots by, null where a kind has no such
-field.
+field. The file's metadata have a checksum of the records: pages have none, and one bit of a
+compressed page may be a digit of a latency.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -34,6 +36,9 @@ COLUMNS: Final[dict[str, str]] = {
 }  # fmt: skip
 """Names and types, as pyarrow names them; times in seconds."""
 
+_CHECKSUM: Final = "autoturbo.records_sha256"
+"""Name of the metadata: SHA-256 of all records, each followed by a line feed."""
+
 _ROWS = 20_000  # of a row group: some tens of MB of text
 
 
@@ -52,14 +57,17 @@ def write_parquet(
         metadata={"autoturbo.record_schema": str(RECORD_SCHEMA)},
     )
     counts: Counter[str] = Counter()
+    checksum = hashlib.sha256()
     with outputs.open(path, Kind.PARQUET, DatabaseError) as file:
         left = iter(lines)
         with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             while part := list(islice(left, _ROWS)):
                 counts.update(name for name, _ in part)
+                checksum.update("".join(f"{text}\n" for _, text in part).encode())
                 rows = [_row(text) for _, text in part]
                 columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
                 writer.write_table(arrow.table(columns, schema=schema))
+            writer.add_key_value_metadata({_CHECKSUM: checksum.hexdigest()})
     return Counts(**counts)
 
 
@@ -78,14 +86,20 @@ def parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]
             raise DatabaseError("a Parquet file without records", Location(path), hint)
         source = parquet.ParquetFile(file, read_dictionary=["record"])
         stored, unpacked = file.seek(0, os.SEEK_END), 0
+        written = (source.metadata.metadata or {}).get(_CHECKSUM.encode())  # not of 0.1 and before
+        checksum = hashlib.sha256()
         for part in source.iter_batches(batch_size=_ROWS, columns=["record"]):
             for text in part.column(0):  # one at a time: a dictionary may say one text often
                 number, record = number + 1, str(text.as_py()).encode()
                 unpacked += len(record)
+                checksum.update(record + b"\n")
                 if is_bomb(unpacked, stored):
                     message = f"{stored} bytes unpack to more than {unpacked // 2**20} MiB"
                     raise DatabaseError(message, Location(path, number), MEMORY.hint)
                 yield Location(path, number), record
+        if written is not None and written.decode(errors="replace") != checksum.hexdigest():
+            message = "the Parquet file is damaged: its records are not those that were written"
+            raise DatabaseError(message, Location(path), "export it again")
     except (arrow.ArrowException, OSError) as error:
         message = f"the Parquet file is damaged: {str(error).splitlines()[0]}"
         raise DatabaseError(message, Location(path), "export it again") from None

@@ -126,6 +126,10 @@ LIMITS = "limits"
 
 Those that it was begun with stay as they are: its id and its first trials follow from them."""
 
+BORROWS = "borrows"
+"""Setting of a run that measured what other points of a sweep found: the run that it belongs to
+(``run``) and a hash of the targets (``grid``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:

@@ -11,15 +11,18 @@ pair of arrays ``low``, ``high`` over them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
-from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, check_limits, element_bytes
+from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, bytes_per_element, check_limits
 from autoturbo.stores import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Ints = NDArray[np.int64]
 
@@ -30,12 +33,14 @@ class GraphArrays(NamedTuple):
     ``dim_start[t]:dim_start[t+1]`` are the dimensions of tensor ``t``; ``axis_start``,
     ``in_start``, ``out_start`` likewise for an operator's axes, input slots and output slots;
     ``slot_dim[s]`` is the first entry of slot ``s`` in ``term_start``, ``offset``, ``whole``.
-    Terms are sorted by falling magnitude of their coefficient.
+    Terms are sorted by falling magnitude of their coefficient. ``divisor[t]`` elements of tensor
+    ``t`` take ``element[t]`` bytes: 1 for all but constants that are kept narrow.
     """
 
     dim_start: Ints
     extent: Ints
     element: Ints
+    divisor: Ints
     constant: Ints
     axis_start: Ints
     axis_extent: Ints
@@ -95,10 +100,12 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
     ins = [[maps.add(m) for m in op.input_maps] for op in graph.operators]
     outs = [[maps.add(m) for m in op.output_maps] for op in graph.operators]
     axes = [axis for op in graph.operators for axis in op.axes]
+    sizes = [_element(t, dtype, integers=integers) for t in graph.tensors]
     return GraphArrays(
         dim_start=_starts([len(t.shape) for t in graph.tensors]),
         extent=_ints([e for t in graph.tensors for e in t.shape]),
-        element=_ints([_element(t, dtype, integers=integers) for t in graph.tensors]),
+        element=_ints([size for size, _ in sizes]),
+        divisor=_ints([divisor for _, divisor in sizes]),
         constant=_ints([int(t.constant) for t in graph.tensors]),
         axis_start=_starts([len(op.axes) for op in graph.operators]),
         axis_extent=_ints([axis.extent for axis in axes]),
@@ -118,10 +125,13 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
     )
 
 
-def _element(tensor: Tensor, dtype: str, *, integers: bool) -> int:
+def _element(tensor: Tensor, dtype: str, *, integers: bool) -> tuple[int, int]:
+    """Bytes of so many elements; never of one alone where they are kept narrow."""
     if integers and tensor.integer_bytes is not None:
-        return tensor.integer_bytes
-    return element_bytes(tensor.dtype, dtype)
+        return tensor.integer_bytes, 1
+    size = bytes_per_element(tensor, dtype)
+    several = 2 if tensor.stored and size.denominator == 1 else 1
+    return size.numerator * several, size.denominator * several
 
 
 def _ints(values: list[int]) -> Ints:
@@ -330,7 +340,16 @@ def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
     size: int = g.element[tensor]
     for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
         size *= max(high[dim] - low[dim], 0)
-    return size
+    size = -(-size // g.divisor[tensor])
+    return size  # noqa: RET504 - typed above
+
+
+def whole_bytes(
+    g: GraphArrays, elements: Sequence[int], tensors: Sequence[int] | None = None
+) -> Ints:
+    """Return the bytes of so many elements of some tensors; of all of them for None."""
+    chosen = slice(None) if tensors is None else np.asarray(tensors, np.int64)
+    return -(-np.asarray(elements, np.int64) * g.element[chosen] // g.divisor[chosen])
 
 
 @borrowing

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
+from autoturbo.graph.batch import trace_batch
+from autoturbo.graph.domain import Axis, AxisKind
 from autoturbo.graph.external_data import is_stored
 from autoturbo.graph.infer import schema_of
-from autoturbo.graph.integers import with_integers
-from autoturbo.graph.operators import Graph, Operator, Tensor
+from autoturbo.graph.integers import with_integers, with_unpacking
+from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, ValueView, describe
 from autoturbo.graph.values import Value, element_type, tensor_type
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
     from autoturbo.graph.domain import AccessMap
     from autoturbo.graph.propagate import Program
-    from autoturbo.graph.values import Step
+    from autoturbo.graph.table import OperatorSpec
+    from autoturbo.graph.values import Repeats, Step
 
 MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""
@@ -76,12 +79,13 @@ def build_graph(program: Program, source: Source) -> Assembled:
             operators=operators,
             inputs=tuple(range(len(program.inputs))),
             outputs=outputs,
-            batch=_batch(program.inputs, source),
             source=str(source.path),
             notes=tuple(source.notes),
             given=tuple(dict.fromkeys(source.given)),
+            sample_dims=_sample_dims(program),
         )
     )
+    graph = _with_batch(with_unpacking(graph), program.batch, source)
     return Assembled(graph, tuple(steps), positions, tensors)
 
 
@@ -185,18 +189,29 @@ def check_size(values: Sequence[Value], source: Source) -> None:
     )
 
 
-def _batch(inputs: Sequence[Value], source: Source) -> int:
-    """The most common leading extent of the inputs."""
-    leading = Counter(value.shape[0] for value in inputs if value.shape)
-    if not leading:
-        return 1
-    batch = leading.most_common(1)[0][0]
-    if len(leading) > 1:
-        others = ", ".join(
-            f"{v.name}: {v.shape[0]}" for v in inputs if v.shape and v.shape[0] != batch
-        )
-        source.note(f"batch taken as {batch}; other inputs begin with another extent ({others})")
-    return batch
+def _sample_dims(program: Program) -> tuple[tuple[int, int], ...]:
+    dims = [program.samples.get(value.name, 0) for value in program.inputs]
+    return tuple((index, dim) for index, dim in enumerate(dims) if dim)
+
+
+def _with_batch(graph: Graph, asked: int | None, source: Source) -> Graph:
+    """Return a graph with the batch that was asked for, else the one that its inputs agree on.
+
+    Where they do not agree, samples that can be followed to every output tell which it is; where
+    none can, it is one if the first input has one: what others have more of may be layers or steps.
+    """
+    own = {graph.tensors[t].name: count for t, count in graph.sample_counts.items()}
+    counts = [count for count, _ in Counter(own.values()).most_common()]
+    if not counts or asked in counts or len(counts) == 1:
+        return replace(graph, batch=asked if asked in counts else next(iter(counts), 1))
+    several = [replace(graph, batch=count) for count in counts if count > 1]
+    found = next((one for one in several if trace_batch(one).obstacle is None), None)
+    if found is None:
+        found = graph if next(iter(own.values())) == 1 else several[0]
+    others = ", ".join(f"{name}: {n}" for name, n in own.items() if n != found.batch)
+    text = f"batch taken as {found.batch}; other inputs begin with another extent ({others})"
+    source.note(f"{text}; --batch N for another")
+    return replace(found, notes=tuple(source.notes))
 
 
 # --------------------------------------------------------------------------- tensors and operators
@@ -219,8 +234,10 @@ class Tensors:
             self._index[value] = len(self._tensors)
             name = _fresh(value.name, self._names)
             shape = value.shape or ()
-            own = 1 if value.narrow else None
-            made = Tensor(name, shape, value.dtype, constant=value.constant, integer_bytes=own)
+            own = 1 if value.stored and value.stored.integer else None
+            made = Tensor(
+                name, shape, value.dtype, value.constant, own, value.stored, value.original
+            )  # fmt: skip
             self._tensors.append(made)
         return self._index[value]
 
@@ -278,6 +295,24 @@ def _check_channels(step: Step, name: str, source: Source) -> None:
         raise source.error(message, name, "give shapes that the model was made for")
 
 
+def _check_states(step: Step, name: str, source: Source) -> None:
+    """A recurrence's states must be those of the samples that it goes through: ONNX does not look.
+
+    Raises:
+        ModelError: they are of more or fewer.
+    """
+    if step.node.op_type not in ("LSTM", "GRU", "RNN") or domain_of(step.node):
+        return
+    dim = 0 if attributes_of(step.node).get("layout", 0) else 1
+    data, *states = (step.inputs[0], *step.inputs[5:7])
+    samples = data.shape[dim] if data and len(data.shape or ()) > dim and data.shape else 0
+    for state in states:
+        if state and state.shape and samples and state.shape[dim : dim + 1] != (samples,):
+            message = f"its input has {samples} samples, its state {state.name} another number"
+            hint = f"give both the same: --shape {state.name}=... if it is an input"
+            raise source.error(f"{message}: {list(state.shape)}", name, hint)
+
+
 def _operator(
     step: Step, name: str, needed: set[Value], tensors: Tensors, source: Source
 ) -> tuple[Operator, tuple[int, ...]]:
@@ -287,6 +322,7 @@ def _operator(
     computed or stored for it.
     """
     _check_channels(step, name, source)
+    _check_states(step, name, source)
     inputs = [*step.inputs, *step.captured]
     spec = describe(
         NodeView(
@@ -299,6 +335,8 @@ def _operator(
             outputs=tuple(_view(value) for value in step.outputs),
         )
     )
+    if step.repeats is not None:
+        spec = _repeated(spec, step.repeats, source)
     read, input_maps, positions = _addressed(inputs, spec.inputs, tensors)
     results = [value if value in needed else None for value in step.outputs]
     made, output_maps, _ = _addressed(results, spec.outputs, tensors)
@@ -317,8 +355,53 @@ def _operator(
         attributes=spec.attributes,
         opaque=spec.opaque,
         counted=spec.counted,
+        unpacking=spec.unpacking,
     )
     return operator, positions
+
+
+def _repeated(spec: OperatorSpec, repeats: Repeats, source: Source) -> OperatorSpec:
+    """Return a loop that stays whole with the work of all its trips.
+
+    Its products count as as many of the largest one's shape, or of one that divides their work: an
+    array takes as long for them, and no multiply-accumulate is lost.
+    """
+    if not repeats.trips:
+        return replace(spec, opaque=f"{spec.opaque}: {repeats.why}")
+    made = {value for step in repeats.steps for value in step.outputs if value}
+    inner, tensors = [], Tensors(())
+    for number, step in enumerate(repeats.steps):
+        inner.append(_operator(step, f"{step.name}_{number}", made, tensors, source)[0])
+    work = Work(
+        macs=1,
+        vector=float(repeats.trips * sum(operator.vector_ops for operator in inner)),
+        special=float(repeats.trips * sum(operator.special_ops for operator in inner)),
+    )
+    macs = sum(operator.macs for operator in inner)
+    axes = _product_axes(repeats.trips, macs, max(inner, key=lambda one: one.macs)) if macs else ()
+    return replace(
+        spec,
+        axes=axes,
+        work=work if macs else replace(work, macs=0),
+        engine=Engine.MATRIX if macs else Engine.VECTOR,
+        opaque=repeats.why,
+        counted=all(operator.counted for operator in inner),
+    )
+
+
+def _product_axes(trips: int, macs: int, largest: Operator) -> tuple[Axis, ...]:
+    """Return the axes of ``trips`` products with so many multiply-accumulates each.
+
+    Rows and columns are those of the largest product where they divide them, else what they have in
+    common with them; the rest is summed over.
+    """
+    first, second = largest.input_axes(0), largest.input_axes(min(1, len(largest.inputs) - 1))
+    rows = math.prod(largest.extents[axis] for axis in (largest.output_axes & first) - second)
+    columns = math.prod(largest.extents[axis] for axis in largest.output_axes - first)
+    m = math.gcd(macs, rows)
+    n = math.gcd(macs // m, columns)
+    extents = {"trips": trips, "m": m, "n": n, "k": macs // (m * n)}
+    return tuple(Axis(name, extent, AxisKind.REDUCTION) for name, extent in extents.items())
 
 
 def _addressed(

@@ -67,11 +67,11 @@ def trace_batch(graph: Graph) -> BatchTrace:
     if graph.batch == 1:
         return trace
     if graph.fixed:
-        return replace(trace, obstacle=Obstacle(graph.name, "model", graph.fixed, _OF_FILE))
-    for tensor in graph.inputs:
-        shape = graph.tensors[tensor].shape
-        if shape and shape[0] == graph.batch:
-            trace.tensors[tensor] = (0, 1)
+        return replace(trace, obstacle=Obstacle(*graph.fixed, _OF_FILE))
+    dims = dict(graph.sample_dims)
+    for tensor, count in graph.sample_counts.items():
+        if count == graph.batch:
+            trace.tensors[tensor] = (dims.get(tensor, 0), 1)
     try:
         for index, operator in enumerate(graph.operators):
             _follow(graph, index, operator, trace)

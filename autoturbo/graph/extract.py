@@ -45,6 +45,7 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
         inputs=tuple(new[t] for t in read),
         outputs=tuple(new[t] for t in used),
         notes=(),
+        sample_dims=(),
     )
 
 

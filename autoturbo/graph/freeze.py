@@ -9,9 +9,11 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import did_you_mean
+from autoturbo.graph.structure import NO_SAMPLES
 from autoturbo.graph.values import dims_of
 
 if TYPE_CHECKING:
@@ -52,14 +54,16 @@ class Extents:
     """Extents that are asked for.
 
     Attributes:
-        batch: of the leading dimensions; None for the file's own.
+        batch: of the dimensions of samples; None for the file's own.
         shapes: all extents of an input, by its name; they win over the others.
         dims: by the name that the file gives a dimension, in all inputs; they win over ``batch``.
+        own: the file's own batch, where its inputs do not agree on it; None where they do.
     """
 
     batch: int | None = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
+    own: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +73,11 @@ class Frozen:
     Attributes:
         shapes: by input name.
         bindings: extents that were given to named dimensions.
-        baked: the shapes with the leading extents that the file was made for, where they have been
-            changed; else None.
-        batch: the leading extent that the file was made for, where it has been changed.
-        ratio: new leading extent over the file's, 1 unless ``baked``.
-        as_declared: no static extent but the leading one was changed, so that the shapes the file
+        baked: the shapes with the batch that the file was made for, where it has been changed; else
+            None.
+        batch: the batch that the file was made for, where it has been changed.
+        ratio: new batch over the file's, 1 unless ``baked``.
+        as_declared: no static extent but a leading batch was changed, so that the shapes the file
             states for other values hold.
     """
 
@@ -85,7 +89,12 @@ class Frozen:
     as_declared: bool
 
 
-def freeze(inputs: Sequence[ValueInfoProto], asked: Extents, source: Source) -> Frozen:
+def freeze(
+    inputs: Sequence[ValueInfoProto],
+    asked: Extents,
+    source: Source,
+    samples: Mapping[str, int] = MappingProxyType({}),
+) -> Frozen:
     """Return static shapes for the real inputs of a model.
 
     A batch that the file leaves open and nobody gives is 1, with a note.
@@ -94,6 +103,7 @@ def freeze(inputs: Sequence[ValueInfoProto], asked: Extents, source: Source) -> 
         inputs: the real inputs, in file order.
         asked: extents that the user wants.
         source: where the model is from.
+        samples: the dimension that counts samples, of inputs in which it is not the first.
 
     Raises:
         ModelError: a dimension without a value, an unknown name, a wrong rank, an extent below 1.
@@ -101,16 +111,38 @@ def freeze(inputs: Sequence[ValueInfoProto], asked: Extents, source: Source) -> 
     declared = {value.name: _declared(value) for value in inputs}
     _check_request(declared, asked, source)
     bindings = _bindings(declared, asked, source)
-    leading = _leading(declared, asked, bindings, source)
+    places = {name: samples.get(name, 0) for name in declared}
+    own = _own(declared, asked, places)
+    leading = _leading(own, asked, bindings, source)
     wanted = {
-        name: _wanted(dims, asked.shapes.get(name), leading.get(name), bindings)
-        for name, dims in declared.items()
+        name: _wanted(dims, asked.shapes.get(name), bindings) for name, dims in declared.items()
     }
+    for name, batch in leading.items():
+        wanted[name][places[name]] = batch
     _check_complete(declared, wanted, source)
     if asked.batch is None and leading:
         source.note(ASSUMED_BATCH)
     final = {name: tuple(int(extent or 0) for extent in dims) for name, dims in wanted.items()}
-    return _frozen(declared, final, bindings)
+    return _frozen(declared, final, bindings, places)
+
+
+def in_doubt(inputs: Sequence[ValueInfoProto], asked: Extents, samples: Mapping[str, int]) -> bool:
+    """Return whether a batch is asked for, but inputs do not agree on which it is so far."""
+    declared = {value.name: _declared(value) for value in inputs}
+    places = {name: samples.get(name, 0) for name in declared}
+    own = _own(declared, Extents(), places).values()
+    return asked.batch is not None and len(set(own)) > 1 and all(map(_static, own))
+
+
+def _own(
+    declared: Mapping[str, list[Dim] | None], asked: Extents, places: Mapping[str, int]
+) -> dict[str, Dim]:
+    """Return the batch that inputs have in the file, where their shapes are not given."""
+    return {
+        name: dims[places[name]]
+        for name, dims in declared.items()
+        if dims and name not in asked.shapes and NO_SAMPLES < places[name] < len(dims)
+    }
 
 
 def _declared(value: ValueInfoProto) -> list[Dim] | None:
@@ -192,23 +224,19 @@ def _bindings(
 
 
 def _leading(
-    declared: Mapping[str, list[Dim] | None],
-    asked: Extents,
-    bindings: dict[str, int],
-    source: Source,
+    own: Mapping[str, Dim], asked: Extents, bindings: dict[str, int], source: Source
 ) -> dict[str, int]:
-    """Return the batch by the inputs that have it in front, and bind the names that it has there.
+    """Return the batch by the inputs that have it, and bind the names that it has there.
 
-    Where any leading extent is open, those are the batch: all of them if a batch is asked for, else
-    those not called otherwise, and it is 1. Where none is open, the batch is baked in: it is the
-    most common leading extent, and inputs that begin with another one (a table) keep theirs.
+    Where any of these extents is open, those are the batch: all of them if a batch is asked for,
+    else those not called otherwise, and it is 1. Where none is open, the batch is baked in: inputs
+    that have another one (a table) keep theirs.
     """
-    own = {name: dims[0] for name, dims in declared.items() if dims and name not in asked.shapes}
     open_ones = {name: dim for name, dim in own.items() if _value(dim, bindings) is None}
     if asked.batch is None:
         open_ones = {name: dim for name, dim in open_ones.items() if _like_a_batch(dim)}
     elif own and all(map(_static, own.values())):
-        baked = Counter(own.values()).most_common(1)[0][0]
+        baked = asked.own or Counter(own.values()).most_common(1)[0][0]
         open_ones = {name: dim for name, dim in own.items() if dim == baked}
     elif own and not open_ones and asked.dims:
         raise source.error("--batch was given, but --dim gives every leading dimension its extent")
@@ -227,15 +255,11 @@ def _like_a_batch(dim: Dim) -> bool:
 def _wanted(
     dims: list[Dim] | None,
     given: Sequence[int] | None,
-    batch: int | None,
     bindings: Mapping[str, int],
 ) -> list[int | None]:
     if given is not None:
         return list(given)
-    if dims is None:
-        return [None]
-    values = [_value(dim, bindings) for dim in dims]
-    return values if batch is None else [batch, *values[1:]]
+    return [None] if dims is None else [_value(dim, bindings) for dim in dims]
 
 
 def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
@@ -335,14 +359,20 @@ def _frozen(
     declared: Mapping[str, list[Dim] | None],
     final: dict[str, tuple[int, ...]],
     bindings: dict[str, int],
+    places: Mapping[str, int],
 ) -> Frozen:
     """Compare what the file was made for with what it has become."""
     stated = {name: _made_for(declared[name], shape) for name, shape in final.items()}
-    made_for = {name: (*stated[name][:1], *shape[1:]) for name, shape in final.items()}
-    changed = Counter(
-        (made_for[name][0], shape[0])
+    made_for = {
+        name: tuple(
+            stated[name][dim] if dim == places[name] else extent for dim, extent in enumerate(shape)
+        )
         for name, shape in final.items()
-        if shape and shape[0] != made_for[name][0]
+    }
+    changed = Counter(
+        (made_for[name][places[name]], shape[places[name]])
+        for name, shape in final.items()
+        if shape != made_for[name]
     )
     old, new = changed.most_common(1)[0][0] if changed else (1, 1)
     return Frozen(
@@ -351,7 +381,10 @@ def _frozen(
         baked=made_for if changed else None,
         batch=old,
         ratio=Fraction(new, old),
-        as_declared=all(shape[1:] == stated[name][1:] for name, shape in final.items()),
+        as_declared=all(
+            shape == stated[name] or (places[name] == 0 and shape[1:] == stated[name][1:])
+            for name, shape in final.items()
+        ),
     )
 
 

@@ -12,11 +12,14 @@ what a target makes of that is :func:`autoturbo.schedule.codegen.work.priced`'s.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Pattern, Work
+from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Pattern, Stored, Work
+from autoturbo.graph.source import domain_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +33,9 @@ REQUANTISE = Work(vector=1.0)
 
 _QUANTISE = frozenset(("QuantizeLinear", "com.microsoft.QuantizeLinear"))
 _DEQUANTISE = frozenset(("DequantizeLinear", "com.microsoft.DequantizeLinear"))
+_BITS = re.compile("(?:u?int|float)([248])(?:_|$)")
+"""Types of at most 8 bits, by their names."""
+
 _SATURATING = frozenset(("Relu", "Clip"))
 _REARRANGING = frozenset(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
 
@@ -47,14 +53,26 @@ and the multiply-add of its result."""
 _WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 
-def made_of_bytes(step: Step) -> bool:
-    """Return whether a node makes real values of 8-bit ones, or rearranges such constants."""
+def stored_as(step: Step) -> Stored | None:
+    """Return what a node makes real constants of, or rearranges that are made so."""
+    first, *beside = step.inputs or [None]
+    if first is None or step.node.op_type in _REARRANGING:
+        return None if first is None else first.stored
+    if first.stored and step.node.op_type == "Cast":
+        return replace(first.stored, integer=False)
+    bits = _BITS.match(first.dtype)
+    if step.node.op_type not in _DEQUANTISE or bits is None:
+        return None
+    counts = [math.prod(value.shape or ()) if value else 0 for value in (*beside, None, None)]
+    return Stored(int(bits[1]), counts[0], counts[1], first.dtype in BYTES)
+
+
+def rearranged(step: Step) -> str:
+    """Return the name of the constant whose elements a node gives in another order, if it does."""
     first = step.inputs[0] if step.inputs else None
-    if first is None:
-        return False
-    if step.node.op_type in _DEQUANTISE:
-        return first.dtype in BYTES
-    return first.narrow and step.node.op_type in _REARRANGING
+    if first is None or step.node.op_type not in _REARRANGING or domain_of(step.node):
+        return ""
+    return first.original or first.name
 
 
 def with_integers(graph: Graph) -> Graph:
@@ -87,6 +105,26 @@ def with_integers(graph: Graph) -> Graph:
     )
 
 
+def with_unpacking(graph: Graph) -> Graph:
+    """Return a graph whose operators make constants real that are kept narrow; itself without any.
+
+    Two steps an element, as where one operator does both (MatMulNBits): subtract the zero point,
+    scale. What only picks elements makes those real that it picks. Integer arithmetic needs none.
+    """
+    kept = {t for t, tensor in enumerate(graph.tensors) if tensor.stored}
+    if not kept:
+        return graph
+    return replace(graph, operators=tuple(_unpacking(graph, one, kept) for one in graph.operators))
+
+
+def _unpacking(graph: Graph, operator: Operator, kept: set[int]) -> Operator:
+    elements = sum(graph.tensors[t].elements for t in operator.inputs if t in kept)
+    if not elements or operator.engine not in (Engine.MOVE, Engine.NONE):
+        return replace(operator, unpacking=operator.unpacking + 2.0 * elements)
+    work, picked = operator.work, min(elements / max(operator.output_points, 1), 1.0)
+    return replace(operator, work=replace(work, vector=work.vector + 2.0 * picked))
+
+
 def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[int]]:
     """Return the arithmetic of operators in integers, and those among them that read 8 bits."""
     works: dict[int, Work] = {}
@@ -95,12 +133,21 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
         if _in_integers(operator.kind):
             vector = _VECTOR.get(operator.kind, operator.work.vector)
             works[index] = replace(operator.work, vector=vector)
+        elif operator.engine is Engine.VECTOR and _is_on_bytes(graph, operator):
+            works[index] = operator.work
         elif _reads_bytes(graph, operator, back) and (ends := _ends(graph, operator)):
             cores.add(index)
             works[index] = _without_bias(operator)
             works |= {i: NO_WORK for end in ends for i in end[:-1]}
             works |= {end[-1]: _requantised(graph, operator, end) for end in ends}
     return works, cores
+
+
+def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
+    """Return whether an operator takes and gives 8-bit values: a pool between two QLinearConv."""
+    given = [graph.tensors[t] for t in operator.inputs if not graph.tensors[t].constant]
+    made = [graph.tensors[t] for t in operator.outputs]
+    return bool(given) and all(tensor.dtype in BYTES for tensor in (*given, *made))
 
 
 def _without_bias(operator: Operator) -> Work:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from autoturbo.graph.assemble import Assembled, Tensors, build_graph
 from autoturbo.graph.external_data import reference
@@ -15,7 +16,7 @@ from autoturbo.graph.freeze import Extents
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.propagate import Program
-from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.source import Source, domain_of, one_line
 from autoturbo.graph.structure import captured_names
 from autoturbo.graph.values import Repetition, Step, Value, element_type
 
@@ -139,7 +140,7 @@ def load_nodes(
         values: elements by input name, as for :func:`~autoturbo.graph.onnx_import.import_model`.
 
     Raises:
-        ModelError: the file is not usable, or keeps constants in a form that cannot be written.
+        ModelError: the file is not usable, or has a sparse constant that is too large or damaged.
     """
     source = Source(Path(path))
     model, program = read_program(source, Extents(batch, shapes or {}), values, whole=True)
@@ -182,6 +183,10 @@ def _read(assembled: Assembled, program: Program) -> Iterator[Value]:
     yield from program.outputs
 
 
+_MOST_DENSE = 1 << 28
+"""Elements up to which a sparse constant is written as a dense one."""
+
+
 class _Constants:
     """Finds where the constants that nodes read come from."""
 
@@ -192,6 +197,7 @@ class _Constants:
         self.repeated: list[Repeated] = []
         self._names, self._source = names, source
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._sparse = {sparse.values.name: sparse for sparse in model.graph.sparse_initializer}
         self._inputs = {value.name for value in model.graph.input}
         self._makers = {v: step for step in program.constants for v in step.outputs if v}
         self._done: set[Value] = set()
@@ -200,7 +206,7 @@ class _Constants:
         """Make sure of these, and of all that they are made from.
 
         Raises:
-            ModelError: a constant in a form that cannot be written (a sparse one).
+            ModelError: a sparse constant that is too large, or is not as its definition says.
         """
         for value in values:
             if value.constant and value not in self._done:
@@ -221,7 +227,15 @@ class _Constants:
         elif value.name in self._inputs:
             self.given.append(_operand(value, self._names))
         else:
-            raise self._source.error("a sparse constant cannot be written again", value.name)
+            self.stored[name] = self._dense(value.name, name)
+
+    def _dense(self, original: str, name: str) -> TensorProto:
+        """A sparse constant as a dense one, as runtimes make it when they load a model."""
+        try:
+            return numpy_helper.from_array(_elements(self._sparse[original]), name)
+        except (ValueError, TypeError, LookupError, OSError) as error:
+            message = f"a sparse constant cannot be written again: {one_line(error)}"
+            raise self._source.error(message, original, "store it dense") from None
 
     def _make(self, step: Step) -> None:
         """Keep the node that makes a constant; one that only holds it becomes a stored one."""
@@ -255,6 +269,18 @@ class _Constants:
         had, has = (original.shape or ())[dim], (value.shape or ())[dim]
         names = self._names.name(value), self._names.name(original)
         self.repeated.append(Repeated(*names, dim, had, has, origin.batch, origin.inner))
+
+
+def _elements(sparse: SparseTensorProto) -> np.ndarray:
+    """The elements of a sparse constant; raises ValueError or IndexError where they do not fit."""
+    if math.prod(sparse.dims) > _MOST_DENSE:
+        raise ValueError(f"it has more than {_MOST_DENSE} elements")
+    values, places = map(numpy_helper.to_array, (sparse.values, sparse.indices))
+    if places.ndim > 1:
+        places = np.ravel_multi_index(tuple(places.T), tuple(sparse.dims))
+    array = np.zeros(math.prod(sparse.dims), values.dtype)
+    array[places] = values
+    return array.reshape(tuple(sparse.dims))
 
 
 def _outer(node: NodeProto) -> list[str]:

@@ -21,11 +21,12 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import build_graph, check_size
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.external_data import attach
-from autoturbo.graph.freeze import Extents, Frozen, freeze, resolve
+from autoturbo.graph.freeze import Extents, Frozen, freeze, in_doubt, resolve
 from autoturbo.graph.model_file import open_model
 from autoturbo.graph.propagate import Declared, Program, Propagation
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.source import Source
+from autoturbo.graph.structure import sample_dims
 from autoturbo.graph.values import Value, element_type, spread, static_shape, tensor_type
 from autoturbo.graph.weights import real_inputs
 
@@ -66,25 +67,48 @@ def import_model(
     return replace(graph, fixed=_fixed(source, graph, values))
 
 
-def _fixed(source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None) -> str:
-    """Say why the file does not give the same model for one sample; empty where it does.
+def _fixed(
+    source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None
+) -> tuple[str, str, str] | None:
+    """Say where and why the file does not give the same model for one sample, None where it does.
 
     The scheduler shares the samples out among clusters and passes; what it decides has to be
     written from the file's nodes again.
     """
     trace = trace_batch(graph)
     if graph.batch == 1 or trace.obstacle:
-        return ""
+        return None
     one, again = rebatch(graph, 1, trace), Source(source.path)
     shapes = {one.tensors[t].name: one.tensors[t].shape for t in one.inputs}
     try:
         _, program = read_program(again, Extents(shapes=shapes), values)
         found = build_graph(program, again).graph
     except ModelError as error:
-        return f"has its batch written into {error.at.field}: {error.message}"
-    if [t.shape for t in found.tensors] != [t.shape for t in one.tensors]:
-        return "has other shapes for one sample than its batch divided"
-    return ""
+        return *_named(one, error.at.field), f"has the batch written into it: {error.message}"
+    return _difference(found, one)
+
+
+def _named(graph: Graph, field: str | None) -> tuple[str, str]:
+    """Return the name and the kind of what an error is about."""
+    for operator in graph.operators:
+        first = graph.tensors[operator.outputs[0]].name
+        if field in (operator.name, f"{operator.kind} of {first!r}"):
+            return operator.name, operator.kind
+    return (field, "value") if field else (graph.name, "model")
+
+
+def _difference(found: Graph, one: Graph) -> tuple[str, str, str] | None:
+    """Say at which operator two readings of a model for one sample part, None if they agree."""
+    for mine, other in zip(found.operators, one.operators, strict=False):
+        alike = mine.kind == other.kind and mine.inputs == other.inputs
+        if not alike or mine.outputs != other.outputs:
+            return other.name, other.kind, "reads or makes other values for one sample"
+        for index in (*other.inputs, *other.outputs):
+            shape, wanted = list(found.tensors[index].shape), one.tensors[index]
+            if shape != list(wanted.shape):
+                are = f"{shape} for one sample, not {list(wanted.shape)}"
+                return other.name, other.kind, f"has {wanted.name} of shape {are}"
+    return None
 
 
 def read_program(
@@ -109,9 +133,15 @@ def read_program(
     missing = attach(model.graph, source).missing
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
-    frozen = freeze(inputs, asked, source)
-    reading = _Import(model, inputs, weights, missing, source, values or {})
-    return model, reading.program(frozen)
+    samples = sample_dims(model.graph)
+    if in_doubt(inputs, asked, samples):
+        first = Source(source.path)
+        _, found = read_program(first, replace(asked, batch=None), values)
+        asked = replace(asked, own=build_graph(found, first).graph.batch)
+    frozen = freeze(inputs, asked, source, samples)
+    program = _Import(model, inputs, weights, missing, source, values or {}).program(frozen)
+    program.samples, program.batch = samples, asked.batch
+    return model, program
 
 
 def _check_kinds(inputs: Iterable[ValueInfoProto], source: Source) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from fractions import Fraction
 from typing import Any
 
 from autoturbo.errors import Location, ModelError
@@ -43,6 +44,23 @@ GRAPH_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """How real constants are kept that the model makes of narrower ones.
+
+    Attributes:
+        bits: of an element.
+        scales: real numbers beside them.
+        points: zero points beside them, of as many bits.
+        integer: the elements are 8-bit integers, which a target may compute with.
+    """
+
+    bits: int
+    scales: int
+    points: int
+    integer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the graph.
 
@@ -54,6 +72,8 @@ class Tensor:
         integer_bytes: bytes per element where the target computes in int8, if not those of its
             type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
             of scales that are part of the instructions.
+        stored: how it is kept, if as narrower values that are made real where they are read.
+        original: the constant of which it holds the same elements in another order, if any.
     """
 
     name: str
@@ -61,6 +81,8 @@ class Tensor:
     dtype: str
     constant: bool = False
     integer_bytes: int | None = None
+    stored: Stored | None = None
+    original: str = field(default="", compare=False)
 
     @property
     def elements(self) -> int:
@@ -139,6 +161,8 @@ class Operator:
         counted: its work is known; where it is not, figures of the graph are incomplete.
         integer: its arithmetic where the target computes in int8, at that type's rates; None: it is
             computed in the run's type.
+        unpacking: vector operations that make weights real which are kept narrow, however many
+            results there are; none in integer arithmetic.
     """
 
     name: str
@@ -156,6 +180,7 @@ class Operator:
     opaque: str | None = None
     counted: bool = True
     integer: Work | None = None
+    unpacking: float = 0.0
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -180,7 +205,8 @@ class Operator:
     @property
     def vector_ops(self) -> float:
         """Plain vector operations of the whole operator."""
-        return self.work.vector * self.output_points + self.work.vector_per_point * self.points
+        own = self.work.vector * self.output_points + self.work.vector_per_point * self.points
+        return own + self.unpacking
 
     @property
     def special_ops(self) -> float:
@@ -291,11 +317,14 @@ class Graph:
         operators: in topological order.
         inputs: indices of the real inputs (what changes from call to call).
         outputs: indices of the outputs.
-        batch: samples that one evaluation processes (leading extent of the inputs).
+        batch: samples that one evaluation processes.
         source: the file it came from.
         notes: what the import assumed, one line each, for people.
         given: elements that were given to inputs, by name: they are not read any more.
-        fixed: why the file cannot be written for fewer samples; empty where it can.
+        fixed: why the file cannot be written for fewer samples: the name and the kind of the node
+            at which it cannot, and the reason; None where it can.
+        sample_dims: inputs in which not the first dimension counts samples, and the one that does;
+            below 0 where none does.
     """
 
     name: str
@@ -307,7 +336,15 @@ class Graph:
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
     given: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    fixed: str = field(default="", compare=False)
+    fixed: tuple[str, str, str] | None = field(default=None, compare=False)
+    sample_dims: tuple[tuple[int, int], ...] = ()
+
+    @functools.cached_property
+    def sample_counts(self) -> dict[int, int]:
+        """Extent of the dimension that counts samples, by input that has it."""
+        dims = dict.fromkeys(self.inputs, 0) | dict(self.sample_dims)
+        shapes = ((tensor, self.tensors[tensor].shape, dim) for tensor, dim in dims.items())
+        return {tensor: shape[dim] for tensor, shape, dim in shapes if 0 <= dim < len(shape)}
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:
@@ -398,12 +435,15 @@ def _canonical(graph: Graph) -> list[object]:
         [operator_key(operator) for operator in graph.operators],
         list(graph.inputs),
         list(graph.outputs),
+        *([graph.sample_dims] if graph.sample_dims else []),
     ]
 
 
 def _mark(tensor: Tensor) -> list[int]:
     """Return nothing for the tensors of float models: their hashes stay what they were."""
-    return [] if tensor.integer_bytes is None else [tensor.integer_bytes]
+    held = [] if tensor.integer_bytes is None else [tensor.integer_bytes]
+    kept = tensor.stored
+    return held if kept is None else [*held, kept.bits, kept.scales, kept.points]
 
 
 def operator_key(operator: Operator) -> list[object]:
@@ -424,6 +464,7 @@ def operator_key(operator: Operator) -> list[object]:
         [operator.engine.value, int(operator.pattern), int(operator.parameterised)],
         [list(pair) for pair in operator.attributes],
         *integer,
+        *([operator.unpacking] if operator.unpacking else []),
     ]
 
 
@@ -445,3 +486,30 @@ def element_bytes(dtype: str, compute: str) -> int:
     if dtype.startswith(("float", "bfloat", "double")):
         return _COMPUTE_BYTES[compute]
     return _ELEMENT_BYTES.get(dtype, 1)
+
+
+def bytes_per_element(tensor: Tensor, compute: str) -> Fraction:
+    """Bytes of one element of a tensor on the device, what stands beside them shared out.
+
+    Constants that the model makes real where it reads them are kept as they are in the file.
+    """
+    whole = Fraction(element_bytes(tensor.dtype, compute))
+    kept = tensor.stored
+    if kept is None or not tensor.elements:
+        bits = _NARROW.get(tensor.dtype) if tensor.constant else None
+        return whole if bits is None else Fraction(bits, 8)
+    scales = kept.scales * _COMPUTE_BYTES[compute] + Fraction(kept.points * kept.bits, 8)
+    own = Fraction(kept.bits, 8) + Fraction(scales, tensor.elements)
+    return min(own.limit_denominator(_FINEST), whole)
+
+
+_NARROW = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
+"""Bits of types of which several elements are in a byte."""
+
+_FINEST = 1024
+"""Greatest denominator of bytes per element: products with sizes stay whole numbers of 64 bits."""
+
+
+def tensor_bytes(tensor: Tensor, compute: str) -> int:
+    """Bytes of a whole tensor on the device."""
+    return math.ceil(tensor.elements * bytes_per_element(tensor, compute))

@@ -20,7 +20,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.expand import expand
+from autoturbo.graph.expand import expand, first_trip
 from autoturbo.graph.external_data import most_elements
 from autoturbo.graph.fold import (
     RANDOM,
@@ -32,11 +32,12 @@ from autoturbo.graph.fold import (
 )
 from autoturbo.graph.foreign import foreign_types
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
-from autoturbo.graph.integers import made_of_bytes
+from autoturbo.graph.integers import rearranged, stored_as
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
 from autoturbo.graph.unknown_extents import upper_bounds
 from autoturbo.graph.values import (
+    Repeats,
     Step,
     Unfolded,
     Value,
@@ -65,6 +66,8 @@ class Program:
         shapes: static shapes by value name, folded values included.
         constants: the nodes that make constants whose elements are not known, likewise in order.
         results: the value of every output of the graph, by its place in the file.
+        samples: the dimension that counts samples, of inputs in which it is not the first.
+        batch: the number of samples that was asked for, if any was.
     """
 
     inputs: list[Value]
@@ -73,6 +76,8 @@ class Program:
     shapes: dict[str, tuple[int, ...]]
     constants: list[Step]
     results: list[Value]
+    samples: Mapping[str, int] = field(default_factory=dict)
+    batch: int | None = None
 
 
 @dataclass(slots=True)
@@ -188,6 +193,8 @@ class Propagation:
             scope[node.output[0]] = next(value for value in inputs if value is not None)
         else:
             step.captured = [scope[name] for name in _outer_names(node)]
+            if node.op_type in ("Loop", "Scan") and not domain_of(node):
+                step.repeats = self._repeats(step, scope)
             step.outputs = self._outputs(step)
             self._keep(step)
             if self.rebatch:
@@ -212,6 +219,28 @@ class Propagation:
         scope.update(zip(filter(None, step.node.output), results, strict=True))
         return True
 
+    def _repeats(self, step: Step, scope: Scope) -> Repeats:
+        """Go through the first trip of a loop that stays whole; nothing of it is kept."""
+        found = first_trip(step, self.source)
+        if isinstance(found, str):
+            return Repeats(0, (), found)
+        (body, trips), inner = found, scope.new_child()
+        kept, notes = (len(self.steps), len(self.constants)), list(self.source.notes)
+        try:
+            self._graph(body, inner)
+            steps = tuple(self.steps[kept[0] :])
+        except ModelError as error:
+            return Repeats(0, (), error.message)
+        finally:
+            del self.steps[kept[0] :], self.constants[kept[1] :]
+            self.source.notes[:] = notes
+        if any(value and value.unknown for one in steps for value in one.outputs):
+            return Repeats(0, (), "extents within are not known")
+        if any(inner[old].shape != inner[new].shape for old, new in trips.carried):
+            return Repeats(0, (), "extents change from trip to trip")
+        why = f"{trips.count} trips of {trips.nodes} nodes are not written out"
+        return Repeats(trips.count, steps, f"{why}: counted as the first trip {trips.count} times")
+
     def _outputs(self, step: Step) -> list[Value | None]:
         """The values that a node makes, constant where it depends on no real input."""
         schema = schema_of(step.node, self.source)
@@ -230,7 +259,8 @@ class Propagation:
                 literal=constant and all(value.literal for value in step.inputs if value),
                 missing=missing if constant else None,
                 unfolded=unfolded,
-                narrow=constant and made_of_bytes(step),
+                stored=stored_as(step) if constant else None,
+                original=rearranged(step) if constant else "",
             )
             if name
             else None
@@ -331,7 +361,26 @@ class Propagation:
             text = f"{unfolded.why}, and the shape of {value.name!r} depends on it"
             return self.source.error(text, unfolded.node, hint)
         text = f"the shape of its output {value.name!r} cannot be inferred"
+        if flags := self._choosing(step):
+            hint = f"choose its branch with {flags} (or 0), or {hint}"
         return self.source.error(text, step.name, hint)
+
+    def _choosing(self, step: Step) -> str:
+        """Return the flags that decide an If; empty where they would not be single numbers."""
+        if step.node.op_type != "If" or domain_of(step.node):
+            return ""
+        makers = {id(made): one for one in self.steps for made in one.outputs}
+        deciding: dict[int, Value] = {}
+        waiting = list(step.inputs)
+        while waiting:
+            value = waiting.pop()
+            if value is not None and not value.constant and id(value) not in deciding:
+                deciding[id(value)] = value
+                waiting += makers[id(value)].inputs if id(value) in makers else []
+        given = [value for known, value in deciding.items() if known not in makers]
+        if any(value.shape is None or math.prod(value.shape) != 1 for value in given):
+            return ""
+        return " ".join(f"--value {name}=1" for name in sorted(value.name for value in given))
 
     # ------------------------------------------------------------------------------------- data
 

@@ -6,7 +6,8 @@ is known of every value in which dimension it grows with the batch, and
 
 - a ``Reshape`` or ``Expand`` is given the target that it had, grown in the right dimension;
 - a constant operand that has the file's batch in that dimension, joined or combined with values
-  that have the new one, is taken as repeated for every sample;
+  that have the new one, or the state that a recurrence begins with, is taken as repeated for every
+  sample, once however often it is read;
 - constant indices that are alike for every sample are counted on, or fewer;
 - bounds of slices and sizes of splits that are whole batches are scaled;
 
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import helper
 
-from autoturbo.graph.indices import Indexed, counted_from_front, regrown
+from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
 from autoturbo.graph.source import domain_of
 from autoturbo.graph.table.build import MICROSOFT
 from autoturbo.graph.values import Repetition, Value, element_type, static_shape, tensor_type
@@ -78,7 +79,10 @@ _TABLE = 2
 _WITH_SIZES = 4
 """Inputs of a Resize that is given sizes."""
 
-REPEATS = _ALIGNED | _INDEXED | {_ROTATES, f"{MICROSOFT}.{_ROTATES}"}
+_STATES = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5)}
+"""Inputs of a recurrence that may be constants per sample: lengths of the sequences, states."""
+
+REPEATS = _ALIGNED | _INDEXED | _STATES.keys() | {_ROTATES, f"{MICROSOFT}.{_ROTATES}"}
 """Operators whose constants are repeated for another batch where they have the file's in them."""
 
 Shape = tuple[int, ...]
@@ -113,6 +117,7 @@ class Rebatch:
     _layouts: dict[Value, Layout] = field(default_factory=dict)
     _reached: set[Value] = field(default_factory=set)
     _inner: dict[str, int] = field(default_factory=dict)
+    _made: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
     def scaled_type(self, kind: TypeProto) -> TypeProto:
         """A type that the file states for its own batch, at the new one."""
@@ -128,6 +133,7 @@ class Rebatch:
             (node.op_type == "Resize", self._resize),
             (node.op_type in _ALIGNED or into_constant, self._repeat),
             (node.op_type in _INDEXED, self._reindex),
+            (node.op_type in _STATES, self._restart),
             (node.op_type in _BOUNDS, self._rebound),
         )
         change = next((change for fits, change in changes if fits), None)
@@ -208,7 +214,11 @@ class Rebatch:
     def _retarget(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         data, target = (*inputs, None, None)[:2]
         before = self.baked.get(node.output[0])
-        if data is None or target is None or data not in self._layouts or not before:
+        if data is None or target is None or not before:
+            return inputs
+        if data.constant and node.op_type == "Expand":
+            return [self._spread(data, target, before), target]
+        if data not in self._layouts:
             return inputs
         if node.op_type == "Reshape":
             axis = self._axis_after(self._right_of_batch(data), before)
@@ -220,6 +230,16 @@ class Rebatch:
         extents = np.asarray(wanted, dtype=np.int64)
         scaled = Value(f"{target.name} of {node.output[0]}", target.type, True, extents)  # noqa: FBT003
         return [data, scaled, *inputs[2:]]
+
+    def _spread(self, data: Value, target: Value, before: Shape) -> Value:
+        """A constant of the file's batch that is expanded to extents that follow the batch."""
+        after = () if target.data is None else tuple(target.data.tolist())
+        grown = [
+            k for k in range(-len(after), 0) if len(after) == len(before) and after[k] != before[k]
+        ]
+        if len(grown) != 1 or self._grown(before, grown[0] % len(before)) != after:
+            return data
+        return self._repeated(data, grown[0], before[grown[0]], 1)
 
     def _resize(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """The sizes of all dimensions, the batch among them; other forms do not name it."""
@@ -266,6 +286,20 @@ class Rebatch:
             for place, value in enumerate(inputs)
         ]  # fmt: skip
 
+    def _restart(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        """States and lengths of the sequences that a recurrence goes through."""
+        data = inputs[0] if inputs else None
+        axis = 1 - _integer(node, "layout")
+        if data is None or data not in self._layouts or self._layouts[data].axis != axis:
+            return inputs
+        extent, inner = self._extent(data), self._layouts[data].inner
+        return [
+            self._repeated(value, min(axis, len(value.shape or ()) - 1), extent, inner)
+            if value and value.constant and place in _STATES[node.op_type]
+            else value
+            for place, value in enumerate(inputs)
+        ]
+
     def _reindex(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Constant indices: one set per sample, or indices that count the samples."""
         data, indices = (*inputs, None, None)[:2]
@@ -283,7 +317,8 @@ class Rebatch:
     def _recounted(self, node: NodeProto, data: Value, indices: Value, counted: range) -> Value:
         """Indices into the samples for the new batch; themselves if samples are not alike."""
         layout, shape = self._layouts[data], indices.shape or ()
-        if indices.data is None or not indices.literal or not node.op_type.startswith("Gather"):
+        stays = indices.literal or self.baked.get(indices.name) == shape
+        if indices.data is None or not stays or not node.op_type.startswith("Gather"):
             return indices
         extents = self.baked[data.name][counted.start : counted.stop]
         positions = shape[:-1] if node.op_type == "GatherND" else shape
@@ -294,7 +329,8 @@ class Rebatch:
             return indices
         array, self._inner[node.output[0]] = grown
         array = array if node.op_type == "GatherND" else array[..., 0]
-        return _constant(indices, array)
+        key = (indices, array.shape, array.tobytes())
+        return self._made.setdefault(key, _constant(indices, array))
 
     def _rebound(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Bounds of a slice, or sizes of a split, that are whole batches."""
@@ -321,7 +357,10 @@ class Rebatch:
         return _constant(value, bounds)
 
     def _repeated(self, value: Value, axis: int, extent: int, inner: int) -> Value:
-        """A constant repeated for the new batch, its elements not made; itself if it has none."""
+        """A constant repeated for the new batch; itself if it does not hold the batch.
+
+        Its elements are made only where they are known and all samples have the same.
+        """
         shape = value.shape or ()
         if not -len(shape) <= axis < len(shape) or shape[axis] != extent:
             return value
@@ -332,7 +371,11 @@ class Rebatch:
         kind = tensor_type(element_type(value.type), grown)
         name = f"{value.name} for {grown[dim]}"
         origin = Repetition(value, dim, self.batch, inner)
-        return Value(name, kind, constant=True, repeated=origin)
+        data = None if value.data is None else _alike(value.data, origin, grown)
+        made = Value(
+            name, kind, constant=True, data=data, repeated=None if data is not None else origin
+        )
+        return self._made.setdefault((value, dim, inner), made)
 
     def check(self, outputs: list[Value], source: Source) -> None:
         """Refuse a graph in which an output has not followed the batch.
@@ -360,10 +403,22 @@ def _constant(like: Value, array: np.ndarray) -> Value:
     return Value(name, tensor_type(element, array.shape), constant=True, data=elements)
 
 
+def _alike(array: np.ndarray, origin: Repetition, grown: Shape) -> np.ndarray | None:
+    """The elements of a constant for another batch; None where samples differ."""
+    dim, shape = origin.dim, array.shape
+    if shape[dim] % (origin.batch * origin.inner) or math.prod(grown) > MOST_GROWN:
+        return None
+    apart = array.reshape(*shape[:dim], -1, origin.batch, origin.inner, *shape[dim + 1 :])
+    one = apart.take([0], axis=dim + 1)
+    if (apart != one).any():
+        return None
+    return one.repeat(grown[dim] * origin.batch // shape[dim], axis=dim + 1).reshape(grown)
+
+
 def _counted(node: NodeProto, data: Value, indices: Value) -> range:
     """Dimensions that indices count along."""
     if node.op_type == "GatherND":
-        first = next((int(a.i) for a in node.attribute if a.name == "batch_dims"), 0)
+        first = _integer(node, "batch_dims")
         return range(first, first + (indices.shape or (0,))[-1])
     axis = _axis(node) % max(len(data.shape or ()), 1)
     return range(axis, axis + 1)
@@ -386,4 +441,8 @@ def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -
 
 
 def _axis(node: NodeProto) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == "axis"), 0)
+    return _integer(node, "axis")
+
+
+def _integer(node: NodeProto, name: str) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == name), 0)

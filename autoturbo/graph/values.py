@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
     from autoturbo.errors import ModelError
+    from autoturbo.graph.operators import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Value:
         unfolded: why its elements were not computed, where it is a constant without ``data``.
         unknown: why its type or shape is not known: raised if the graph needs it.
         repeated: the constant of the file's own batch that this one has repeated for another.
-        narrow: a constant that a DequantizeLinear makes of 8-bit values, perhaps rearranged.
+        stored: what a DequantizeLinear makes it of, perhaps rearranged, where that is narrow.
+        original: the constant of which it has the elements in another order, if it has.
     """
 
     name: str
@@ -55,7 +57,8 @@ class Value:
     unfolded: Unfolded | None = None
     unknown: ModelError | None = None
     repeated: Repetition | None = None
-    narrow: bool = False
+    stored: Stored | None = None
+    original: str = ""
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -85,6 +88,21 @@ class Repetition:
     inner: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """What a loop that stays whole does.
+
+    Attributes:
+        trips: how often it goes through its body; 0 where that is not known.
+        steps: the nodes of one trip.
+        why: why it stays whole.
+    """
+
+    trips: int
+    steps: tuple[Step, ...]
+    why: str
+
+
 @dataclass(slots=True, eq=False)
 class Step:
     """A node that stays in the graph, with its values looked up.
@@ -95,6 +113,7 @@ class Step:
         inputs: by position, None where absent.
         captured: outer values that bodies of control flow read.
         outputs: by position, None where absent.
+        repeats: what it does, if it is a loop.
     """
 
     node: NodeProto
@@ -102,6 +121,7 @@ class Step:
     inputs: list[Value | None]
     captured: list[Value]
     outputs: list[Value | None]
+    repeats: Repeats | None = None
 
 
 def tensor_type(element: int, shape: Sequence[int]) -> TypeProto:

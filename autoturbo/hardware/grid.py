@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,16 @@ _HINT: Final = "write lb.capacity_kib=256..4096 (doublings), =256..1024:4 (evenl
 
 CHEAPER_HIGH: Final = ("_ns", "_us", "_cycles", "_pj", "_per_byte", "_w")
 """Ends of the names of fields of which more costs less: delays, and energy per piece of work."""
+
+_MORE_HELPS: Final = (
+    "capacity_kib", "capacity_gib", "bandwidth_gb_s", "clock_mhz", "efficiency", "rate", "lanes",
+)  # fmt: skip
+"""Ends of the names of fields of which more makes no schedule slower: it may leave it unused.
+
+More rows of an array, or more cores, may: work is dealt out to all of them.
+"""
+
+_LESS_HELPS: Final = ("_ns", "_us", "_cycles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,15 @@ class Axis:
     def cost(self, value: Value) -> float:
         """A number that is larger for a value that costs more; of numbers only."""
         return -float(value) if self.path.endswith(CHEAPER_HIGH) else float(value)
+
+    @property
+    def only_helps(self) -> int:
+        """1 where more makes no target slower, -1 where less does not, 0 where either may."""
+        words = re.findall(r"\w+", self.path)[-2:] if self.is_numeric else []
+        more, less = (
+            any(word.endswith(ends) for word in words) for ends in (_MORE_HELPS, _LESS_HELPS)
+        )
+        return int(more) - int(less)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +160,15 @@ def grid_of(target: Target, axes: Sequence[Axis]) -> tuple[GridPoint, ...]:
     )
 
 
+def neighbours(axes: Sequence[Axis], values: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
+    """Yield the values of the points next to one along each field that has an order."""
+    for place, axis in enumerate(axes):
+        order = sorted(axis.values, key=float) if axis.is_numeric else []
+        at = order.index(values[place]) if order else 0
+        for value in (*order[max(at - 1, 0) : at], *order[at + 1 : at + 2]):
+            yield (*values[:place], value, *values[place + 1 :])
+
+
 def _with(target: Target, path: str, value: Value) -> Target:
     """The target with one field changed; errors name the field as it was written."""
     try:
@@ -209,4 +237,13 @@ def _wrong(text: str, message: str) -> UsageError:
     return UsageError(message, Location(field=f"--vary {text}"), _HINT)
 
 
-__all__ = ["Axis", "GridPoint", "Value", "axes_of", "grid_of", "make_axis", "parse_axis"]
+__all__ = [
+    "Axis",
+    "GridPoint",
+    "Value",
+    "axes_of",
+    "grid_of",
+    "make_axis",
+    "neighbours",
+    "parse_axis",
+]

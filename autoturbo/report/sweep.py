@@ -40,10 +40,11 @@ class SweepPoint:
         values: per axis.
         target: name of it.
         run: id of the run that tuned it, for ``show``, ``explain`` and the like.
-        trials: that were made.
+        trials: that were made, those of neighbours' settings included.
         best: what the tuned schedule measures; None where nothing fits.
         default: latency of the published heuristic in seconds; None where it does not fit.
         failure: why there is no schedule.
+        source: name of the target of the grid whose best setting it runs; None for its own.
     """
 
     values: tuple[Value, ...]
@@ -53,6 +54,7 @@ class SweepPoint:
     best: Measurement | None
     default: float | None
     failure: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +82,55 @@ class Sweep:
         """Points that no other is at least as good as in every varied field and in latency.
 
         A field is better the less of it there is, but for delays and energies, where more is what
-        a cheaper target has; fields that are no numbers have to be the same to be as good.
+        a cheaper target has; fields that are no numbers have to be the same to be as good. A point
+        of :attr:`faster_lesser` counts as just faster than the lesser target: it could be, and what
+        the search missed strikes nothing.
         """
-        measured = [point for point in self.points if point.best is not None]
-        return tuple(one for one in measured if not any(self._beats(two, one) for two in measured))
+        lesser = self.faster_lesser
 
-    def _beats(self, one: SweepPoint, other: SweepPoint) -> bool:
-        """Return whether a point is at least as good in everything, and not the same."""
-        if one is other or one.best is None or other.best is None:
-            return False
-        cheap = all(
+        def beats(one: SweepPoint, other: SweepPoint) -> bool:
+            known = lesser.get(id(other))
+            fast = _ms(one) <= _ms(other) if known is None else _ms(one) < _ms(known)
+            return fast and self._cheap(one, other)
+
+        known = self._measured
+        return tuple(one for one in known if not any(beats(two, one) for two in known))
+
+    @property
+    def faster_lesser(self) -> dict[int, SweepPoint]:
+        """By the ids of points that ought not to be slower, the fastest of the lesser targets.
+
+        A lesser target has less of fields of which more only helps, and nothing else is different:
+        a schedule that is as fast exists, and the search has not found it.
+        """
+        order, found = sorted(self._measured, key=_ms), dict[int, SweepPoint]()
+        for point in order:
+            best = next(one for one in order if one is point or self._less(one, point))
+            if _ms(best) < _ms(point):
+                found[id(point)] = best
+        return found
+
+    @property
+    def _measured(self) -> tuple[SweepPoint, ...]:
+        return tuple(point for point in self.points if point.best is not None)
+
+    def _cheap(self, one: SweepPoint, other: SweepPoint) -> bool:
+        """Return whether a target is at least as good in everything, and not the same."""
+        return one is not other and all(
             axis.cost(a) <= axis.cost(b) if axis.is_numeric else a == b
             for axis, a, b in zip(self.axes, one.values, other.values, strict=True)
         )
-        return cheap and one.best.latency <= other.best.latency
+
+    def _less(self, one: SweepPoint, other: SweepPoint) -> bool:
+        """Return whether a target is another one with less of what only helps."""
+        return one is not other and all(
+            a == b or (axis.only_helps and axis.only_helps * (float(b) - float(a)) > 0)
+            for axis, a, b in zip(self.axes, one.values, other.values, strict=True)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``sweep --json`` (docs/sweep.md)."""
-        front = set(map(id, self.front))
+        front, lesser = set(map(id, self.front)), self.faster_lesser
         return {
             "model": self.model,
             "target": self.target,
@@ -113,6 +146,8 @@ class Sweep:
                     "default_s": point.default,
                     "best": None if point.best is None else point.best.as_json(),
                     "front": id(point) in front,
+                    "from": point.source,
+                    "slower_than": lesser[id(point)].target if id(point) in lesser else None,
                     "failure": point.failure,
                 }
                 for point in self.points
@@ -121,28 +156,34 @@ class Sweep:
 
     def csv(self) -> str:
         """Return one line a point, with a header: values, figures, whether on the front, run."""
-        text, front = io.StringIO(), set(map(id, self.front))
+        text, front, lesser = io.StringIO(), set(map(id, self.front)), self.faster_lesser
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*(a.path for a in self.axes), *COLUMNS, "trials", "front", "run"])
+        more = ("trials", "front", "slower_than", "run")
+        writer.writerow([*(a.path for a in self.axes), *COLUMNS, *more])
         for point in self.points:
             known = {} if point.best is None else point.best.as_json()
             figures = {**known, "default_s": point.default}
             row = ["" if figures.get(n) is None else figures[n] for n in COLUMNS]
-            writer.writerow([*point.values, *row, point.trials, int(id(point) in front), point.run])
+            slower = lesser[id(point)].target if id(point) in lesser else ""
+            said = (point.trials, int(id(point) in front), slower, point.run)
+            writer.writerow([*point.values, *row, *said])
         return text.getvalue()
 
 
 def points_table(sweep: Sweep) -> Table:
-    """Return a table with one row a point; points of the front are marked."""
-    front = set(map(id, sweep.front))
+    """Return a table with one row a point; those of the front and out of order are marked."""
+    front, lesser = set(map(id, sweep.front)), sweep.faster_lesser
     headers = (
         *(axis.short for axis in sweep.axes), "latency", "gain", "of bound", "DDR", "front",
     )  # fmt: skip
-    rows = (_row(point, on_front=id(point) in front) for point in sweep.points)
+    rows = (
+        _row(point, "?" if id(point) in lesser else "*" if id(point) in front else "")
+        for point in sweep.points
+    )
     return table(headers, rows, words=0, close=True)
 
 
-def _row(point: SweepPoint, *, on_front: bool) -> tuple[str, ...]:
+def _row(point: SweepPoint, mark: str) -> tuple[str, ...]:
     values = tuple(shown(value) for value in point.values)
     best = point.best
     if best is None:
@@ -153,7 +194,7 @@ def _row(point: SweepPoint, *, on_front: bool) -> tuple[str, ...]:
         "-" if point.default is None else ratio(point.default / best.latency),
         percent(best.bound_fraction),
         size(best.ddr_bytes),
-        "*" if on_front else "",
+        mark,
     )
 
 
@@ -166,6 +207,9 @@ def shown(value: Value) -> str:
 
 FORMATS = ("svg", "png", "pdf")
 """What can be written, by the end of the file's name."""
+
+SLOWER = "slower than a lesser target"
+"""What the picture calls a point of :attr:`Sweep.faster_lesser`."""
 
 _SALT = "autoturbo"  # ids in the SVG follow from it: the same picture is the same file
 _SPREAD = 4.0
@@ -223,12 +267,15 @@ def _draw(axes: Any, sweep: Sweep) -> None:
         )
         x = [places[point.values[0]] for point in points]
         axes.plot(x, [_ms(point) for point in points], marker="o", label=plain(label))
-    if front:
-        x = [places[point.values[0]] for point in front]
-        axes.plot(
-            x, [_ms(point) for point in front], linestyle="", marker="o", markersize=12,
-            markerfacecolor="none", markeredgecolor="black", label="Pareto front",
-        )  # fmt: skip
+    lesser = sweep.faster_lesser
+    slower = tuple(point for point in sweep.points if id(point) in lesser)
+    for told, marker, label in ((front, "o", "Pareto front"), (slower, "x", SLOWER)):
+        if told:
+            axes.plot(
+                [places[point.values[0]] for point in told], [_ms(point) for point in told],
+                linestyle="", marker=marker, markersize=12, markerfacecolor="none",
+                markeredgecolor="black", label=label,
+            )  # fmt: skip
     _label_axes(axes, sweep, list(places.values()))
 
 

@@ -90,7 +90,15 @@ class Campaign:
                     self._hand_out()
 
     def _cut(self) -> None:
-        """Once the time of all searches under way is up, measure only what is being measured."""
+        """Begin nothing where the time of all searches is short, and end all where it is up.
+
+        Other measurements than trials may follow, for which some is set aside.
+        """
+        if self._under_way and all(loop.over for loop in self._under_way):
+            self._executor.abandon()
+            for loop in self._under_way:
+                loop.cut = True
+            return
         width = self._executor.width
         late = [loop.begun and loop.late(width) for loop in self._under_way]
         if late and all(late) and not all(loop.cut for loop in self._under_way):
@@ -134,6 +142,11 @@ class Campaign:
         """Trials to be under way: one search at a time where this process measures itself."""
         width = self._executor.width
         return 1 if width == 1 else _AHEAD * width
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C has come, after which the executor begins nothing."""
+        return self._stopping.is_set()
 
     def _collect(self) -> None:
         """Wait for answers and pass them on; close the rounds that are complete."""

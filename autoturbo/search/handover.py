@@ -7,6 +7,7 @@ its place.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
 from autoturbo.search.workshop import Scheduled, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.outcomes import TIME_IS_UP
 from autoturbo.verify import VERIFIER_VERSION
 from autoturbo.verify.findings import Check, Finding, Verification
 
@@ -42,6 +44,7 @@ class Best:
         measurement: taken twice, with the same result.
         schedule: has ``text`` and ``save(path)``.
         verification: what checking it gave; None where the verifier knows nothing of it.
+        once: whether it was measured only once, for the time was up then.
     """
 
     trial: int
@@ -49,6 +52,7 @@ class Best:
     measurement: Measurement
     schedule: Any
     verification: Verification | None = None
+    once: bool = False
 
     @property
     def verified(self) -> tuple[Check, ...]:
@@ -171,8 +175,33 @@ class Handover:
             raise self._nothing()
 
     def _best(self, trial: Trial) -> Best:
-        measurement = _measured_again(self.workshop, trial)
-        return Best(trial.number, trial.knobs, measurement, *self._known[trial.number])
+        from autoturbo.schedule.schedule import Schedule
+
+        schedule, verification = self._known[trial.number]
+        measurement, once = self._measured_again(trial)
+        if isinstance(schedule, Schedule) and schedule.expected is None:
+            schedule = dataclasses.replace(schedule, expected=measurement.as_json())
+        return Best(trial.number, trial.knobs, measurement, schedule, verification, once)
+
+    def _measured_again(self, trial: Trial) -> tuple[Measurement, bool]:
+        """Measure a trial once more; what is recorded, and so, where there is no time for it.
+
+        Raises:
+            MeasurerError: the numbers differ.
+        """
+        from autoturbo.search.executors import guarded
+
+        again, recorded = guarded(self.workshop, trial.knobs), trial.outcome
+        if again is TIME_IS_UP and isinstance(recorded, Measurement):
+            self.log(f"trial {trial.number} is not measured again: the time is up")
+            return recorded, True
+        if not isinstance(recorded, Measurement) or not isinstance(again, Measurement):
+            text = again.message if isinstance(again, Failure) else "it failed before"
+            raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
+        if again.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
+            text = f"{recorded.latency!r} s, then {again.latency!r} s"
+            raise MeasurerError(f"trial {trial.number} measures differently each time: {text}")
+        return again, False
 
     def _nothing(self) -> RefusedError:
         """That no schedule passes, and why the first one does not."""
@@ -182,22 +211,3 @@ class Handover:
         message = f"{self.name}: {which} fails a check"
         hint = "this is a defect of the scheduler or of the checks; please report it"
         return RefusedError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
-
-
-def _measured_again(workshop: Workshop, trial: Trial) -> Measurement:
-    """Measure a trial once more, in this process.
-
-    Raises:
-        MeasurerError: the numbers differ.
-    """
-    from autoturbo.search.executors import guarded
-
-    again = guarded(workshop, trial.knobs)
-    recorded = trial.outcome
-    if not isinstance(recorded, Measurement) or not isinstance(again, Measurement):
-        text = again.message if isinstance(again, Failure) else "it failed before"
-        raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
-    if again.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
-        text = f"{recorded.latency!r} s, then {again.latency!r} s"
-        raise MeasurerError(f"trial {trial.number} measures differently each time: {text}")
-    return again

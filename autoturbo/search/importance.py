@@ -16,6 +16,7 @@ space only; Shapley values ask about the points that were tried and about no oth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
+from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, KnobSpec, Value, knob_specs, subgraph_knob_specs
 from autoturbo.search.conditions import START, stands_for
 from autoturbo.search.objectives import Objective
@@ -101,20 +103,19 @@ def importance_of(
 ) -> Importance:
     """Judge the knobs of a space by a run's trials.
 
+    Trials that are no points of the space tell nothing of it: what a sweep took from neighbours.
+
     Args:
         space: that the trials were proposed from.
         trials: of the run.
         objective: what was sought.
         seed: deals the trials into parts.
         most: trials, an even share of those measured, that importance is judged by; all if None.
-
-    Raises:
-        KnobsError: a trial is no point of the space.
     """
-    genes = np.asarray(
-        [space.genes_of(space.from_knobs(trial.knobs)) for trial in trials], np.int64
-    ).reshape(len(trials), len(space.dimensions))
-    scores = [objective.score(trial.outcome) for trial in trials]
+    found = [(point, trial) for trial in trials if (point := _point(space, trial)) is not None]
+    genes = np.asarray([point for point, _ in found], np.int64)
+    genes = genes.reshape(len(found), len(space.dimensions))
+    scores = [objective.score(trial.outcome) for _, trial in found]
     known = np.asarray([score is not None for score in scores], bool)
     figures = np.asarray([score for score in scores if score is not None], np.float64)
     judges = np.arange(len(figures))
@@ -146,6 +147,13 @@ def _logarithms(figures: NDArray[np.float64]) -> NDArray[np.float64]:
     """Factors count, not seconds; maximised figures are negative."""
     logarithms: NDArray[np.float64] = np.sign(figures) * np.log(np.abs(figures))
     return logarithms
+
+
+def _point(space: Space, trial: Trial) -> tuple[int, ...] | None:
+    """Return the point of a trial's setting, None where it is none of the space."""
+    with suppress(KnobsError):
+        return space.genes_of(space.from_knobs(trial.knobs))
+    return None
 
 
 def _judged(

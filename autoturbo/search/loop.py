@@ -74,7 +74,7 @@ class Search:
         seed: of all chance.
         trials: in total; None where only time or the space limits them.
         time_budget: seconds; no measurement begins that would not end within them, but for one.
-        spent_s: seconds of it that went before the first round.
+        began: when these began, by the monotonic clock; with the search if 0.
         after: measurements after the last round, where they take as long as others.
         checks_s: seconds of the time budget that go after the last round, besides these.
         starts: settings that are measured in the first round, with the published heuristic.
@@ -85,6 +85,7 @@ class Search:
         asker: asked for settings in place of the sampler, which then is its name.
         heuristic: trial 0.
         initial: settings that the next trials are, whatever the sampler.
+        here: measures trial 0 in this process, where none is measured once the time is up.
     """
 
     run: str
@@ -96,8 +97,8 @@ class Search:
     seed: int
     trials: int | None
     time_budget: float | None = None
-    spent_s: float = 0.0
-    after: int = 0
+    began: float = 0.0
+    after: float = 0.0
     checks_s: float = 0.0
     starts: tuple[Knobs, ...] = ()
     storage: str | None = field(default=None, repr=False)
@@ -107,6 +108,7 @@ class Search:
     asker: Asks | None = None
     heuristic: Knobs = field(default_factory=Knobs)
     initial: tuple[Knobs, ...] = ()
+    here: Callable[[Knobs], Outcome] | None = None
 
 
 class Loop:
@@ -266,6 +268,16 @@ class Loop:
         return self._elapsed + ahead > self.search.time_budget
 
     @property
+    def over(self) -> bool:
+        """Whether what is being measured is to be ended, for there is time for checks alone.
+
+        What takes longer than was expected has until then: a worker that is ended is replaced
+        first, where something is to be measured again, and that takes seconds.
+        """
+        budget = self.search.time_budget
+        return budget is not None and self._elapsed + self.search.checks_s > budget
+
+    @property
     def begun(self) -> bool:
         """Whether the published heuristic is measured, and something in this part of the run."""
         return bool(self._measured and (self.trials or 0 in self._outcomes))
@@ -280,6 +292,8 @@ class Loop:
         After Ctrl-C, or where the time was up within it, some are missing; what was measured beyond
         is recorded for the next time.
         """
+        if self.cut and self._batch and self._batch[0][0] == 0 and 0 not in self._outcomes:
+            self._measure_here()
         self._journal.flush()
         batch, outcomes, self._batch, self._outcomes = self._batch, self._outcomes, [], {}
         for number, knobs in batch:
@@ -293,6 +307,12 @@ class Loop:
         self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
         if self.search.storage is not None:
             self._fill_mirror()
+
+    def _measure_here(self) -> None:
+        """Have trial 0 all the same, where this process can measure it: it has done so before."""
+        number, knobs = self._batch[0]
+        if self.search.here is not None:
+            self.take(Answer(self.pair, number, self.search.here(knobs)))
 
     def conclude(self) -> None:
         """Say why it stopped, and bring the study that the user sees up to date."""
@@ -327,7 +347,7 @@ class Loop:
 
     @property
     def _elapsed(self) -> float:
-        return self.search.spent_s + self._looping
+        return time.monotonic() - (self.search.began or self._started)
 
     @property
     def _looping(self) -> float:

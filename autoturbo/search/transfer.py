@@ -10,13 +10,16 @@ every other, and nothing is lost where it is bad.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.errors import KnobsError
 from autoturbo.graph.layer_contexts import RADII, layer_contexts
 from autoturbo.graph.layers import layers_of
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names, knob_specs
 from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import GroupRules
 from autoturbo.schedule.partition.overrides import UNSPLIT, possible_split, resolve, split_fields
@@ -161,6 +164,33 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
     own = _of_model(bench.model, bench.target, best.knobs)
     knobs, changed = with_possible_splits(bench, own)
     return dataclasses.replace(best, knobs=knobs, changed=changed)
+
+
+def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> list[Knobs]:
+    """Return settings that may do on a target what one does on another: themselves, and its cuts.
+
+    Rules read a target's capacities, so that the same setting may cut the model in another way
+    where there is more room. What was decided there is one way to have the same cuts, a buffer that
+    is full as early as the other target's is another. Tiles grow with the buffer too, unless they
+    are divided.
+
+    Args:
+        bench: the model on the target.
+        knobs: a setting of the same model on another target.
+        made: what its schedule decided there.
+        lb_share: capacity of the other target's local buffer over this one's.
+    """
+    found = [knobs]
+    with suppress(KnobsError):
+        taken = transfer(bench, [made])
+        found += [] if taken is None else [taken.knobs]
+    fill = lb_share * (1.0 if knobs.lb_fill == AUTO else float(knobs.lb_fill))
+    if lb_share < 1.0 and fill >= (knob_specs()["lb_fill"].low or 0.0):
+        found += [dataclasses.replace(one, lb_fill=fill) for one in found]
+        divisor = round((1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor)) / lb_share)
+        if divisor <= (knob_specs()["tile_divisor"].high or math.inf):
+            found.append(dataclasses.replace(found[-1], tile_divisor=divisor))
+    return list(dict.fromkeys(found))
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:

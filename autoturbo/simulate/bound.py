@@ -103,10 +103,14 @@ class Needs:
 
     def _read_by(self, operator: Operator, tensor: int) -> int:
         """Bytes that an operator reads; one that only moves data reads what it writes."""
-        size = self.bytes(tensor)
+        size, arrays = self.bytes(tensor), self.arrays
         if operator.engine not in (Engine.MOVE, Engine.NONE):
             return size
-        return min(size, sum(self.bytes(t) for t in operator.outputs))
+        picked = sum(self.bytes(t) for t in operator.outputs)
+        if arrays.divisor[tensor] > 1:
+            whole = max(int(arrays.element[operator.outputs[0]]), 1)
+            picked = picked * int(arrays.element[tensor]) // (int(arrays.divisor[tensor]) * whole)
+        return min(size, picked)
 
 
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:

@@ -31,7 +31,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import checked, outcome_of, outcome_within
+from autoturbo.simulate.outcomes import TIME_IS_UP, checked, outcome_of
 from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.stores import remembered
@@ -127,16 +127,13 @@ class MeasuredBy:
 
     Attributes:
         measurer: its name.
-        timeout_s: seconds after which a measurement is given up, and left to itself; None where
-            whoever measures is ended instead, as workers are.
     """
 
     measurer: str
-    timeout_s: float | None = None
 
     def __call__(self, graph: Graph, target: Target, dtype: str) -> Evaluator:
         """The evaluator of a model on a target."""
-        return Evaluator(graph, target, dtype, find_measurer(self.measurer), self.timeout_s)
+        return Evaluator(graph, target, dtype, find_measurer(self.measurer))
 
 
 class Evaluator:
@@ -147,7 +144,9 @@ class Evaluator:
         target: the accelerator.
         dtype: the compute type; the target must support it.
         measurer: the built-in simulator if None.
-        timeout_s: seconds that another measurer may take for a schedule.
+        elsewhere: whether the measurer hands on what another process has measured and checked:
+            what it raises is no measurement, and schedules are not measured to say what they
+            expect, which takes its time there.
 
     Raises:
         UsageError: the target has no path for the compute type.
@@ -159,7 +158,8 @@ class Evaluator:
         target: Target,
         dtype: str,
         measurer: Measurer | None = None,
-        timeout_s: float | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
         if not target.supports(dtype):
             known = f"it has {', '.join(target.dtypes)}"
@@ -167,19 +167,19 @@ class Evaluator:
         self.bench = Workbench(graph, target, dtype)
         self._kernels = KernelStatistics(self.bench)
         self.measurer = measurer or Simulator()
-        self.timeout_s = timeout_s
+        self._elsewhere = elsewhere
         self._heuristic: tuple[Schedule, Outcome] | None = None
         self.until = math.inf
         """By the monotonic clock, when schedulers by name have to be done with all they try."""
 
     def schedule(self, knobs: Knobs) -> Schedule:
-        """The schedule of a setting, with what the simulator expects of it.
+        """The schedule of a setting, with what is expected of it by whoever measures here.
 
         Raises:
             KnobsError: the setting does not fit the model.
         """
         schedule = build_schedule(self.bench, knobs)
-        return _expecting(schedule, self.measure(schedule))
+        return schedule if self._elsewhere else _expecting(schedule, self.measure(schedule))
 
     def evaluate(self, knobs: Knobs) -> Outcome:
         """Build the schedule of a setting and measure it; a failure is a value."""
@@ -193,9 +193,9 @@ class Evaluator:
         failure = _cramped(schedule) or _overflow(schedule)
         if failure is not None:
             return failure
-        if isinstance(self.measurer, Simulator):
+        if self._elsewhere or isinstance(self.measurer, Simulator):
             return self.measurer.measure([schedule])[0]
-        return checked(asked(self.measurer, schedule, self.timeout_s), self._bound_s)
+        return checked(asked(self.measurer, schedule), self._bound_s)
 
     @functools.cached_property
     def _bound_s(self) -> float:
@@ -232,7 +232,7 @@ class Evaluator:
         return self._heuristic
 
     def _best_of(self, name: str, *, partly: bool = False) -> tuple[Schedule, Outcome]:
-        """The best of what a scheduler tries, or a ``"timeout"`` once :attr:`until` is over.
+        """The best of what a scheduler tries, or that the time is up once :attr:`until` is over.
 
         Args:
             name: of the scheduler.
@@ -240,12 +240,18 @@ class Evaluator:
         """
         tried: list[tuple[Schedule, Outcome]] = []
         for schedule in candidates(name, self.bench):
-            if time.monotonic() > self.until and (tried or not partly):
-                if partly:
-                    break
-                return schedule, Failure("timeout", "its part of the time budget is over")
-            tried.append((schedule, self.measure(schedule)))
+            over = time.monotonic() > self.until and (tried or not partly)
+            tried.append((schedule, TIME_IS_UP if over else self.measure(schedule)))
+            if tried[-1][1] is TIME_IS_UP:
+                if not partly:
+                    return tried[-1]
+                break
         return min(tried, key=lambda pair: _latency(pair[1]))
+
+    @property
+    def known_heuristic(self) -> Outcome | None:
+        """What the published heuristic measures, where that was tried."""
+        return None if self._heuristic is None else self._heuristic[1]
 
     def heuristic(self) -> Knobs:
         """Return the published heuristic at its own best batches per cluster.
@@ -268,7 +274,7 @@ class Evaluator:
         return self._named(name)[1]
 
 
-def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None) -> Outcome:
+def asked(measurer: Measurer, schedule: Schedule) -> Outcome:
     """What a measurer says of one schedule; whatever goes wrong is a value."""
 
     def ask() -> object:
@@ -276,7 +282,7 @@ def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None
         return answers[0] if len(answers) == 1 else answers
 
     with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result of a command
-        return outcome_of(ask) if timeout_s is None else outcome_within(timeout_s, ask)
+        return outcome_of(ask)
 
 
 def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:

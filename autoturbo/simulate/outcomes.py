@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from typing import Any
@@ -12,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
+
+TIME_IS_UP = Failure("timeout", "its part of the time budget is over")
+"""What is told in the place of an outcome, by this very object, where none is waited for."""
 
 
 def outcome_of(measure: Callable[[], object]) -> Outcome:
@@ -35,15 +37,6 @@ def _text(error: BaseException) -> str:
         return " ".join(str(error).split()) or "no message"
     except Exception:  # noqa: BLE001  it is foreign code as well
         return "a message that cannot be read"
-
-
-def outcome_within(seconds: float, measure: Callable[[], object]) -> Outcome:
-    """The same, or that it takes too long; it is then left to itself, in a thread of its own."""
-    found: list[Outcome] = []
-    thread = threading.Thread(target=lambda: found.append(outcome_of(measure)), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return found[0] if found else late(seconds)
 
 
 def late(seconds: float) -> Failure:

@@ -18,6 +18,7 @@ import onnx
 from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from autoturbo.errors import Location, UnrunnableError
+from autoturbo.graph.external_data import attach, is_stored
 from autoturbo.graph.infer import drop_unknown_attributes
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
@@ -209,7 +210,8 @@ def prepare_comparison(
     whole = samples == schedule.model.batch
     graph = schedule.model if whole else schedule.problem.graph
     given = {operand.name: operand.shape for operand in nodes.given}
-    feeds = random_inputs(seeded, seed, input_shapes(graph) | given, tuple(given))
+    shapes = {tensor.name: tensor.shape for tensor in graph.tensors} | input_shapes(graph) | given
+    feeds = random_inputs(seeded, seed, shapes, tuple(given), dict(schedule.model.given))
     feeds |= _given_elements(feeds, schedule.model)
     reference = original
     if not _takes(seeded, feeds):
@@ -228,7 +230,10 @@ def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array
 
 
 def _readable(proto: ModelProto, path: Path) -> ModelProto:
-    """Return a model without local functions, and without attributes that nobody knows."""
+    """Return a model without local functions, and without attributes that nobody knows.
+
+    Values beside it that the import reads are taken into it: schedules depend on indices.
+    """
     if proto.functions:
         proto = inliner.inline_local_functions(proto)
     source = Source(path)
@@ -236,6 +241,10 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
         source.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
     for node in proto.graph.node:
         drop_unknown_attributes(node, source)
+    attach(proto.graph, source)
+    for tensor in proto.graph.initializer:
+        if is_stored(tensor):
+            del tensor.external_data[:]
     return proto
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from onnx import (
@@ -24,6 +25,7 @@ from autoturbo.graph.weight_fills import fills_of
 from autoturbo.graph.weight_values import Array, drawn, generator, integer_range
 
 Extents = Mapping[str, tuple[int, ...]]
+Given = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +49,37 @@ _EMBEDDINGS = {"EmbedLayerNormalization": {0: 2, 1: 4}}
 """Operators of other domains that look up tables: position of the indices, of the table."""
 
 
-def index_ranges(model: ModelProto, extents: Extents) -> dict[str, Range]:
-    """Return the range of every input that indexes something, by name.
+def index_ranges(
+    model: ModelProto, extents: Extents, given: Given = MappingProxyType({})
+) -> dict[str, Range]:
+    """Return the range of every input that indexes something, or says how long it is, by name.
 
     Indices are followed through conversions, views, joins and the addition of constants to the
     tables that they look up; of several tables the smallest counts.
 
     Args:
         model: its weights may be missing.
-        extents: of the inputs.
+        extents: of the inputs, and of other values where they are known.
+        given: elements of inputs that are not drawn.
     """
-    trace = _IndexTrace(model, extents)
+    trace = _IndexTrace(model, extents, given)
     for node in model.graph.node:
         trace.follow(node)
     found = {
         name: Range(max(0, -low), max(high, max(0, -low) + 1))
         for name, (low, high) in trace.found.items()
     }
-    return _full_masks(model) | found
+    return _full_masks(model) | found | trace.lengths
 
 
 _COUNTED = "ReduceSum"
 """Counts the tokens that a mask of ones and zeros keeps."""
 
 _LENGTHS = ("GroupQueryAttention", 5)
-"""Reads how many tokens each sample has, and at which position."""
+"""Reads how many tokens each sample has, less one, and at which position."""
+
+_QUERY, _PAST, _TOTAL = 0, 3, 6
+"""Positions of what they follow from: new tokens, past ones, and how many both are."""
 
 _ON_THE_WAY = frozenset(("Cast", "Sub", "Add", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
 
@@ -97,10 +105,12 @@ class _IndexTrace:
 
     Attributes:
         found: per input, the smallest addend and the smallest bound after addition.
+        lengths: per input that says how many tokens there are, that number alone.
     """
 
-    def __init__(self, model: ModelProto, extents: Extents) -> None:
+    def __init__(self, model: ModelProto, extents: Extents, given: Given) -> None:
         self._shapes = _shapes(model) | dict(extents)
+        self._given = given
         self._known = {
             tensor.name: numpy_helper.to_array(tensor)
             for tensor in model.graph.initializer
@@ -110,12 +120,36 @@ class _IndexTrace:
             value.name: {value.name: (0, 0)} for value in model.graph.input
         }
         self.found: dict[str, tuple[int, int]] = {}
+        self.lengths: dict[str, Range] = {}
 
     def follow(self, node: NodeProto) -> None:
         """Note what a node looks up, and where its outputs come from."""
         for indices, extent in self._lookups(node):
             self._bound(indices, extent)
+        if node.op_type == _LENGTHS[0]:
+            self._fix_lengths(node)
         self._pass_on(node)
+
+    def _fix_lengths(self, node: NodeProto) -> None:
+        """Have every sample of attention by groups hold all tokens, past ones and new ones."""
+        names = [*node.input, *[""] * (1 + _TOTAL - len(node.input))]
+        total = self._number(names[_TOTAL]) if names[_TOTAL] else None
+        if total is None:
+            sides = (names[_QUERY], 1), *([(names[_PAST], 2)] if names[_PAST] else [])
+            dims = [self._shapes.get(name, ())[axis : axis + 1] for name, axis in sides]
+            if not all(dims):
+                return
+            total = sum(extent for (extent,) in dims)
+        for name, length in ((names[_LENGTHS[1]], total - 1), (names[_TOTAL], total)):
+            for source, (added, _) in self._origins.get(name, {}).items():
+                self.lengths[source] = Range(length - added, length - added + 1)
+
+    def _number(self, name: str) -> int | None:
+        """Return the number that a value is, where the file has it or it was given."""
+        if name in self._known:
+            return int(self._known[name].reshape(-1)[0])
+        origins = self._origins.get(name, {}).items()
+        return next((int(self._given[k][0]) + v for k, (v, _) in origins if k in self._given), None)
 
     def _bound(self, indices: str, extent: int) -> None:
         for name, (low, high) in self._origins.get(indices, {}).items():
@@ -209,24 +243,30 @@ def random_inputs(
     seed: int,
     shapes: Mapping[str, Sequence[int]] | None = None,
     parameters: Sequence[str] = (),
+    given: Given = MappingProxyType({}),
 ) -> dict[str, Array]:
     """Make one array per real input of a model.
 
     Floats are standard normal. Integers stay within the tables that they index, or within what
-    the file's metadata says; those that index nothing, and booleans, are flags, with both values
-    in every row: attention that is masked everywhere has no value.
+    the file's metadata says; lengths of samples go with the extents. Integers that index nothing,
+    and booleans, are flags, with both values in every row: attention that is masked everywhere has
+    no value.
 
     Args:
         model: initializers that are listed as inputs get no array.
         seed: values depend on it and on the input's name only.
-        shapes: extents by input name, where the file has others or none.
+        shapes: extents by input name, where the file has others or none; of other values where
+            they are known.
         parameters: inputs that are weights left out of the file; they are drawn as weights are.
+        given: elements by input name that are used in place of what is drawn for them: others
+            are drawn so that they go with these.
 
     Raises:
         ModelError: an input whose extents are not known, or that is no tensor of numbers.
     """
     inputs = _inputs(model, shapes or {})
-    limits = _limits(model, {i.name: i.shape for i in inputs})
+    known = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    limits = _limits(model, known | {i.name: i.shape for i in inputs}, given)
     dims = {i.name: i.shape for i in inputs if i.name in parameters}
     fills = fills_of(model.graph, dims) if dims else {}
     arrays: dict[str, Array] = {}
@@ -264,11 +304,11 @@ def _shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[int, ...
     return tuple(dim.dim_value for dim in dims)
 
 
-def _limits(model: ModelProto, extents: Extents) -> dict[str, Range]:
+def _limits(model: ModelProto, extents: Extents, given: Given) -> dict[str, Range]:
     """Return ranges of integer inputs: the metadata's if any, else by what they index."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     named: dict[str, list[int]] = json.loads(metadata.get(LIMITS_KEY, "{}"))
-    found = index_ranges(model, extents)
+    found = index_ranges(model, extents, given)
     return found | {name: Range(low, high) for name, (low, high) in named.items()}
 
 

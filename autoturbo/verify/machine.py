@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autoturbo.errors import VerifyError
-from autoturbo.graph.operators import element_bytes
+from autoturbo.graph.operators import tensor_bytes
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
 from autoturbo.schedule.units.parts import part_producers
@@ -207,8 +207,7 @@ class _TimeChecker:
             yield unit, self._bytes(tensor), made.begin, max([made.end, *ends])
 
     def _bytes(self, tensor: int) -> int:
-        one = self.graph.tensors[tensor]
-        return one.elements * element_bytes(one.dtype, self.schedule.dtype)
+        return tensor_bytes(self.graph.tensors[tensor], self.schedule.dtype)
 
 
 def _finding(kind: str, message: str) -> Finding:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from autoturbo.graph.arrays import Ints
+from autoturbo.graph.arrays import Ints, whole_bytes
 from autoturbo.graph.domain import Interval, Region, meet, volume
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template, last_readers
@@ -75,7 +75,9 @@ class Sizes:
     def cluster(self, tensor: int) -> int:
         """Return the bytes of the region of a tensor; 0 if it is not touched."""
         region = self.regions.get(tensor)
-        return 0 if region is None else volume(region) * self.element(tensor)
+        if region is None:
+            return 0
+        return int(whole_bytes(self.problem.arrays, [volume(region)], [tensor])[0])
 
     def core(self, tensor: int) -> int:
         """Return the bytes that the core with most of a tensor has."""

@@ -10,8 +10,10 @@ from tests.tiers import tiered
 FEW = (
     "unread_values", "deeplab_head", "mixture_of_experts", "qdq_conv", "if_given", "tf_nhwc",
     "half_precision", "lstm_opset7", "decoder_opset23", "optimised_bert", "custom_operator",
+    "int4_blocks", "masked_batch", "stacked_lstm", "qlinear_pool", "loop_long",
 )  # fmt: skip
-"""An unread output, fixed batches, quantised pairs, branches, other layouts and operators."""
+"""An unread output, fixed batches, quantised pairs, branches, other layouts and operators, narrow
+weights, masks and states of all samples, long loops."""
 
 
 @pytest.mark.usefixtures("folder")

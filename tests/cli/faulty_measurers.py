@@ -8,8 +8,8 @@ import pytest
 
 MODULE = '''\
 import dataclasses
-import multiprocessing
 import os
+import sys
 import time
 
 from autoturbo.simulate.evaluator import Simulator
@@ -49,11 +49,32 @@ class WaitingLong(Waiting):
     seconds = 2.0
 
 
+class Stuck(Waiting):
+    seconds = 600.0
+
+
 class Dying(Faulty):
     def spoilt(self, outcome):
-        if multiprocessing.parent_process() is not None:
-            os._exit(3)
-        return outcome
+        os._exit(3)
+
+
+class Fragile(Faulty):
+    """Ends its process on some settings, and writes to its standard output by itself."""
+
+    def measure(self, schedules):
+        return [self.one(schedule) for schedule in schedules]
+
+    def one(self, schedule):
+        os.write(1, b"hello from the board\\n")
+        print("hello from Python")
+        if schedule.scheduler == "tvm" or schedule.knobs.as_dict().get("prefetch_depth", 0) == 2:
+            os._exit(0)
+        return Simulator().measure([schedule])[0]
+
+
+class Leaving(Faulty):
+    def __init__(self):
+        sys.exit(0)
 
 
 class Moody(Faulty):
@@ -75,6 +96,9 @@ NAMES = {
     "dying": "Dying",
     "waiting-0.4": "Waiting",
     "waiting-2": "WaitingLong",
+    "waiting-600": "Stuck",
+    "fragile": "Fragile",
+    "leaving": "Leaving",
 }
 
 

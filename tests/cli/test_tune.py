@@ -587,7 +587,8 @@ def test_what_cannot_be_kept_is_said_once(
 ) -> None:
     functions = compiled_later(2, monkeypatch)
     message = "what is compiled cannot be kept: / is read-only; set NUMBA_CACHE_DIR"
-    monkeypatch.setattr("autoturbo.commands.tuning.cannot_keep", lambda: message)
+    monkeypatch.setattr("autoturbo.commands.tuning.cannot_keep", lambda: True)
+    monkeypatch.setattr("autoturbo.commands.tuning.where_kept", lambda: message)
     monkeypatch.setattr("autoturbo.commands.tuning._EVERY_S", 0.0)
     with LiveLine(Console()), LiveLine(Console()):
         for function in functions:

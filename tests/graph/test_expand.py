@@ -14,9 +14,14 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
+from autoturbo.commands.facts import model_facts, opaque_sentence
 from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
+from autoturbo.schedule.codegen.work import COLUMNS, COUNT, DEPTH, ROWS, axis_roles
+from autoturbo.simulate.bound import lower_bound
 from autoturbo.verify.execution import plain_model
 from tests.tiers import tiered
 
@@ -475,24 +480,59 @@ def test_loops_of_known_length_are_written_out(kind: str, tmp_path: Path) -> Non
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        "n = Cast<to = 7>(k)",  # how often is data
-        "n = Constant<value = int64 {100000}>()",  # longer than is written out
-    ],
-)
-def test_other_loops_stay_whole_and_figures_say_so(loop: str, tmp_path: Path) -> None:
+def _loop_of_products(trips: str, tmp_path: Path) -> Graph:
     body = f"""(float[2,4] x, float[1] k) => (float[2,4] y) {{
-        {loop}
+        n = {trips}
+        w = RandomNormal<shape = [4, 4]>()
         t = Constant<value = bool {{1}}>()
         y = Loop(n, t, x)<body = b (int64 i, bool c, float[2,4] v) => (bool d, float[2,4] u) {{
             d = Identity(c)
-            u = Tanh(v)
+            p = MatMul(v, w)
+            u = Tanh(p)
         }}>
     }}"""
-    graph = import_model(_text(body, tmp_path))
-    assert [operator.kind for operator in graph.opaque] == ["Loop"]
+    return import_model(_text(body, tmp_path))
+
+
+def test_a_long_loop_counts_its_first_trip_as_often_as_it_goes(tmp_path: Path) -> None:
+    short = _loop_of_products("Constant<value = int64 {100}>()", tmp_path)
+    long = _loop_of_products("Constant<value = int64 {100000}>()", tmp_path)
+    (loop,) = long.opaque
+    assert loop.opaque == (
+        "100000 trips of 3 nodes are not written out: counted as the first trip 100000 times"
+    )
+    assert opaque_sentence(model_facts(long)) == (
+        f"1 opaque, each runs alone: {loop.name} (Loop); {loop.name}: {loop.opaque}"
+    )
+    assert long.uncounted is None
+    assert long.macs == 1000 * short.macs == 100_000 * 2 * 4 * 4
+    for figure in ("vector_ops", "special_ops"):
+        written = sum(getattr(operator, figure) for operator in short.operators)
+        assert getattr(loop, figure) == 1000 * written
+    assert axis_roles(loop) == [COUNT, ROWS, COLUMNS, DEPTH]
+    assert loop.extents == (100_000, 2, 4, 4)
+    bounds = [lower_bound(graph, load_target("stcp920"), "float16") for graph in (short, long)]
+    assert bounds[1].matrix_s == pytest.approx(1000 * bounds[0].matrix_s)
+
+
+def test_a_loop_that_grows_what_it_carries_is_not_counted(tmp_path: Path) -> None:
+    graph = import_model(_text("""(float[2,4] x) => (float[100000,4] y) {
+        n = Constant<value = int64 {49999}>()
+        t = Constant<value = bool {1}>()
+        y = Loop(n, t, x)<body = b (int64 i, bool c, float[A,4] v) => (bool d, float[B,4] u) {
+            d = Identity(c)
+            u = Concat<axis = 0>(v, x)
+        }>
+    }""", tmp_path))  # fmt: skip
+    (loop,) = graph.opaque
+    assert loop.opaque == "no row for Loop: extents change from trip to trip"
+    assert not loop.counted
+
+
+def test_a_loop_of_unknown_length_stays_whole_and_figures_say_so(tmp_path: Path) -> None:
+    graph = _loop_of_products("Cast<to = 7>(k)", tmp_path)
+    (loop,) = graph.opaque
+    assert loop.opaque == "no row for Loop: its end depends on data"
     assert graph.uncounted is not None
     assert graph.uncounted.operators == {"Loop": 1}
     assert "incomplete: the work of 1 Loop" in graph.uncounted.sentence

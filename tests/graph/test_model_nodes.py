@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import SparseTensorProto, TensorProto, helper, load, numpy_helper, save
 
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError
@@ -80,7 +80,7 @@ def test_an_output_that_only_passes_on_keeps_its_name(tmp_path: Path) -> None:
 
 
 def test_a_constant_of_the_files_own_batch_is_repeated(tmp_path: Path) -> None:
-    table = numpy_helper.from_array(np.ones((4, 5), np.float32), "table")
+    table = numpy_helper.from_array(np.arange(20, dtype=np.float32).reshape(4, 5), "table")
     nodes = load_nodes(
         _saved(tmp_path, [helper.make_node("Add", ["x", "table"], ["y"])], ["y"], [table], (4, 5)),
         batch=2,
@@ -93,16 +93,40 @@ def test_a_constant_of_the_files_own_batch_is_repeated(tmp_path: Path) -> None:
     assert nodes.graph.tensors[nodes.graph.operators[0].inputs[1]].shape == (2, 5)
 
 
-def test_a_sparse_constant_is_refused_by_name(tmp_path: Path) -> None:
-    values = numpy_helper.from_array(np.ones(2, np.float32), "w")
-    sparse = helper.make_sparse_tensor(
-        values, numpy_helper.from_array(np.asarray([0, 3], np.int64), "i"), [4]
-    )
-    path = _saved(tmp_path, [helper.make_node("Add", ["x", "w"], ["y"])], ["y"], [], (4,))
-    import onnx
+def test_a_constant_whose_samples_are_alike_is_made_for_the_batch(tmp_path: Path) -> None:
+    mask = numpy_helper.from_array(np.ones((4, 5), np.float32), "mask")
+    step = helper.make_node("Add", ["x", "mask"], ["y"])
+    nodes = load_nodes(_saved(tmp_path, [step], ["y"], [mask], (4, 5)), batch=2)
+    assert nodes.repeated == ()
+    assert numpy_helper.to_array(nodes.stored["mask for 2"]).tolist() == [[1.0] * 5] * 2
 
-    model = onnx.load(path)
+
+@pytest.mark.parametrize("places", [[1, 3], [[0, 1], [1, 1]]])
+def test_a_sparse_constant_is_written_dense(places: list[Any], tmp_path: Path) -> None:
+    values = numpy_helper.from_array(np.array([5, 7], np.float32), "w")
+    indices = numpy_helper.from_array(np.asarray(places, np.int64), "i")
+    path = _with_sparse(helper.make_sparse_tensor(values, indices, [2, 2]), tmp_path)
+    assert numpy_helper.to_array(load_nodes(path).stored["w"]).tolist() == [[0, 5], [0, 7]]
+
+
+def _with_sparse(sparse: SparseTensorProto, folder: Path) -> Path:
+    path = _saved(folder, [helper.make_node("Add", ["x", "w"], ["y"])], ["y"], [], (2, 2))
+    model = load(path)
     model.graph.sparse_initializer.append(sparse)
     save(model, path)
-    with pytest.raises(ModelError, match=r"w: a sparse constant"):
+    return path
+
+
+@pytest.mark.parametrize(("place", "extent"), [(9, 2), (0, 1 << 15)])
+def test_a_sparse_constant_that_cannot_be_written_is_named(
+    place: int, extent: int, tmp_path: Path
+) -> None:
+    values = numpy_helper.from_array(np.ones(1, np.float32), "w")
+    indices = numpy_helper.from_array(np.asarray([place], np.int64), "i")
+    path = _with_sparse(helper.make_sparse_tensor(values, indices, [2, 2]), tmp_path)
+    model = load(path)
+    model.graph.sparse_initializer[0].dims[:] = [extent, extent]
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, [extent, extent]))
+    save(model, path)
+    with pytest.raises(ModelError, match=r"w: a sparse constant cannot be written again.*dense"):
         load_nodes(path)

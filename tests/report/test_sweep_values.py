@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.errors import UsageError
-from autoturbo.hardware.grid import Axis, Value
+from autoturbo.hardware.grid import Axis, Value, neighbours
 from autoturbo.report import sweep as sweep_module
 from autoturbo.report.sweep import Sweep, SweepPoint, plot, points_table, require_matplotlib
 from tests.search.search_doubles import measurement
@@ -42,7 +42,49 @@ def values(points: tuple[SweepPoint, ...]) -> list[tuple[Value, ...]]:
 
 
 def test_the_front_is_what_nothing_else_is_as_good_as() -> None:
-    assert values(sweep_of(SIZES, LATENCIES).front) == [(256, 60), (256, 120), (512, 60)]
+    found = sweep_of(SIZES, [*LATENCIES[:4], 2.5e-3, None])
+    assert values(found.front) == [(256, 60), (256, 120), (512, 60)]
+
+
+def test_what_the_search_missed_strikes_no_point_and_is_marked() -> None:
+    found = sweep_of(SIZES, LATENCIES)
+    assert values(found.front) == [(256, 60), (256, 120), (512, 60), (1024, 60)]
+    assert {key[0]: one.target for key, one in lesser_of(found).items()} == {1024: "t2"}
+    told = [point["slower_than"] for point in found.as_json()["points"]]
+    assert told == [None, None, None, None, "t2", None]
+
+
+def lesser_of(found: Sweep) -> dict[tuple[Value, ...], SweepPoint]:
+    lesser = found.faster_lesser
+    return {point.values: lesser[id(point)] for point in found.points if id(point) in lesser}
+
+
+def test_a_faster_point_that_is_cheaper_otherwise_still_strikes() -> None:
+    """Two clusters at 512 are above one at 256, but what they could be is above one at 128."""
+    axes: Mapping[str, tuple[Value, ...]] = {"lb.capacity_kib": (256, 512), "clusters": (1, 2)}
+    found = sweep_of(axes, [1e-3, 3e-3, 1e-3, 4e-3])
+    assert values(found.front) == [(256, 1)]
+    assert set(lesser_of(found)) == {(512, 2)}
+
+
+@pytest.mark.parametrize(
+    ("path", "helps"),
+    [
+        ("lb.capacity_kib", 1), ("gb.bandwidth_gb_s", 1), ("engines[matrix].rate.float16", 1),
+        ("engines[vector].special_lanes", 1), ("clock_mhz", 1), ("ddr.latency_ns", -1),
+        ("overheads.barrier_us", -1), ("engines[matrix].startup_cycles", -1), ("clusters", 0),
+        ("engines[matrix].rows", 0), ("energy.static_w", 0),
+    ],
+)  # fmt: skip
+def test_of_some_fields_more_only_helps(path: str, helps: int) -> None:
+    assert Axis(path, (1, 2)).only_helps == helps
+    assert Axis(path, ("a", "b")).only_helps == 0
+
+
+def test_neighbours_differ_by_one_step_of_a_field_that_has_an_order() -> None:
+    axes = (Axis("lb.capacity_kib", (512, 128, 256)), Axis("matrix.dataflow", ("a", "b")))
+    assert list(neighbours(axes, (256, "a"))) == [(128, "a"), (512, "a")]
+    assert list(neighbours(axes, (128, "b"))) == [(256, "b")]
 
 
 def test_more_of_a_delay_is_the_cheaper_target() -> None:
@@ -72,7 +114,8 @@ def test_fronts_are_those_of_the_definition(drawn: list[int | None]) -> None:
             and two.best is not None and one.best is not None
             and two.best.latency <= one.best.latency
         ]  # fmt: skip
-        assert (one.values in front) == (not others)
+        slower = one.values in lesser_of(found)  # both fields only help
+        assert (one.values in front) == (slower or not others)
     assert bool(front) == bool(known)
 
 
@@ -83,13 +126,14 @@ def test_a_file_has_a_line_a_point() -> None:
         found.points
     )
     assert [float(r["latency_s"]) if r["latency_s"] else None for r in rows] == LATENCIES
-    assert [r["front"] for r in rows] == ["1", "1", "1", "0", "0", "0"]
+    assert [r["front"] for r in rows] == ["1", "1", "1", "0", "1", "0"]
+    assert [r["slower_than"] for r in rows] == ["", "", "", "", "t2", ""]
     assert rows[0]["run"] == "run0"
 
 
 def test_a_table_marks_the_front_and_what_does_not_fit() -> None:
     made = points_table(sweep_of(SIZES, LATENCIES))
-    assert [str(c) for c in made.columns[-1].cells] == ["*", "*", "*", "", "", ""]
+    assert [str(c) for c in made.columns[-1].cells] == ["*", "*", "*", "", "?", ""]
     assert str(list(made.columns[2].cells)[-1]) == "does not fit"
 
 
@@ -100,6 +144,7 @@ def svg_texts(content: bytes) -> list[str]:
 def test_the_picture_shows_fields_values_and_the_front() -> None:
     texts = svg_texts(plot(sweep_of(SIZES, LATENCIES)))
     assert {"256", "512", "1024", "lb.capacity_kib", "Pareto front"} <= set(texts)
+    assert "slower than a lesser target" in texts
     assert {"ddr.bandwidth_gb_s 60", "ddr.bandwidth_gb_s 120"} <= set(texts)
     assert "net @ npu, float16" in texts
 

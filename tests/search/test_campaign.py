@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
 from autoturbo.errors import ExecutorError, RunError
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.campaign import Campaign
 from autoturbo.search.executors import Answer, InProcess, MakeEvaluator, Task, guarded
 from autoturbo.search.loop import BATCH, Loop, Search
@@ -16,7 +19,7 @@ from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.stopping import Stop
 from autoturbo.simulate.contract import Evaluates
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.measurement import Measurement, Outcome
 from tests.search.search_doubles import Landscape, WalledIn, toy_space
 
 SPACE = toy_space()
@@ -160,6 +163,54 @@ def test_an_executor_that_loses_tasks_is_an_error() -> None:
 
     with pytest.raises(ExecutorError, match="lost tasks"):
         run(Losing(), 1)
+
+
+class StandingStill(InProcess):
+    """Has workers that never answer."""
+
+    abandoned = 0
+
+    def take(self, patience: float | None = None) -> list[Answer]:
+        del patience
+        return []
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.abandoned += 1
+
+
+@pytest.mark.parametrize("here", [None, Landscape().evaluate])
+def test_workers_that_stand_still_do_not_hold_up_the_end(
+    here: Callable[[Knobs], Outcome] | None,
+) -> None:
+    executor = StandingStill()
+    executor.introduce("pair0", Landscape)
+    search = dataclasses.replace(search_of(0), time_budget=0.1, here=here)
+    loop = Loop(search, Memory())
+    Campaign([loop], executor).run()
+    assert (executor.abandoned, executor.busy, loop.stopped) == (1, False, Stop.TIME)
+    assert [t.number for t in loop.trials] == ([0] if here else [])
+    assert not here or loop.best == loop.trials[0]
+
+
+def test_the_time_counts_from_where_it_began() -> None:
+    """What came between finding a search and beginning it went uncounted."""
+    search = dataclasses.replace(search_of(0), time_budget=10.0, began=time.monotonic() - 9.0)
+    loop = Loop(search, Memory())
+    assert not loop.over
+    loop.search = dataclasses.replace(search, began=search.began - 2.0)
+    assert loop.over
+
+
+def test_what_takes_a_little_longer_than_expected_is_waited_for() -> None:
+    """The time that is set aside for what follows is there for it, but for the checks."""
+    loop = Loop(
+        dataclasses.replace(search_of(0), time_budget=100.0, after=2, checks_s=1.0), Memory()
+    )
+    loop._gaps.seconds = 10.0
+    for spent, late, over in ((68.0, False, False), (70.0, True, False), (99.5, True, True)):
+        loop._started = time.monotonic() - spent
+        assert (loop.late(), loop.over) == (late, over)
 
 
 @pytest.mark.parametrize("size", [1, pytest.param(40, marks=pytest.mark.full)])

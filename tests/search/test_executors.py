@@ -10,16 +10,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from autoturbo.errors import ExecutorError, UsageError
+from autoturbo.errors import ExecutorError, PluginError, UsageError
+from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.executors import (
+    Elsewhere,
     Executor,
     InProcess,
     MakeEvaluator,
@@ -34,8 +37,10 @@ from autoturbo.search.executors import (
 from autoturbo.search.executors.base import ACQUITTED, Answer, Blame, lost
 from autoturbo.search.executors.held import HELD, Held
 from autoturbo.search.executors.ray_session import Session, connect
+from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import outcome_of
+from autoturbo.simulate.outcomes import TIME_IS_UP, outcome_of
+from autoturbo.testing.networks import small_networks
 from tests.search.search_doubles import (
     Dying,
     DyingOnce,
@@ -281,6 +286,73 @@ def test_cancelling_begins_nothing_new(kind: type) -> None:
         executor.close()
 
 
+@pytest.mark.parametrize("kind", POOLS)
+def test_what_is_abandoned_is_ended(kind: type) -> None:
+    executor = build(kind, Hanging, 1)
+    try:
+        assert len(outcomes(executor, BATCH[:1])) == 1
+        executor.put(tasks([POISON, *BATCH[1:]]))
+        assert executor.take(0.2) == []
+        executor.abandon()
+        assert (executor.busy, executor.take(0.2)) == (False, [])
+        assert len(outcomes(executor, BATCH[:1])) == 1
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("kind", [InProcess, *POOLS])
+def test_a_pool_measures_schedules_for_the_tuner(kind: type) -> None:
+    graph, target = small_networks()[0], load_target("stcp920")
+    make = functools.partial(Evaluator, graph, target, "float16")
+    executor = build(kind, make, 1)
+    elsewhere = Elsewhere("toy", executor)
+    there, here = Evaluator(graph, target, "float16", elsewhere, elsewhere=True), make()
+    try:
+        for name in ("tvm", "graphturbo"):
+            assert there.measure_scheduler(name) == here.measure_scheduler(name)
+        elsewhere.end_by(time.monotonic())
+        there.until = time.monotonic()
+        assert there.measure_scheduler("tvm") is TIME_IS_UP
+        assert there.evaluate(Knobs()) is TIME_IS_UP
+        assert there.schedule(Knobs()).expected is None
+    finally:
+        executor.close()
+
+
+def test_what_a_pool_measures_too_long_is_ended() -> None:
+    graph, target = small_networks()[0], load_target("stcp920")
+    executor = build(Processes, functools.partial(Evaluator, graph, target, "float16", Stuck()), 1)
+    elsewhere = Elsewhere("toy", executor)
+    elsewhere.end_by(0.0, first=time.monotonic() + 1.0)
+    there = Evaluator(graph, target, "float16", elsewhere, elsewhere=True)
+    try:
+        assert there.heuristic() == there.heuristic() == Knobs()
+        assert there.measure_scheduler("graphturbo") is TIME_IS_UP
+        assert not executor.busy
+    finally:
+        executor.close()
+
+
+class Stuck:
+    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+        del schedules
+        time.sleep(600)
+        return []
+
+
+def test_what_cannot_be_built_is_told_in_our_own_words() -> None:
+    executor = build(Processes, make_unplugged, 1)
+    try:
+        with pytest.raises(PluginError, match="the plug-in 'board' cannot be loaded; mend it"):
+            outcomes(executor, BATCH)
+    finally:
+        executor.close()
+
+
+def make_unplugged() -> Landscape:
+    raise PluginError("the plug-in 'board' cannot be loaded", hint="mend it")
+
+
 def test_cancelling_in_this_process() -> None:
     executor = build(InProcess, make_landscape)
     executor.put(tasks(BATCH))
@@ -418,6 +490,7 @@ def test_flags_choose_the_executor() -> None:
     assert isinstance(make_executor(), InProcess)
     assert isinstance(make_executor(jobs=2), Processes)
     assert isinstance(make_executor(timeout_s=1.0), Processes)
+    assert isinstance(make_executor(apart=True), Processes)
 
 
 @pytest.mark.ray

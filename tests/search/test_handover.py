@@ -13,7 +13,8 @@ from autoturbo.search.handover import MOST_REFUSED, Handover, passed, verifier_o
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.workshop import Scheduled
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.outcomes import TIME_IS_UP
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 from tests.search.search_doubles import Landscape, ToySchedule
 
@@ -74,6 +75,20 @@ def test_the_next_best_that_passes_takes_its_place() -> None:
     assert len(picky.asked) == 3  # each once
     assert [r.trial for r in handing.refused] == sorted([first.number, second.number])
     assert handing.refused[0].failures == ("memory: race: two kernels write x",)
+
+
+def test_the_best_is_handed_out_as_recorded_where_time_is_up() -> None:
+    class Late(Landscape):
+        def evaluate(self, knobs: Knobs) -> Outcome:
+            del knobs
+            return TIME_IS_UP
+
+    found, log = trials(), list[str]()
+    handing = Handover("toy on chip", found, Late(), Picky(set()), log.append)
+    first = by_latency(found)[0]
+    best = handing.best(LATENCY)
+    assert (best.measurement, best.once) == (first.outcome, True)
+    assert log == [f"trial {first.number} is not measured again: the time is up"]
 
 
 def test_of_equals_the_one_that_is_preferred() -> None:

@@ -193,3 +193,12 @@ def test_contributions_add_up_to_the_prediction() -> None:
     trees = Booster.of(rows, np.asarray(2.0 * rows[:, 0] + rows[:, 1], np.float64))
     rest = trees.predict(rows) - trees.contributions(rows).sum(axis=1)
     assert np.ptp(rest) < 1e-5
+
+
+def test_what_is_no_point_of_the_space_tells_nothing_of_it() -> None:
+    """A sweep measures settings of other targets, with cuts of their own."""
+    trials = trials_of(scale)
+    odd = Knobs(lb_fill=0.125, overrides=(SubGraphKnobs("elsewhere", factor=3),))
+    more = [*trials, Trial(len(trials), odd, measurement(1e-9))]
+    assert importance_of(SPACE, more, LATENCY) == importance_of(SPACE, trials, LATENCY)
+    assert importance_of(SPACE, more[-1:], LATENCY).measured == 0

@@ -21,7 +21,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.beginnings import decisions_for, kept_decisions, starting_point
 from autoturbo.search.openings import initial_settings
 from autoturbo.search.space import Space
-from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
+from autoturbo.search.transfer import Decisions, decisions_of, moved, nearest, transfer
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.tuner import tune
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, target, workload
@@ -242,3 +242,29 @@ def test_the_nearest_decisions_are_those_that_are_taken_over(name: str) -> None:
 
 def test_schedules_of_other_measurers_decide_nothing_that_is_kept() -> None:
     assert kept_decisions(object()) == {}
+
+
+def test_a_setting_can_be_moved_to_a_larger_buffer_with_its_cuts() -> None:
+    """By itself it cuts into fewer parts there."""
+    graph, small, large = residual(3), target(lb=1 << 12), target(lb=1 << 13)
+    schedule = build_schedule(Workbench(graph, small, FP16), Knobs())
+    bench = Workbench(graph, large, FP16)
+    ways = moved(bench, Knobs(), decisions_of(schedule), 0.5)
+    kept = [cuts(build_schedule(bench, knobs)) == cuts(schedule) for knobs in ways]
+    assert kept == [False, False, True, True, True]
+    assert ways[0] == Knobs()
+    assert [way.lb_fill for way in ways] == ["auto", "auto", 0.5, 0.5, 0.5]
+    assert [way.tile_divisor for way in ways] == ["auto", "auto", "auto", "auto", 2]
+
+
+def test_a_setting_that_is_moved_keeps_to_what_knobs_may_be() -> None:
+    """A smaller buffer is not filled over its brim, nor a much larger one by next to nothing."""
+    graph = residual(3)
+    bench = Workbench(graph, machine(), FP16)
+    made = decisions_of(build_schedule(bench, Knobs(lb_fill=0.1, tile_divisor=128)))
+    for share in (0.25, 1.0, 2.0):
+        ways = moved(bench, Knobs(lb_fill=0.1, tile_divisor=128), made, share)
+        assert {(way.lb_fill, way.tile_divisor) for way in ways} == {(0.1, 128)}
+    made = decisions_of(build_schedule(bench, Knobs(tile_divisor=128)))
+    ways = moved(bench, Knobs(tile_divisor=128), made, 0.25)
+    assert {(way.lb_fill, way.tile_divisor) for way in ways} == {("auto", 128), (0.25, 128)}

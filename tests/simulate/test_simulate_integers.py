@@ -7,20 +7,23 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from autoturbo.commands.facts import model_facts
 from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import graph_arrays
+from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import NO_WORK, Graph, Work
 from autoturbo.hardware import Target
 from autoturbo.schedule.codegen.work import MATRIX, NONE, priced
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.bound import lower_bound
+from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import tune
@@ -108,6 +111,16 @@ def test_operators_on_8_bit_values_are_priced_like_pairs(tmp_path: Path) -> None
 
 
 @pytest.mark.full
+def test_what_stands_between_operators_on_8_bit_values_is_computed_in_them(tmp_path: Path) -> None:
+    onnx.save(residual(), tmp_path / "net.onnx")
+    graph = import_model(quantised(tmp_path / "net.onnx", pairs=False))
+    (pool,) = (operator for operator in graph.operators if operator.kind == "MaxPool")
+    assert pool.integer == pool.work
+    real = dataclasses.replace(pool, integer=None)
+    own, other = (priced(one, target_of(), "float16") for one in (pool, real))
+    assert own.per_point == other.per_point / 2
+
+
 def test_integers_beside_real_values_take_the_time_of_a_run_in_int8() -> None:
     """Products alone, so that nothing but their rate counts."""
 
@@ -197,7 +210,8 @@ def test_a_pair_on_either_side_makes_an_operator_one_in_integers() -> None:
         "Conv", [net.pair("x"), net.weights(80, 64, 1, 1)]
     ))))  # fmt: skip
     conv, target = next(x for x in graph.operators if x.kind == "Conv"), target_of()
-    assert conv.integer == conv.work
+    unpacking = 2.0 * 80 * 64  # where weights are made real as they are read
+    assert (conv.work, conv.unpacking) == (conv.integer, unpacking)
     assert priced(conv, target, "float16").macs == 0.5
     assert priced(conv, target, "float16").engine == MATRIX
     (relu,) = [x for x in graph.operators if x.kind == "Relu"]
@@ -268,3 +282,113 @@ def test_marks_are_part_of_what_a_graph_is_known_by(folder: Path) -> None:
         graph, operators=tuple(dataclasses.replace(x, integer=None) for x in graph.operators)
     )
     assert changed.hash != graph.hash
+
+
+# ---------------------------------------------------------------------- weights that are narrow
+
+
+def weight_only(kind: str, blocks: int, nodes: list[onnx.NodeProto] | None = None) -> Graph:
+    """``[4, 64] x [64, 96]`` by a weight of a narrow type: a scale per column, or per block."""
+    values = np.random.default_rng(5).integers(1, 7, 64 * 96).astype(np.float32)
+    scales = np.full((64 // blocks, 96) if blocks else 96, 0.01, np.float32)
+    axis: dict[str, Any] = {"axis": 0, "block_size": blocks} if blocks else {"axis": 1}
+    graph = helper.make_graph(
+        [
+            helper.make_node("DequantizeLinear", ["q", "s"], ["w"], **axis),
+            *(nodes or [helper.make_node("MatMul", ["x", "w"], ["y"])]),
+        ],
+        "weight_only",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            helper.make_tensor("q", getattr(TensorProto, kind), (64, 96), values),
+            numpy_helper.from_array(scales, "s"),
+            numpy_helper.from_array(np.array([5, 7, 5]), "rows"),
+        ],
+    )
+    return imported(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    )
+
+
+def by_bits() -> Graph:
+    """The same product as the one operator that runtimes have for it."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMulNBits", ["x", "q", "s"], ["y"], domain="com.microsoft",
+                          K=64, N=96, bits=4, block_size=32)],
+        "by_bits",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.zeros((96, 2, 16), np.uint8), "q"),
+         numpy_helper.from_array(np.zeros(192, np.float32), "s")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return imported(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks", "size"),
+    [
+        ("INT4", 32, 64 * 96 // 2 + 2 * 192),
+        ("UINT4", 0, 64 * 96 // 2 + 2 * 96),
+        ("INT8", 0, 64 * 96 + 2 * 96),
+        ("FLOAT8E4M3FN", 16, 64 * 96 + 2 * 384),
+    ],
+)
+def test_weights_take_the_bytes_of_the_type_that_they_are_stored_in(
+    kind: str, blocks: int, size: int
+) -> None:
+    graph = weight_only(kind, blocks)
+    assert weight_bytes(graph, "float16") == pytest.approx(size, abs=1)
+    assert weight_bytes(graph, "float16") >= size
+    (product,) = graph.operators
+    assert product.vector_ops == 2 * 64 * 96
+    halved = weight_only(kind, blocks, [
+        helper.make_node("Cast", ["w"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("Cast", ["x"], ["z"], to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["z", "h"], ["y"]),
+    ])  # fmt: skip
+    assert weight_bytes(halved, "float16") == weight_bytes(graph, "float16")
+    found, read = (
+        measured(graph, target_of()),
+        target_of().clusters * weight_bytes(graph, "float16"),
+    )
+    assert found.bound.seconds <= found.latency
+    assert found.ddr_bytes == read + 4 * (64 + 96) * 2
+
+
+def test_a_product_by_dequantised_weights_costs_what_one_operator_for_both_does() -> None:
+    two, one = weight_only("INT4", 32), by_bits()
+    target = target_of()
+    assert lower_bound(two, target, "float16") == lower_bound(one, target, "float16")
+    assert measured(two, target).latency == pytest.approx(measured(one, target).latency, rel=0.01)
+    assert two.hash != weight_only("UINT4", 0).hash
+
+
+@pytest.mark.parametrize("make", [lambda: weight_only("INT4", 32), by_bits])
+def test_fewer_samples_make_as_many_weights_real(make: Callable[[], Graph]) -> None:
+    graph = make()
+    one = rebatch(graph, 1, trace_batch(graph))
+    assert one.macs * 4 == graph.macs
+    assert one.operators[0].vector_ops == graph.operators[0].vector_ops == 2 * 64 * 96
+
+
+def test_rows_that_are_picked_of_a_narrow_table_are_narrow() -> None:
+    graph = weight_only("INT8", 0, [
+        helper.make_node("ReduceSum", ["x"], ["one"], keepdims=0),
+        helper.make_node("Cast", ["one"], ["index"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["w", "index"], ["y"]),
+    ])  # fmt: skip
+    assert weight_bytes(graph, "float16") <= 96 * (1 + 2 / 64 + 0.01)
+    gather = graph.operators[-1]
+    assert gather.vector_ops == 2 * 96
+
+
+def test_inspect_counts_what_is_stored_and_tied_weights_once() -> None:
+    assert model_facts(weight_only("INT4", 0))["weight_bytes"] == 64 * 96 // 2 + 4 * 96
+    tied = weight_only("INT8", 0, [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["h", "t"], ["y"]),
+    ])  # fmt: skip
+    assert model_facts(tied)["weight_bytes"] == 64 * 96 + 4 * 96

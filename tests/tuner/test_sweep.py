@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoturbo import sweeping
+from autoturbo.commands.loading import resume
 from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.database import Database
-from autoturbo.errors import InterruptedRunError, TargetError, UsageError
+from autoturbo.errors import InterruptedRunError, RunError, TargetError, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.report.sweep import Sweep
 from autoturbo.sweeping import sweep
 from autoturbo.tuner import tune, tune_all
+from tests.schedule.schedule_samples import Net, chain
 from tests.search.search_doubles import Landscape, WalledIn, toy_graph
 
 STCP920 = load_target("stcp920")
@@ -179,3 +182,99 @@ def test_bad_grids_are_refused_before_anything_is_tuned(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing is varied"):
         swept(tmp_path, ())
     assert not (tmp_path / "a.db").exists()
+
+
+def inverted(blocks: int, size: int, width: int, batch: int = 1) -> Graph:
+    """A stem and blocks that are wide inside, as those of mobile networks."""
+    net = Net(x=(batch, 8, size, size))
+    at = net.relu(net.conv("x", width))
+    for _ in range(blocks):
+        wide = net.relu(net.conv(at, 4 * width, kernel=1))
+        deep = net.relu(net.conv(wide, 4 * width, group=4 * width))
+        at = net.conv(deep, width, kernel=1)
+    return net.graph()
+
+
+def small(name: str) -> Graph:
+    """A small network; a search of four trials misses much of each."""
+    if name == "chain":
+        return chain("conv", "relu", "conv", "relu", "pool", "conv", shape=(2, 32, 32, 32))
+    return inverted(2, 64, 16) if name == "wide" else inverted(1, 64, 32, batch=4)
+
+
+GRIDS = (
+    ("wide", ("lb.capacity_kib=32..128",)),
+    ("wide", ("lb.capacity_kib=64,128", "gb.bandwidth_gb_s=64,256")),
+    ("batch", ("lb.capacity_kib=64,128", "gb.bandwidth_gb_s=64,256")),
+    ("chain", ("lb.capacity_kib=16,64,256",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "vary"), [GRIDS[0], *(pytest.param(*g, marks=pytest.mark.full) for g in GRIDS[1:])]
+)
+def test_more_of_what_only_helps_is_never_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, vary: tuple[str, ...]
+) -> None:
+    asked: dict[str, Any] = {"trials": 4, "database": tmp_path / "a.db", "runs_folder": tmp_path}
+    with monkeypatch.context() as alone:
+        alone.setattr(sweeping, "_borrow", lambda *_: None)
+        before = sweep(small(name), STCP920, vary, **asked)
+    assert before.faster_lesser  # what this is for
+    found = sweep(small(name), STCP920, vary, **asked)
+    assert found.known == len(found.points)
+    assert not found.faster_lesser
+    for old, new in zip(before.points, found.points, strict=True):
+        assert old.best is not None
+        assert new.best is not None
+        assert new.best.latency <= old.best.latency
+        assert new.trials >= old.trials
+        assert (new.source is None) == (new.run == old.run)
+
+
+def test_what_neighbours_found_is_measured_once_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, vary = GRIDS[0]
+    asked: dict[str, Any] = {"trials": 4, "database": tmp_path / "a.db", "runs_folder": tmp_path}
+    first = sweep(small(name), STCP920, vary, **asked)
+    better = next(point for point in first.points if point.source is not None)
+    with Database.open(tmp_path / "a.db") as store:
+        info = store.run(str(better.run))
+        (base,) = (i for i in store.runs() if i.id == info.settings["borrows"]["run"])
+        assert (info.key, info.state, info.default_latency) == (base.key, "done", better.default)
+        assert info.best_latency is not None
+        assert base.best_latency is not None
+        assert info.best_latency < base.best_latency
+        assert store.trials(info.id)[0].knobs == store.trials(base.id)[0].knobs
+        (best,) = store.best(target_hash=info.key.target_hash)
+        assert (best.run, best.trial) == (info.id, info.best_trial)
+        before = {i.id: i.trials for i in store.runs()}
+    with monkeypatch.context() as known:
+        known.setattr(sweeping, "_answers", _must_not)
+        assert told(sweep(small(name), STCP920, vary, **asked)) == told(first)
+    with Database.open(tmp_path / "a.db") as store:
+        assert {i.id: i.trials for i in store.runs()} == before
+    with pytest.raises(RunError, match="measured what other points of a sweep found"):
+        resume(info.id, database=tmp_path / "a.db", load_graph=lambda _: small(name))
+
+
+@pytest.mark.full
+def test_an_interrupted_look_at_neighbours_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, vary = GRIDS[0]
+    asked: dict[str, Any] = {"trials": 4, "runs_folder": tmp_path}
+    whole = sweep(small(name), STCP920, vary, database=tmp_path / "whole.db", **asked)
+    answers = sweeping._answers
+
+    def stopped(*given: Any) -> Any:
+        yield from itertools.islice(answers(*given), 3)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(sweeping, "_answers", stopped)
+        with pytest.raises(InterruptedRunError, match="the same command goes on from here"):
+            sweep(small(name), STCP920, vary, database=tmp_path / "a.db", **asked)
+    again = sweep(small(name), STCP920, vary, database=tmp_path / "a.db", **asked)
+    assert told(again) == told(whole)

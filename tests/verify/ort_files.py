@@ -19,9 +19,12 @@ _WIDTH = HIDDEN // HEADS
 
 
 class Decoder:
-    """Layers of a language model with 4-bit weights and grouped queries, one new token each."""
+    """Layers of a language model with 4-bit weights and grouped queries, one new token each.
 
-    def __init__(self, layers: int, batch: int, rows: int = 1) -> None:
+    Lengths of samples are taken from a mask, or are inputs.
+    """
+
+    def __init__(self, layers: int, batch: int, rows: int = 1, *, lengths: bool = False) -> None:
         self._rng = np.random.default_rng(1)
         self._nodes: list[NodeProto] = []
         self._stored: list[TensorProto] = []
@@ -31,7 +34,14 @@ class Decoder:
             helper.make_tensor_value_info("attention_mask", TensorProto.INT64, [batch, total]),
         ]
         self._presents = []
-        self._lengths()
+        self._turns()
+        if lengths:
+            self._inputs[1:] = [
+                helper.make_tensor_value_info("seqlens_k", TensorProto.INT32, [batch]),
+                helper.make_tensor_value_info("total", TensorProto.INT32, []),
+            ]
+        else:
+            self._lengths()
         hidden = self._first()
         skip = hidden[1]
         name = hidden[0]
@@ -72,6 +82,8 @@ class Decoder:
         self._store("second", np.array(1))
         self._node("Gather", ["extents", "second"], ["columns"], axis=0)
         self._node("Cast", ["columns"], ["total"], to=TensorProto.INT32)
+
+    def _turns(self) -> None:
         angles = np.outer(np.arange(32), np.arange(_WIDTH // 2) / 10).astype(np.float32)
         self._store("cos", np.cos(angles))
         self._store("sin", np.sin(angles))

@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from autoturbo.errors import UnrunnableError
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.hardware import load_target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import open_session, run, with_outputs
 from tests.verify.verify_samples import Writer, cnn, saved
 
@@ -90,3 +95,21 @@ def test_without_the_runtime_the_message_says_how_to_get_it(
         open_session(tmp_path / "m.onnx")
     assert "autoturbo[verify]" in str(caught.value.hint)
     assert caught.value.exit_status == 1
+
+
+def test_indices_beside_the_file_are_those_that_the_schedule_was_made_for(tmp_path: Path) -> None:
+    """As torch exports relative positions: real indices, not drawn ones, pick alike per row."""
+    indices = np.broadcast_to(np.arange(15, 7, -1), (8, 8))
+    graph = helper.make_graph(
+        [helper.make_node("GatherElements", ["x", "i"], ["y"], axis=1)],
+        "turned",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])],
+        [numpy_helper.from_array(np.ascontiguousarray(indices, np.int64), "i")],
+    )
+    path = tmp_path / "m.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    bench = Workbench(import_model(path), load_target("stcp920"), "float16")
+    checked = verify_schedule(build_schedule(bench, Knobs()), path=path)
+    assert (checked.findings, checked.numbers and checked.numbers.skipped) == ((), None)

@@ -118,6 +118,41 @@ def test_each_input_of_an_embedding_stays_within_its_own_table() -> None:
     assert ranges == {"words": Range(0, len(TABLE)), "kinds": Range(0, 3)}
 
 
+@pytest.mark.parametrize(
+    ("past", "total", "given", "expected"),
+    [
+        (7, "total", {}, (8, 9)),
+        (0, "total", {}, (1, 2)),
+        (7, "total", {"total": (4.0,)}, (3, 4)),
+        (7, "stored", {}, (5, None)),
+    ],
+)
+def test_lengths_of_samples_go_with_each_other_and_with_the_extents(
+    past: int, total: str, given: Mapping[str, tuple[float, ...]], expected: tuple[int, int | None]
+) -> None:
+    """They were ones and zeros, which ONNX Runtime refuses."""
+    caches = {"k": (1, (3, 2, past, 8)), "v": (1, (3, 2, past, 8))} if past else {}
+    names = ["q", "", "", *(["k", "v"] if past else ["", ""]), "last", total]
+    lengths: dict[str, Any] = {"ends": (INT, (3,))} | (
+        {"total": (INT, (1,))} if total == "total" else {}
+    )
+    made = model(
+        [
+            node("Identity", "asked", out="q"),
+            node("Sub", "ends", "one", out="less"),
+            node("Cast", "less", out="last", to=TensorProto.INT32),
+            node("GroupQueryAttention", *names, domain="com.microsoft"),
+        ],
+        {"asked": (1, (3, "rows", 64)), **caches, **lengths},
+        one=np.ones(1, np.int64),
+        stored=np.asarray(6, np.int32),
+    )
+    found = random_inputs(made, 0, {"asked": (3, 2, 64), "q": (3, 2, 64)}, (), given)
+    assert found["ends"].tolist() == [expected[0] + 1] * 3
+    if expected[1] is not None and not given:
+        assert found["total"].tolist() == [expected[1]]
+
+
 def test_a_table_may_be_computed() -> None:
     nodes = [node("Relu", "x", out="t"), node("Gather", "t", "i", axis=1)]
     made = model(nodes, {"x": (TensorProto.FLOAT, (2, 30)), "i": (INT, (5,))})

@@ -48,12 +48,13 @@ def _check(path: Path, batch: int | None = None) -> int:
 
 
 @pytest.mark.parametrize(
-    ("layers", "batch", "rows"), [(1, 1, 4), pytest.param(2, 2, 1, marks=pytest.mark.full)]
+    ("layers", "batch", "rows", "lengths"),
+    [(1, 1, 4, False), (1, 2, 1, True), pytest.param(2, 2, 1, False, marks=pytest.mark.full)],
 )
 def test_a_decoder_of_the_generative_exporter(
-    layers: int, batch: int, rows: int, tmp_path: Path
+    layers: int, batch: int, rows: int, tmp_path: Path, *, lengths: bool
 ) -> None:
-    path = Decoder(layers, batch, rows).save(tmp_path / "decoder.onnx")
+    path = Decoder(layers, batch, rows, lengths=lengths).save(tmp_path / "decoder.onnx")
     assert f"{MS}.GroupQueryAttention" in _kinds(path)
     assert _check(path) == decoder_macs(layers, batch, rows)
 

@@ -59,7 +59,7 @@ _QUANTISED: dict[str, Callable[[Writer], None]] = {
     "QLinearWhere": quantised.selection,
 }
 
-EXPANSIONS: dict[tuple[str, str], Callable[[Writer], None]] = {
+EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {
     ("", "Attention"): attention.standard,
     ("", "Einsum"): fused.einsum,
     ("", "Loop"): control.loop,
@@ -90,6 +90,24 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
         return _written(step, source) or _defined(step, schema, source)
     except (NoExpansionError, *_MALFORMED):
         return None
+
+
+def first_trip(step: Step, source: Source) -> tuple[GraphProto, control.Trips] | str:
+    """Return the first trip of a loop that stays whole, and its trips; or why it is not known.
+
+    Args:
+        step: the node with its inputs looked up.
+        source: where the versions are from.
+    """
+    writer = Writer(step, source.opsets.get("", 1))
+    write = control.loop if step.node.op_type == "Loop" else control.scan
+    try:
+        trips = write(writer, once=True)
+    except NoExpansionError as reason:
+        return str(reason)
+    except _MALFORMED:
+        return "not as its definition says"
+    return writer.graph(), trips
 
 
 def _is_defined(kind: tuple[str, str], schema: defs.OpSchema | None) -> bool:

@@ -1,12 +1,14 @@
 """Loops of a known number of trips, written out trip by trip.
 
 Each trip is then scheduled as what it computes, and values that do not change from trip to trip are
-computed once. Loops that a value may end early, or that are long, stay whole.
+computed once. Loops that a value may end early, or that are long, stay whole; of a long one the
+first trip is written, so that its work is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import GraphProto, numpy_helper
@@ -19,25 +21,43 @@ MOST_NODES = 4000
 """Nodes that a loop may become."""
 
 
-def loop(w: Writer) -> None:
-    """Write a Loop whose trips are known before it runs."""
+@dataclass(frozen=True, slots=True)
+class Trips:
+    """How often a loop goes through its body.
+
+    Attributes:
+        count: trips.
+        nodes: of the body.
+        carried: names of the values that go from trip to trip: before the first and behind the
+            last that is written.
+    """
+
+    count: int
+    nodes: int
+    carried: tuple[tuple[str, str], ...]
+
+
+def loop(w: Writer, *, once: bool = False) -> Trips:
+    """Write a Loop whose trips are known before it runs; only the first trip if that is asked."""
     body = _body(w)
     trips = w.value(0).data
     refuse_unless(trips is not None and _always_on(w, body), "its end depends on data")
     count = int(np.asarray(trips).item())
     carried = [w.input(k) for k in range(2, len(w.step.inputs))]
-    _check(body, count)
+    _check(body, count, once=once)
     stacked: list[list[str]] = []
+    begun = carried
     on = w.array(np.array(True))  # noqa: FBT003 - ONNX's condition
-    for trip in range(count):
+    for trip in range(1 if once else count):
         number = w.array(np.array(trip, dtype=np.int64))
         made = _trip(w, body, trip, [number, on, *carried])[1:]
         carried, rows = made[: len(carried)], made[len(carried) :]
         stacked.append(rows)
     _finish(w, carried, stacked, [0] * (len(body.output) - 1 - len(carried)))
+    return Trips(count, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
-def scan(w: Writer) -> None:
+def scan(w: Writer, *, once: bool = False) -> Trips:
     """Write a Scan: its trips are the entries of the values that it goes through."""
     body, count = _body(w), int(w.attribute("num_scan_inputs", 0))
     states = len(w.step.inputs) - count
@@ -47,11 +67,11 @@ def scan(w: Writer) -> None:
     ]
     turned = _list(w, "scan_input_directions", count)
     trips = w.shape(states)[axes[0]]
-    _check(body, trips)
-    carried = [w.input(k) for k in range(states)]
+    _check(body, trips, once=once)
+    begun = carried = [w.input(k) for k in range(states)]
     results = len(body.output) - states
     stacked: list[list[str]] = []
-    for trip in range(trips):
+    for trip in range(1 if once else trips):
         places = [trips - 1 - trip if back else trip for back in turned]
         rows = [
             w.pick(w.input(states + k), axis, place)
@@ -62,6 +82,7 @@ def scan(w: Writer) -> None:
         stacked.append(made[states:])
     backwards = _list(w, "scan_output_directions", results)
     _finish(w, carried, stacked, _list(w, "scan_output_axes", results), backwards)
+    return Trips(trips, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
 def _body(w: Writer) -> GraphProto:
@@ -77,9 +98,10 @@ def _list(w: Writer, name: str, count: int) -> list[int]:
     return [int(item) for item in given] if given else [0] * count
 
 
-def _check(body: GraphProto, trips: int) -> None:
+def _check(body: GraphProto, trips: int, *, once: bool) -> None:
     refuse_unless(trips > 0, "no trip at all")
-    refuse_unless(trips * len(body.node) <= MOST_NODES, "too long to be written out")
+    short = once or trips * len(body.node) <= MOST_NODES
+    refuse_unless(short, "too long to be written out")
 
 
 def _always_on(w: Writer, body: GraphProto) -> bool:

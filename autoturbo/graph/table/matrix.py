@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
@@ -196,8 +196,8 @@ def _quantisation(value: ValueView | None, product: _Product, dim: DimAccess) ->
 def _matmul_nbits(node: NodeView) -> OperatorSpec:
     """com.microsoft.MatMulNBits: a weight of K x N packed in blocks, unpacked on the way.
 
-    Unpacking (subtract the zero point, scale) is counted once per weight element as vector work
-    spread over the outputs, since the packed weight is what is stored.
+    Unpacking (subtract the zero point, scale) is counted once per weight element as vector work,
+    since the packed weight is what is stored.
     """
     left, packed = shape_in(node, 0), value_in(node, 1)
     inner, outer = integer(node, "K", -1), integer(node, "N", -1)
@@ -205,8 +205,8 @@ def _matmul_nbits(node: NodeView) -> OperatorSpec:
     product = _product(left, (inner, outer), flip_left=False, flip_right=False)
     others = [_blocks(value_in(node, i), outer, product.columns) for i in range(1, 4)]
     rest = [everything(value) for value in node.inputs[4:]]
-    rows = max(product.domain.axes[product.rows.terms[0][0]].extent, 1) if len(left) > 1 else 1
-    return _finish(node, product, [product.left, *others, *rest], (1,), vector=2.0 * inner / rows)
+    spec = _finish(node, product, [product.left, *others, *rest], (1,))
+    return replace(spec, unpacking=2.0 * inner * outer)
 
 
 def _blocks(value: ValueView | None, columns: int, dim: DimAccess) -> AccessMap | None:

@@ -63,6 +63,7 @@ class OperatorSpec:
     attributes: tuple[tuple[str, str], ...] = ()
     opaque: str | None = None
     counted: bool = True
+    unpacking: float = 0.0
 
 
 Row = Callable[[NodeView], OperatorSpec]

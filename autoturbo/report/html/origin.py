@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from autoturbo.config import TuneConfig
+from autoturbo.database import BORROWS
 from autoturbo.report.html.facts import Facts
 from autoturbo.report.html.markup import (
     Markup,
@@ -42,10 +43,9 @@ def origin_section(facts: Facts) -> list[Markup]:
         ("report made by", f"autoturbo {__version__}, {_python(interpreter())}"),
     )
     note = (
-        "The first command gives the same run where the database has the same schedules of other"
-        " models to start from; the second measures the fastest trial again, to the bit, the third"
-        " does so from the schedule file alone, and the fourth runs that schedule in ONNX Runtime"
-        " beside the model."
+        "tune gives the same run where the database has the same schedules of other models to start"
+        " from; replay measures the fastest trial again, to the bit, simulate does so from the"
+        " schedule file alone, and verify runs that schedule in ONNX Runtime beside the model."
     )
     return [
         paragraph(text("The commands that give the same:")),
@@ -68,7 +68,10 @@ def text_lines(lines: list[str]) -> Markup:
 
 
 def commands(facts: Facts) -> list[str]:
-    """Return command lines that repeat the run, its fastest trial, and verify its schedule."""
+    """Return command lines that repeat the run, its fastest trial, and verify its schedule.
+
+    What a sweep measured of neighbours' settings no single command repeats.
+    """
     info = facts.info
     tune = ["autoturbo", "tune", info.model_file, *_pair(facts),
             *TuneConfig.of_run(info).words(facts.best.schedule.problem.target)]  # fmt: skip
@@ -76,7 +79,8 @@ def commands(facts: Facts) -> list[str]:
     simulate = ["autoturbo", "simulate", info.model_file, *_pair(facts), "--schedule",
                 "schedule.json"]  # fmt: skip
     verify = ["autoturbo", "verify", info.model_file, "--run", info.id]
-    return [shlex.join(words) for words in (tune, replay, simulate, verify)]
+    all_of_it = () if BORROWS in info.settings else (tune,)
+    return [shlex.join(words) for words in (*all_of_it, replay, simulate, verify)]
 
 
 def _pair(facts: Facts) -> list[str]:

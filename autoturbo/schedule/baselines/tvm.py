@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from autoturbo.graph.arrays import whole_bytes
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph, Operator, Pattern
 from autoturbo.schedule.baselines.ladder import layer_by_layer
@@ -228,9 +229,7 @@ def _edge(graph: Graph, index: int, reader: int) -> Pattern:
 
 def largest_working_set(problem: Problem) -> int:
     """Most bytes of inputs and outputs of any kernel of one cluster."""
-    element = problem.arrays.element
-    tensors = problem.graph.tensors
+    size = whole_bytes(problem.arrays, [tensor.elements for tensor in problem.graph.tensors])
     return max(
-        sum(tensors[t].elements * int(element[t]) for t in (*layer.inputs, *layer.outputs))
-        for layer in problem.layers
+        sum(int(size[t]) for t in (*layer.inputs, *layer.outputs)) for layer in problem.layers
     )

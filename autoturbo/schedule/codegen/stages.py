@@ -225,12 +225,18 @@ def _bytes(g: GraphArrays, tensors: Ints, regions: Regions) -> int:
 
 @borrowing
 def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, made: int, regions: Regions) -> int:
-    """Bytes of constants that an operator reads; one that only moves data reads what it made."""
+    """Bytes of constants that an operator reads; one that only moves data reads what it made.
+
+    What it made of constants that are kept narrow are as many elements of them.
+    """
     total, moves = 0, w.engine[op] == MOVE or w.engine[op] == NONE
+    output = g.out_tensor[g.out_start[op]]
     for tensor in g.in_tensor[g.in_start[op] : g.in_start[op + 1]]:
         if g.constant[tensor] and regions.seen[tensor]:
-            size = region_bytes(g, tensor, regions.low, regions.high)
-            total += min(size, made) if moves else size
+            size, picked = region_bytes(g, tensor, regions.low, regions.high), made
+            if g.divisor[tensor] > 1:
+                picked = made * g.element[tensor] // (g.divisor[tensor] * max(g.element[output], 1))
+            total += min(size, picked) if moves else size
     return total
 
 
@@ -387,8 +393,9 @@ def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> Pa
     # up to the first dimension that is not there whole
     run: Flags = np.cumsum(cut, axis=1) - cut == 0
     element = np.where(shape.seen[tensors] != 0, arrays.element[tensors], 0)
-    size: Ints = element * np.maximum(part, 0).prod(axis=1)
-    runs = np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1), 1)
+    divisor = arrays.divisor[tensors]
+    size: Ints = -(-element * np.maximum(part, 0).prod(axis=1) // divisor)
+    runs = np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1) // divisor, 1)
     return dict(zip(tensors, zip(size.tolist(), runs.tolist(), strict=True), strict=True))
 
 

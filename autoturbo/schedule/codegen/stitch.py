@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autoturbo.graph.arrays import Regions
+from autoturbo.graph.arrays import Regions, whole_bytes
 from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
@@ -168,7 +168,8 @@ def shares_weights(problem: Problem, template: Template) -> bool:
     tensors, operators, total = problem.graph.tensors, problem.graph.operators, 0
     for index in (op for layer in template.layers for op in problem.layers[layer].operators):
         own = [t for t in operators[index].inputs if tensors[t].constant]
-        total += sum(tensors[t].elements * int(problem.arrays.element[t]) for t in own)
+        elements = [tensors[t].elements for t in own]
+        total += int(whole_bytes(problem.arrays, elements, own).sum())
     return 0 < total == int(template.stages[:, Stage.WEIGHTS].sum())
 
 

@@ -26,6 +26,9 @@ products each of which needs the one before."""
 
 ROLES = 7
 
+_WHOLE_LOOP = {"trips": COUNT, "m": ROWS, "n": COLUMNS, "k": DEPTH}
+"""Roles of the axes of a loop that is not written out."""
+
 _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
 
 _WEIGHT_STATIONARY, _INPUT_STATIONARY, _IDEAL, _CHANNEL_STATIONARY = range(1, 5)
@@ -127,9 +130,10 @@ def priced(operator: Operator, target: Target, dtype: str) -> Priced:
     if integers:
         lanes = target.vector.elements_per_cycle(dtype) / target.vector.elements_per_cycle("int8")
         macs = target.matrix.macs_per_cycle(dtype) / target.matrix.macs_per_cycle("int8")
+    unpacking = 0.0 if integers else operator.unpacking / max(operator.output_points, 1)
     return Priced(
         code, work.macs * (macs if code == MATRIX else lanes),
-        work.vector * lanes, work.special, work.vector_per_point * lanes,
+        work.vector * lanes + unpacking, work.special, work.vector_per_point * lanes,
     )  # fmt: skip
 
 
@@ -138,8 +142,10 @@ def axis_roles(operator: Operator) -> list[int]:
 
     From the access maps: in both operands and the output, batch; in the first and the output, M; in
     the second and the output, N; not in the output, K (or a kernel position). Steps are products of
-    their own, one after another.
+    their own, one after another. A loop that stays whole has axes that are named after them.
     """
+    if operator.opaque:
+        return [_WHOLE_LOOP.get(axis.name, OTHER) for axis in operator.axes]
     if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
         return [OTHER] * len(operator.axes)
     first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from operator import or_
 from typing import Final, NamedTuple, Self
 
+from autoturbo.graph.arrays import whole_bytes
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import Knobs
@@ -193,8 +194,7 @@ def groupings(problem: Problem) -> Groupings:
 def _alone(problem: Problem) -> list[Node]:
     """Return a node of each layer."""
     found, outputs, tensors = [], set(problem.graph.outputs), problem.graph.tensors
-    element = problem.arrays.element.tolist()
-    sizes = [tensor.elements * size for tensor, size in zip(tensors, element, strict=True)]
+    sizes = whole_bytes(problem.arrays, [tensor.elements for tensor in tensors]).tolist()
     for layer in problem.layers:
         outside = set() if outputs.isdisjoint(layer.outputs) else {OUTSIDE}
         consumers = outside.union(*(problem.consumers[t] for t in layer.outputs))

@@ -111,12 +111,17 @@ class PartBook:
     shape_index: dict[tuple[tuple[int, ...], bytes], int] = field(default_factory=dict)
     alike_index: dict[ShapeKey, int] = field(default_factory=dict)
     blocks: Recent[tuple[Parts | None, ...], Ints] = field(
-        default_factory=lambda: Recent(1 << 18, 32 << 20, lambda block: 200 + block.nbytes)
+        default_factory=lambda: Recent(1 << 18, 32 << 20, _weight)
     )
 
     def __post_init__(self) -> None:
         self.rank = max(1, *(len(t.shape) for t in self.problem.graph.tensors))
         self.regions = Store((self.rank, 2))
+
+
+def _weight(block: Ints) -> int:
+    """Return the bytes of a block; a name, so that schedules can be sent to other processes."""
+    return 200 + block.nbytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

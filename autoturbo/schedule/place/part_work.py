@@ -55,7 +55,7 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
     part = workspace(problem).regions  # that part's still
     g, w, ops = problem.arrays, problem.work, operators_of(problem, layers)
     elements = _products(np.maximum(part.high - part.low, 0), g.dim_start)
-    sizes = np.where(part.seen != 0, elements * g.element, 0)
+    sizes = np.where(part.seen != 0, -(-elements * g.element // g.divisor), 0)
     macs, vector, special = (
         work[ops] for work in operator_work(problem, np.maximum(part.box_high - part.box_low, 0))
     )

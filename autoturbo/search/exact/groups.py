@@ -177,7 +177,7 @@ class Likeness:
         problem, found = self.problem, self.problem.graph.tensors[tensor]
         source = "made" if made else "read" if problem.producer[tensor] >= 0 else "given"
         return self._number((
-            found.shape, found.dtype, found.integer_bytes, found.constant,
+            found.shape, found.dtype, found.integer_bytes, found.stored, found.constant,
             problem.loop_order[tensor], source, bool(problem.consumers[tensor]), tensor in outputs,
         ))  # fmt: skip
 

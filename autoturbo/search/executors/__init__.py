@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Mapping
 from typing import Any
 
 from autoturbo.search.executors.base import (
     Answer,
+    Elsewhere,
     Executor,
     MakeEvaluator,
     Task,
@@ -24,6 +26,7 @@ def make_executor(
     ray: str | None = None,
     timeout_s: float | None = None,
     runtime_env: Mapping[str, Any] | None = None,
+    apart: bool = False,
 ) -> Executor:
     """The executor that flags ask for.
 
@@ -32,6 +35,7 @@ def make_executor(
         ray: address of a cluster, ``"local"`` or empty for one of our own; None for no Ray.
         timeout_s: seconds for one measurement; needs workers, which can be ended.
         runtime_env: with Ray, its ``runtime_env`` for the workers.
+        apart: whether what measures is code of others, which may end its process.
 
     Raises:
         UsageError: nothing answers at the address.
@@ -39,13 +43,15 @@ def make_executor(
     """
     if ray is not None:
         return RayPool(ray, jobs or None, timeout_s, runtime_env)
-    if jobs > 1 or timeout_s is not None:
+    apart = apart and not multiprocessing.current_process().daemon  # such may not start any
+    if jobs > 1 or timeout_s is not None or apart:
         return Processes(jobs, timeout_s)
     return InProcess()
 
 
 __all__ = [
     "Answer",
+    "Elsewhere",
     "Executor",
     "InProcess",
     "MakeEvaluator",

@@ -8,16 +8,21 @@ whichever process the evaluator runs in.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from autoturbo.errors import ExecutorError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.contract import Evaluates
 from autoturbo.simulate.measurement import Failure, Outcome
-from autoturbo.simulate.outcomes import outcome_of
+from autoturbo.simulate.outcomes import TIME_IS_UP, outcome_of
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.schedule import Schedule
 
 MakeEvaluator = Callable[[], Evaluates]
 """Builds an evaluator in a worker; sent to each worker once, when it first measures the pair."""
@@ -51,11 +56,13 @@ class Task:
         pair: which model on which target, as told to :meth:`Executor.introduce`.
         number: of the trial, within the pair.
         knobs: the setting.
+        schedule: what is measured in its place, as another scheduler's; None for the setting.
     """
 
     pair: str
     number: int
     knobs: Knobs
+    schedule: Schedule | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -119,6 +126,10 @@ class Executor(Protocol):
         """Forget what was put and has not begun: what is being measured can still be taken."""
         ...
 
+    def abandon(self) -> None:
+        """Forget all that was put, and end what is being measured where that can be done."""
+        ...
+
     def cancel(self) -> None:
         """Begin nothing new: what is being measured can still be taken."""
         ...
@@ -133,6 +144,64 @@ def measured(executor: Executor, tasks: Sequence[Task]) -> Iterator[Answer]:
     executor.put(tasks)
     while executor.busy:
         yield from executor.take()
+
+
+@dataclass(eq=False)
+class Elsewhere:
+    """The measurer of a pair for the tuner's own process, which leaves measuring to a pool.
+
+    So code of others never runs beside the search: it can end or hold up a worker at most.
+
+    Attributes:
+        pair: as the pool knows it.
+        executor: the pool, which does nothing else while this one measures.
+    """
+
+    pair: str
+    executor: Executor | None = None
+    _until: float = math.inf
+    _first: float = math.inf
+    _asked: int = 0
+    _least_s: float = 0.0
+
+    def end_by(self, when: float, first: float | None = None) -> None:
+        """Have what is being measured ended at a time of the monotonic clock.
+
+        How long measurements take is learned anew: those before may have had to start a worker.
+
+        Args:
+            when: the time.
+            first: another one for the first measurement.
+        """
+        self._until, self._least_s = when, 0.0
+        self._first = when if first is None else first
+
+    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+        """Measure each; :data:`TIME_IS_UP` for those that would not end in time.
+
+        Raises:
+            ExecutorError: no worker can be had.
+            PluginError: the measurer cannot be had.
+        """
+        return [self._measure(schedule) for schedule in schedules]
+
+    def _measure(self, schedule: Schedule) -> Outcome:
+        began, pool, until = time.monotonic(), self.executor, self._first
+        self._first = self._until
+        if began + self._least_s > until:
+            return TIME_IS_UP
+        if pool is None:
+            raise ExecutorError(f"nothing measures for {self.pair} yet")
+        self._asked += 1
+        pool.put([Task(self.pair, -self._asked, schedule.knobs, schedule)])  # trials are from 0 on
+        while pool.busy and time.monotonic() < until:
+            left = None if until == math.inf else max(until - time.monotonic(), 0.0)
+            for answer in pool.take(left):
+                took = time.monotonic() - began
+                self._least_s = min(self._least_s or took, took)
+                return answer.outcome
+        pool.abandon()
+        return TIME_IS_UP
 
 
 @dataclass
@@ -197,6 +266,14 @@ class Pace:
     def portion(self) -> int:
         """Settings in one order: so many that sending and answering it does not matter."""
         return 1 if self.seconds is None else max(int(_ORDER_S / max(self.seconds, 1e-6)), 1)
+
+
+def answer_of(evaluator: Any, task: Task) -> Answer:
+    """Measure what a task is about; of a schedule only our own evaluators can."""
+    schedule = task.schedule
+    if schedule is None:
+        return Answer(task.pair, task.number, guarded(evaluator, task.knobs))
+    return Answer(task.pair, task.number, outcome_of(lambda: evaluator.measure(schedule)))
 
 
 def guarded(evaluator: Evaluates, knobs: Knobs) -> Outcome:

@@ -27,6 +27,9 @@ class Held(Generic[Value]):
         self._most = most
         self._values: OrderedDict[str, Value] = OrderedDict()
 
+    def __contains__(self, pair: str) -> bool:
+        return pair in self._values
+
     def get(self, pair: str, make: Callable[[], Value]) -> Value:
         """The value of a pair, made where it is not held."""
         if pair in self._values:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autoturbo.search.executors.base import Answer, MakeEvaluator, Task, guarded
+from autoturbo.search.executors.base import Answer, MakeEvaluator, Task, answer_of
 from autoturbo.simulate.contract import Evaluates
 
 
@@ -45,11 +45,14 @@ class InProcess:
         if not self._queue:
             return []
         task = self._queue.popleft()
-        outcome = guarded(self._evaluators[task.pair], task.knobs)
-        return [Answer(task.pair, task.number, outcome)]
+        return [answer_of(self._evaluators[task.pair], task)]
 
     def withdraw(self) -> None:
         """Forget what has not begun."""
+        self._queue.clear()
+
+    def abandon(self) -> None:
+        """Forget what has not begun: nothing is being measured while others act."""
         self._queue.clear()
 
     def cancel(self) -> None:

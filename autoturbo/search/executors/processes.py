@@ -48,28 +48,32 @@ _DYING_S = 1.0
 
 @dataclass(eq=False)
 class _Worker:
+    """A process as the tuner sees it: ``ready`` unless it starts or builds an evaluator."""
+
     process: SpawnProcess
     pipe: connection.Connection
+    started: bool = False
     ready: bool = False
     tasks: deque[Task] = field(default_factory=deque)
     since: float = field(default_factory=time.monotonic)
     held: Held[None] = field(default_factory=Held)
-    building: set[tuple[str, int]] = field(default_factory=set)
 
-    def give(self, task: Task, make: MakeEvaluator) -> None:
+    def prepare(self, pair: str, make: MakeEvaluator) -> None:
+        """Have it build an evaluator, which is ready when it says so."""
+        self.ready, self.since = False, time.monotonic()
+        self.held.lacks(pair)
+        self._send((pair, make))
+
+    def give(self, task: Task) -> None:
         if not self.tasks:
             self.since = time.monotonic()
         self.tasks.append(task)
-        new = self.held.lacks(task.pair)
-        if new:
-            self.building.add(task.key)
-        with suppress(OSError):  # a worker that died while idle; its end is noticed next
-            self.pipe.send((task, make if new else None))
+        self.held.lacks(task.pair)
+        self._send(task)
 
-    @property
-    def builds(self) -> bool:
-        """Whether it starts, or builds the evaluator for its first task."""
-        return not self.ready or (bool(self.tasks) and self.tasks[0].key in self.building)
+    def _send(self, message: object) -> None:
+        with suppress(OSError):  # a worker that died while idle; its end is noticed next
+            self.pipe.send(message)
 
     @property
     def was_killed(self) -> bool:
@@ -152,6 +156,13 @@ class Processes:
         """Forget what has not begun."""
         self._pending.clear()
 
+    def abandon(self) -> None:
+        """Forget all that was put: workers that measure are ended, others may be needed again."""
+        self._pending.clear()
+        for worker in [w for w in self._workers if w.tasks]:
+            self._workers.remove(worker)
+            worker.end()
+
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
@@ -184,11 +195,17 @@ class Processes:
         for depth in range(1, self._pace.queue + 1):
             for worker in self._workers:
                 while self._pending and worker.ready and len(worker.tasks) < depth:
-                    self._give(worker, self._pending.popleft())
+                    if worker.tasks and self._pending[0].pair not in worker.held:
+                        break  # it builds another evaluator when it has nothing else to do
+                    self._give(worker, self._pending[0])
 
     def _give(self, worker: _Worker, task: Task) -> None:
+        """Send the next setting, or first what builds the evaluator of its pair."""
         try:
-            worker.give(task, self._makes[task.pair])
+            if task.pair in worker.held:
+                worker.give(self._pending.popleft())
+            else:
+                worker.prepare(task.pair, self._makes[task.pair])
         except (AttributeError, TypeError, ValueError) as error:
             raise ExecutorError(f"a pair cannot be sent to a worker process: {error}") from None
 
@@ -212,12 +229,10 @@ class Processes:
             return self._bury(worker)
         before, worker.since = worker.since, time.monotonic()
         if message == READY:
-            worker.ready = True
-            if worker.tasks:
-                worker.building.discard(worker.tasks[0].key)
+            worker.started = worker.ready = True
             return []
         if isinstance(message, Unbuilt):
-            raise ExecutorError(f"a worker cannot build its evaluator: {message.reason}")
+            raise message.raised_by("a worker")
         self._stillborn = 0
         self._pace.note(worker.since - before)
         worker.tasks.popleft()
@@ -226,13 +241,13 @@ class Processes:
 
     def _bury(self, worker: _Worker) -> list[Answer]:
         """A worker is dead: its settings go elsewhere, the first one once."""
-        building, answers = worker.builds, []
+        building, answers = not worker.ready, []
         self._workers.remove(worker)
         tasks = list(worker.tasks)
         killed = worker.was_killed
         worker.end()
         if building:
-            self._count_stillborn(started=worker.ready or killed)
+            self._count_stillborn(started=worker.started or killed)
         elif tasks:
             verdict = self._blame.verdict(tasks[0])
             answers = [] if verdict is None else [verdict]
@@ -257,10 +272,9 @@ class Processes:
 
     def _dismiss(self, worker: _Worker) -> list[Answer]:
         """A worker that takes too long is ended and replaced."""
-        building = worker.builds
         self._workers.remove(worker)
         worker.end()
-        if building:
+        if not worker.ready:
             raise ExecutorError(f"a worker process has not started within {START_S:g} s")
         first, *others = worker.tasks
         self._requeue(others)
@@ -268,7 +282,7 @@ class Processes:
 
     def _limit(self, worker: _Worker) -> float | None:
         """Seconds that a worker may take for what it does; None without limit."""
-        if worker.builds:
+        if not worker.ready:
             return START_S
         return self._timeout if worker.tasks else None
 

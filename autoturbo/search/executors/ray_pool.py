@@ -184,6 +184,13 @@ class RayPool:
         self._pending.clear()
         self._alone.clear()
 
+    def abandon(self) -> None:
+        """Forget all that was put: actors that measure are ended."""
+        self.withdraw()
+        for worker in list(self._workers):
+            if any(self._orders[order].portion for order in worker.orders):
+                self._end(worker)
+
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
@@ -310,7 +317,7 @@ class RayPool:
         except self._errors.RayError as error:
             raise ExecutorError(f"Ray failed: {line_of(error)}") from None
         if isinstance(value, Unbuilt):
-            raise ExecutorError(f"an actor cannot build its evaluator: {value.reason}")
+            raise value.raised_by("an actor")
         del self._orders[reference]
         worker = order.worker
         worker.orders.remove(reference)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from typing import TYPE_CHECKING
 
-from autoturbo.search.executors.base import Answer, guarded
+from autoturbo.errors import AutoTurboError, ExecutorError
+from autoturbo.search.executors.base import Answer, Task, answer_of
 from autoturbo.search.executors.held import Held
 from autoturbo.signals import ENDING
 
 if TYPE_CHECKING:
-    from autoturbo.search.executors.base import MakeEvaluator, Task
+    from autoturbo.search.executors.base import MakeEvaluator
     from autoturbo.simulate.contract import Evaluates
 
 READY = "ready"
@@ -26,9 +29,16 @@ class Unbuilt:
 
     Attributes:
         reason: what went wrong, one line.
+        error: the same, where it is one of ours: a plug-in that cannot be loaded says it best.
     """
 
     reason: str
+    error: AutoTurboError | None = None
+
+    def raised_by(self, worker: str) -> AutoTurboError:
+        """Return what the tuner raises."""
+        text = f"{worker} cannot build its evaluator: {self.reason}"
+        return self.error or ExecutorError(text)
 
 
 class Bench:
@@ -41,14 +51,15 @@ class Bench:
         """Have the evaluator of a pair ready; built by ``make`` where this worker lacks it."""
         try:
             self._held.get(pair, lambda: _built(make))
-        except Exception as error:  # noqa: BLE001  reported to the tuner, which raises
+        except AutoTurboError as error:
+            return Unbuilt(str(error), error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  reported to the tuner
             return Unbuilt(" ".join(f"{type(error).__name__}: {error}".split()))
         return None
 
     def measure(self, task: Task) -> Answer:
         """The outcome of a task whose pair is prepared."""
-        evaluator = self._held.get(task.pair, lambda: _built(None))
-        return Answer(task.pair, task.number, guarded(evaluator, task.knobs))
+        return answer_of(self._held.get(task.pair, lambda: _built(None)), task)
 
 
 def _built(make: MakeEvaluator | None) -> Evaluates:
@@ -60,27 +71,30 @@ def _built(make: MakeEvaluator | None) -> Evaluates:
 def serve(pipe: connection.Connection) -> None:
     """Answer tasks until the pipe closes.
 
-    What comes is ``(task, make)``, with ``make`` where the worker lacks the pair. It answers
+    What comes is a task, or ``(pair, make)`` where the worker lacks a pair. It answers
     :data:`READY` when it has started and when it has built an evaluator, :class:`Unbuilt` when it
-    cannot, and an :class:`Answer` to every task.
+    cannot, and an :class:`Answer` to every task. What measurers print goes to standard error.
     """
     for number in ENDING:  # Ctrl-C and the end of the terminal go to all; the tuner decides
         if number != signal.SIGTERM:  # which is how Python itself ends what is left at its end
             signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    with suppress(OSError):  # which is closed
+        os.dup2(sys.__stderr__.fileno() if sys.__stderr__ else 2, 1)
     bench = Bench()
     pipe.send(READY)
     while True:
         try:
-            task, make = pipe.recv()
+            message = pipe.recv()
         except EOFError:
             return
-        if make is not None:
-            unbuilt = bench.prepare(task.pair, make)
-            pipe.send(unbuilt or READY)
-            if unbuilt is not None:
-                return
-        pipe.send(bench.measure(task))
+        if isinstance(message, Task):
+            pipe.send(bench.measure(message))
+            continue
+        unbuilt = bench.prepare(*message)
+        pipe.send(unbuilt or READY)
+        if unbuilt is not None:
+            return
 
 
 def _leave_with_parent() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer, layers_of
-from autoturbo.graph.operators import Graph, element_bytes
+from autoturbo.graph.operators import Graph, tensor_bytes
 from autoturbo.hardware.machine import Machine
 from autoturbo.schedule.memory.allocate import Buffers, live_peak_bytes
 from autoturbo.schedule.memory.timeline import TENSOR
@@ -108,8 +108,7 @@ class Profiles:
 
     def bytes(self, tensor: int) -> int:
         """Of a whole tensor in the shared memory."""
-        one = self.graph.tensors[tensor]
-        return one.elements * element_bytes(one.dtype, self.dtype)
+        return tensor_bytes(self.graph.tensors[tensor], self.dtype)
 
     def schedule(self, unit: int, layers: Sequence[int]) -> Schedule:
         """The schedule that a profile measures."""

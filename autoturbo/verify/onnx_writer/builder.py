@@ -28,6 +28,9 @@ _AXIS = 1
 _ACTIVATIONS = frozenset((TensorProto.UINT8, TensorProto.INT8))
 """Types that every version of QuantizeLinear gives."""
 
+_CUT = _ACTIVATIONS | frozenset((TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32))
+"""Types of quantised constants that are cut before they are made real."""
+
 _EXACT = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16))
 """Types of real values that tell any two bytes apart, also after a division by the scale."""
 
@@ -57,12 +60,15 @@ def axis_of(proto: NodeProto, rank: int) -> int:
 
 
 def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
-    """Return how each constant that a DequantizeLinear makes from stored ones is made, by name."""
+    """Return how each constant that a DequantizeLinear makes from stored ones is made, by name.
+
+    Without those of types that ``Slice`` has not (4 bits, 8-bit floats): what is made is cut.
+    """
     found = {}
     for proto in nodes.constants:
         stored = [nodes.stored.get(name) for name in proto.input if name]
-        if is_dequantize(proto) and all(tensor is not None for tensor in stored):
-            inputs = tuple(_stored_operand(tensor) for tensor in stored if tensor is not None)
+        inputs = tuple(_stored_operand(tensor) for tensor in stored if tensor is not None)
+        if is_dequantize(proto) and len(inputs) == len(stored) and inputs[0].element in _CUT:
             found[proto.output[0]] = Dequantised(proto, inputs)
     return found
 

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoturbo.errors import ModelError
+from autoturbo.graph.batch import trace_batch
 from tests.graph.onnx_import.import_models import (
     FLOAT,
     INT64,
     in_names,
+    ints,
     mlp,
     model,
     node,
     out_shapes,
+    scalar,
     shape_of,
     value,
     weight,
@@ -22,7 +25,7 @@ from tests.graph.onnx_import.import_models import (
 from tests.tiers import spread
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
     from tests.graph.onnx_import.import_models import Load
 
@@ -162,10 +165,104 @@ def test_the_batch_is_the_most_common_leading_extent(load: Load) -> None:
     )
     graph = load(made)
     assert graph.batch == 6
-    assert graph.notes == (
-        "batch taken as 6; other inputs begin with another extent (t: 50, i: 3)",
+    (note,) = graph.notes
+    assert note == (
+        "batch taken as 6; other inputs begin with another extent (t: 50, i: 3);"
+        " --batch N for another"
     )
     assert out_shapes(load(made, batch=2)) == [(2, 2), (3, 4)]
+
+
+def recurrent(
+    x: list[int | str | None], states: list[int | str | None], *before: NodeProto, read: str = "x"
+) -> ModelProto:
+    """Two LSTMs one behind the other, their states cut from one tensor each."""
+    stored = [weight("w", 1, 16, 4), weight("r", 1, 16, 4), ints("one", 1), ints("two", 1, 1)]
+    return model(
+        [
+            *before,
+            node("Split", ["h", "two"], ["h0", "h1"], axis=0),
+            node("Split", ["c", "two"], ["c0", "c1"], axis=0),
+            node("LSTM", [read, "w", "r", "", "", "h0", "c0"], ["a"], hidden_size=4, name="first"),
+            node("Squeeze", ["a", "one"], ["s"]),
+            node("LSTM", ["s", "w", "r", "", "", "h1", "c1"], ["b"], hidden_size=4),
+            node("Squeeze", ["b", "one"], ["y"]),
+        ],
+        [value("x", x), value("h", states), value("c", states)],
+        [value("y", None)],
+        [*stored, ints("axis", 1)],
+    )
+
+
+def test_time_and_layers_in_front_of_the_samples_are_no_batch(load: Load) -> None:
+    made = recurrent([5, 8, 4], [2, 8, 4])
+    graph = load(made)
+    assert (graph.batch, graph.notes, trace_batch(graph).obstacle) == (8, (), None)
+    assert trace_batch(graph).tensors[graph.inputs[0]] == (1, 1)
+    other = load(made, batch=16)
+    assert (other.batch, out_shapes(other), shape_of(other, "h")) == (16, [(5, 16, 4)], (2, 16, 4))
+    assert other.hash == load(recurrent([5, 16, 4], [2, 16, 4])).hash != graph.hash
+    assert load(recurrent(["T", "N", 4], [2, "N", 4]), batch=3, dims={"T": 6}).batch == 3
+
+
+def test_states_of_two_layers_beside_one_sample_are_no_batch_of_two(load: Load) -> None:
+    turn = node("Transpose", ["x"], ["t"], perm=[1, 0, 2])
+    made = recurrent([1, 5, 4], [2, 1, 4], turn, read="t")
+    assert (load(made).batch, load(made).notes) == (1, ())
+    graph = load(made, batch=4)
+    assert (shape_of(graph, "x"), shape_of(graph, "c")) == ((4, 5, 4), (2, 4, 4))
+    assert trace_batch(graph).obstacle is None
+
+
+def test_a_sequence_without_samples_is_one(load: Load) -> None:
+    turn = node("Unsqueeze", ["x", "axis"], ["t"])
+    graph = load(recurrent([5, 4], [2, 1, 4], turn, read="t"))
+    assert (graph.batch, graph.notes) == (1, ())
+
+
+def test_states_of_other_samples_than_the_sequence_s_are_refused(load: Load) -> None:
+    with pytest.raises(ModelError, match=r"first: its input has 4 samples, its state h0 an"):
+        load(recurrent([5, 8, 4], [2, 8, 4]), shapes={"x": (5, 4, 4)})
+
+
+def cached(tokens: int, *cache: int) -> ModelProto:
+    """A step of a decoder: keys and values of the past, layers or both of them in front."""
+    return model(
+        [
+            node("Gather", ["words", "ids"], ["e"]),
+            node("Gather", ["past_0", "zero"], ["k0"], axis=0),
+            node("Gather", ["past_1", "zero"], ["k1"], axis=0),
+            node("Concat", ["k0", "e"], ["a"], axis=1),
+            node("Concat", ["k1", "a"], ["y"], axis=1),
+        ],
+        [value("ids", [tokens, 1], INT64), value("past_0", cache), value("past_1", cache)],
+        [value("y", None)],
+        [weight("words", 9, 4), scalar("zero", 0)],
+    )
+
+
+def test_where_inputs_do_not_agree_the_batch_is_not_a_cache_s(load: Load) -> None:
+    graph = load(cached(1, 2, 1, 3, 4))
+    assert graph.batch == 1
+    (note,) = graph.notes
+    assert note == (
+        "batch taken as 1; other inputs begin with another extent (past_0: 2, past_1: 2);"
+        " --batch N for another"
+    )
+    with pytest.raises(ModelError, match="Concat"):
+        load(cached(1, 2, 1, 3, 4), batch=4)
+
+
+def test_where_inputs_do_not_agree_samples_that_can_be_followed_are_the_batch(load: Load) -> None:
+    made = model(
+        [node("Mul", ["scale", "x"], ["a"]), node("Add", ["a", "shift"], ["y"])],
+        [value("scale", [1, 3]), value("shift", [1, 3]), value("x", [8, 3])],
+        [value("y", None)],
+    )
+    assert load(made).batch == 8
+    assert out_shapes(load(made, batch=4)) == [(4, 3)]
+    given = load(made, batch=5, shapes={"x": (5, 3)})
+    assert (given.batch, out_shapes(given)) == (5, [(5, 3)])
 
 
 def test_scalars_have_no_batch(load: Load) -> None:

@@ -563,6 +563,32 @@ def test_an_element_type_that_onnx_does_not_have(load: Load) -> None:
         load(made)
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ([1], "choose its branch with --value use_cache=1 (or 0), or "),
+        ([3], ""),
+    ],
+)
+def test_the_value_that_a_branch_waits_for_is_named(
+    load: Load, shape: list[int], said: str
+) -> None:
+    one = onnx.helper.make_graph([node("Exp", ["x"], ["v"])], "then", [], [value("v", [2])])
+    two = onnx.helper.make_graph(
+        [node("Concat", ["x", "x"], ["u"], axis=0)], "else", [], [value("u", [4])]
+    )
+    cast = node("Cast", ["use_cache"], ["wanted"], to=TensorProto.INT32)
+    flag = node("ReduceMax", ["wanted"], ["most"], keepdims=0)
+    asked = node("Cast", ["most"], ["flag"], to=TensorProto.BOOL)
+    choice = node("If", ["flag"], ["y"], "choice", then_branch=one, else_branch=two)
+    inputs = [value("x", [2]), value("use_cache", shape)]
+    made = model([cast, flag, asked, choice], inputs, [value("y", ["n"])], [])
+    with pytest.raises(ModelError) as caught:
+        load(made)
+    line = "choice: the shape of its output 'y' cannot be inferred; "
+    assert_says(caught.value, f"{line}{said}state its shape in the file (value_info)")
+
+
 def test_a_branch_with_fewer_outputs_than_its_node(load: Load) -> None:
     made = value("v", [2])
     full = onnx.helper.make_graph([node("Exp", ["x"], ["v"])], "else", [], [made])

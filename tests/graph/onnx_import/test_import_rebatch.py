@@ -15,6 +15,7 @@ from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.values import Value, tensor_type
 from tests.graph.onnx_import.import_models import (
+    INT64,
     ints,
     kinds,
     model,
@@ -166,7 +167,125 @@ def gated(batch: int) -> ModelProto:
     )
 
 
-MAKERS = [flat, attention, sequence_first, class_token, expanded, masked, resized, gated]
+def shared_mask(batch: int) -> ModelProto:
+    """Two layers of attention with one mask of the batch's size, positions of the same size."""
+    mask = np.repeat(np.triu(np.full((1, 1, 3, 3), -1e9, np.float32), 1), batch, axis=0)
+    places = np.repeat(np.arange(3)[None], batch, axis=0)
+    nodes = [
+        node("Gather", ["words", "x"], ["e"]),
+        node("Gather", ["table", "places"], ["p"]),
+        node("Add", ["e", "p"], ["h0"]),
+    ]
+    for k in (0, 1):
+        nodes += [
+            node("Reshape", [f"h{k}", "heads"], [f"s{k}"]),
+            node("Transpose", [f"s{k}"], [f"q{k}"], perm=[0, 2, 1, 3]),
+            node("Transpose", [f"s{k}"], [f"k{k}"], perm=[0, 2, 3, 1]),
+            node("MatMul", [f"q{k}", f"k{k}"], [f"a{k}"]),
+            node("Add", [f"a{k}", "mask"], [f"m{k}"], name=f"masked_{k}"),
+            node("Softmax", [f"m{k}"], [f"w{k}"], axis=-1),
+            node("MatMul", [f"w{k}", f"q{k}"], [f"o{k}"]),
+            node("Transpose", [f"o{k}"], [f"t{k}"], perm=[0, 2, 1, 3]),
+            node("Reshape", [f"t{k}", "joined"], ["y" if k else "h1"]),
+        ]
+    return model(
+        nodes,
+        [value("x", [batch, 3], INT64)],
+        [value("y", None)],
+        [
+            weight("words", 9, 8),
+            weight("table", 3, 8),
+            onnx.numpy_helper.from_array(places, "places"),
+            onnx.numpy_helper.from_array(mask, "mask"),
+            ints("heads", batch, 3, 2, 4),
+            ints("joined", batch, 3, 8),
+        ],
+    )
+
+
+def recurrent(batch: int) -> ModelProto:
+    """An LSTM of two directions whose states begin at zero, batch first around it."""
+    zeros = np.zeros((2, batch, 4), np.float32)
+    return model(
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+            node("LSTM", ["t", "w", "r", "", "", "h", "c"], ["s"], hidden_size=4,
+                 direction="bidirectional"),
+            node("Transpose", ["s"], ["y"], perm=[2, 0, 1, 3]),
+        ],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [
+            weight("w", 2, 16, 8),
+            weight("r", 2, 16, 4),
+            onnx.numpy_helper.from_array(zeros, "h"),
+            onnx.numpy_helper.from_array(zeros, "c"),
+        ],
+    )  # fmt: skip
+
+
+def spread_state(batch: int) -> ModelProto:
+    """As torch traces a GRU: the zeros of the file's batch are expanded to the input's."""
+    zeros = np.zeros((1, batch, 4), np.float32)
+    return model(
+        [
+            node("Shape", ["x"], ["extents"]),
+            node("Gather", ["extents", "zero"], ["samples"]),
+            node("Concat", ["one", "samples", "four"], ["full"], axis=0),
+            node("Expand", ["zeros", "full"], ["h"]),
+            node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+            node("GRU", ["t", "w", "r", "", "", "h"], ["s"], hidden_size=4),
+            node("Transpose", ["s"], ["y"], perm=[2, 0, 1, 3]),
+        ],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [
+            weight("w", 1, 12, 8),
+            weight("r", 1, 12, 4),
+            onnx.numpy_helper.from_array(zeros, "zeros"),
+            ints("zero", 0),
+            ints("one", 1),
+            ints("four", 4),
+        ],
+    )
+
+
+def looked_up(batch: int) -> ModelProto:
+    """Positions that count the samples, in part by the input's extents; the same for every sample.
+
+    As torch traces a mask of BERT, and the relative positions of DeBERTa.
+    """
+    starts = np.arange(batch, dtype=np.int64).reshape(batch, 1)
+    turned = np.broadcast_to(np.array([2, 0, 1]), (batch, 4, 3)).copy()
+    return model(
+        [
+            node("Reshape", ["x", "flat"], ["f"]),
+            node("Shape", ["x"], ["extents"]),
+            node("Gather", ["extents", "two"], ["length"]),
+            node("Mul", ["starts", "length"], ["offsets"]),
+            node("Add", ["offsets", "columns"], ["places"]),
+            node("Gather", ["f", "places"], ["g"]),
+            node("Unsqueeze", ["g", "two"], ["u"]),
+            node("Add", ["x", "u"], ["a"]),
+            node("GatherElements", ["a", "turned"], ["b"], axis=2),
+            node("GatherElements", ["b", "turned"], ["y"], axis=2),
+        ],
+        [value("x", [batch, 4, 3])],
+        [value("y", None)],
+        [
+            ints("flat", -1),
+            ints("two", 2),
+            onnx.numpy_helper.from_array(4 * starts, "starts"),
+            onnx.numpy_helper.from_array(np.arange(4)[None], "columns"),
+            onnx.numpy_helper.from_array(turned, "turned"),
+        ],
+    )
+
+
+MAKERS = [
+    flat, attention, sequence_first, class_token, expanded, masked, resized, gated, shared_mask,
+    recurrent, spread_state, looked_up,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -179,13 +298,28 @@ def test_a_rebatched_file_is_the_file_made_for_that_batch(
 ) -> None:
     changed, made = load(make(baked), batch=batch), load(make(batch))
     # a mask, or a pooled value, of one sample serves every sample
-    broadcast = make is masked and baked == 1 != batch
+    broadcast = make in (masked, shared_mask) and baked == 1 != batch
     assert (changed.hash == made.hash) is not broadcast
     assert changed.macs == made.macs
-    result = ReferenceEvaluator(make(batch)).run(
-        None, {"x": np.ones(changed.tensors[changed.inputs[0]].shape, np.float32)}
-    )
+    x = changed.tensors[changed.inputs[0]]
+    result = ReferenceEvaluator(make(batch)).run(None, {"x": np.ones(x.shape, x.dtype)})
     assert out_shapes(changed) == [np.asarray(array).shape for array in result]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_samples_are_told_apart_at_the_file_s_own_batch(
+    load: Load, make: Callable[[int], ModelProto]
+) -> None:
+    """Two layers that read one mask read one mask for fewer samples too; a state is taken apart."""
+    for batch in (None, 16):
+        assert trace_batch(load(make(8), batch=batch)).obstacle is None
+
+
+def test_a_constant_is_repeated_once_however_often_it_is_read(load: Load) -> None:
+    graph = load(shared_mask(8), batch=2)
+    readers = [operator for operator in graph.operators if operator.name.startswith("masked")]
+    assert len({operator.inputs[1] for operator in readers}) == 1
+    assert graph.tensors[readers[0].inputs[1]].shape == (2, 1, 3, 3)
 
 
 def test_targets_that_follow_by_themselves_are_left_alone(load: Load) -> None:
@@ -254,5 +388,6 @@ def test_a_file_that_cannot_be_written_for_one_sample_keeps_its_batch(
     monkeypatch.setattr(Rebatch, "_resize", lambda _, __, inputs: inputs)
     obstacle = trace_batch(load(resized(4))).obstacle
     assert obstacle is not None
-    assert obstacle.reason.startswith("has its batch written into ")
+    assert (obstacle.operator, obstacle.kind) == ("Concat_2", "Concat")
+    assert obstacle.reason.startswith("has the batch written into it: ")
     assert obstacle.mend == "export with a dynamic batch"

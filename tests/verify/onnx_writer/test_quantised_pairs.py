@@ -188,3 +188,35 @@ def test_weights_stay_quantised_in_the_file(tmp_path: Path) -> None:
     real = [t for t in out.graph.initializer if t.data_type == TensorProto.FLOAT]
     assert {len(tensor.dims) for tensor in real} == {0, 1}
     assert not [node for node in out.graph.node if node.op_type == "DequantizeLinear"]
+
+
+def weight_only(kind: int, blocks: int) -> ModelProto:
+    """A product by a weight of a narrow type; a scale per column, or per block of the rows."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(1, 7, 16 * 24).astype(np.float32)
+    scales = rng.uniform(0.01, 0.02, (16 // blocks, 24) if blocks else 24).astype(np.float32)
+    axis: dict[str, Any] = {"axis": 0, "block_size": blocks} if blocks else {"axis": 1}
+    graph = helper.make_graph(
+        [
+            helper.make_node("DequantizeLinear", ["q", "s"], ["w"], **axis),
+            helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+        ],
+        "weight_only",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 24])],
+        [helper.make_tensor("q", kind, (16, 24), values), numpy_helper.from_array(scales, "s")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("blocks", [0, 8])
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "FLOAT8E4M3FN", "INT8"])
+def test_parts_of_narrow_weights_can_be_written(kind: str, blocks: int, tmp_path: Path) -> None:
+    """Slice has no types of 4 bits and no 8-bit floats: what is made of them is cut."""
+    path = tmp_path / "model.onnx"
+    onnx.save(weight_only(getattr(TensorProto, kind), blocks), path)
+    bench = Workbench(import_model(path), TARGETS[0], "float16")
+    schedule = build_schedule(bench, Knobs(factor_scale=4))
+    checked = verify_schedule(schedule, path=path)
+    assert schedule.instances.count > 1
+    assert (checked.findings, checked.numbers and checked.numbers.skipped) == ((), None)
