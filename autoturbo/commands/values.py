@@ -8,13 +8,11 @@ version.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from autoturbo.errors import Location, UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _T = TypeVar("_T")
 

@@ -8,7 +8,8 @@ How the files were made: ``PYTHONPATH=tools python -m workload_export``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from autoturbo.datasets.workloads.registry import (
     MODELS_FOLDER,
@@ -17,9 +18,6 @@ from autoturbo.datasets.workloads.registry import (
     get,
     names,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = [
     "MODELS_FOLDER",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import onnx
 
+from autoturbo.graph.weight_values import Array
 from autoturbo.verify import inputs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from autoturbo.graph.weight_values import Array
 
 
 def random_inputs(model: Path, seed: int) -> dict[str, Array]:

@@ -8,8 +8,8 @@ counted per score.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
@@ -29,11 +29,7 @@ from autoturbo.graph.table.build import (
     value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
 
 _FLAT, _HEADS = 3, 4
 """Ranks of queries with heads folded into channels, and with heads of their own."""

@@ -7,8 +7,8 @@ are left out for a depthwise convolution. Input row ``o * stride + k * dilation 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
@@ -29,11 +29,7 @@ from autoturbo.graph.table.build import (
     text,
     value_in,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +26,7 @@ from autoturbo.graph.table.build import (
     value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row, ValueView
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row, ValueView
 
 
 def _picked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from autoturbo.graph.domain import (
     WHOLE_DIM,
@@ -30,11 +30,7 @@ from autoturbo.graph.table.build import (
     value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 
 def _move(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
@@ -25,9 +25,6 @@ from autoturbo.graph.table.build import (
     value_in,
 )
 from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, ValueView
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)

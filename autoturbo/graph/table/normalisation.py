@@ -7,7 +7,7 @@ TVM decomposes the layer normalisations; here they are one operator of the class
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from autoturbo.graph.domain import AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Pattern, Work
@@ -28,11 +28,7 @@ from autoturbo.graph.table.build import (
     value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 _SOFTMAX_PER_AXIS = 13
 """Opset since which softmax is over one dimension; before, over all from ``axis`` on."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, along, fixed
 from autoturbo.graph.operators import Pattern, Work
 from autoturbo.graph.table.build import (
@@ -18,9 +16,7 @@ from autoturbo.graph.table.build import (
     shape_out,
 )
 from autoturbo.graph.table.convolution import slide, windows
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 
 def _pool(work: Work) -> Row:

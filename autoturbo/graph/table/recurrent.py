@@ -6,8 +6,6 @@ no part of the output has some of them only, and the cores that share them out e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from autoturbo.graph.domain import (
     WHOLE_DIM,
     AccessMap,
@@ -27,9 +25,7 @@ from autoturbo.graph.table.build import (
     is_weight,
     shape_in,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 
 def _recurrent(gates: int, work: Work) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import AccessMap, AxisKind, DimAccess, fixed
 from autoturbo.graph.operators import Pattern, Work
@@ -24,9 +23,7 @@ from autoturbo.graph.table.build import (
     value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 Count = Callable[[int], Work]
 """Work of a reduction, from the number of elements that make one output."""

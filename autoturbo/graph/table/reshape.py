@@ -10,17 +10,13 @@ block still splits.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, merged
 from autoturbo.graph.operators import Engine, Pattern
 from autoturbo.graph.table.build import ONNX, Domain, Rows, agree, answer, shape_in, shape_out
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 
 @dataclass(slots=True)

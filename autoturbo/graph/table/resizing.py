@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +26,7 @@ from autoturbo.graph.table.build import (
     text,
     value_in,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 _NEAREST = {
     # Where the sample of output row f * i + r lies relative to input row i, and which roundings

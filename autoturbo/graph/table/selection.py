@@ -7,9 +7,8 @@ work; nothing of them can be split.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from autoturbo.graph.domain import AccessMap
+from autoturbo.graph.domain import AccessMap, DimAccess
 from autoturbo.graph.operators import Work
 from autoturbo.graph.table.build import (
     ONNX,
@@ -22,10 +21,7 @@ from autoturbo.graph.table.build import (
     shape_out,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.graph.domain import DimAccess
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 _BOXES = 3
 """Rank of boxes and of scores."""

@@ -7,7 +7,6 @@ real numbers. Angles are tables, so nothing is transcendental.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Work
@@ -26,9 +25,7 @@ from autoturbo.graph.table.build import (
     value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 _AXIS_INPUT = 20
 """Opset since which DFT has its axis as an input."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from autoturbo.database import RunInfo, TrialRecord, Verified
 from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
+from autoturbo.graph.operators import Graph
 from autoturbo.report.html.search import Predictions, predictions
 from autoturbo.report.html.time_use import TimeUse, time_use
 from autoturbo.schedule.schedule import Schedule
@@ -19,16 +20,11 @@ from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.settings import space_of_run
+from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.verify import VERIFIER_VERSION, verify_schedule
 from autoturbo.verify.findings import Check
-
-if TYPE_CHECKING:
-    from autoturbo.database import RunInfo, TrialRecord, Verified
-    from autoturbo.graph.operators import Graph
-    from autoturbo.simulate.evaluator import Evaluator
-
 
 BESIDE = ("tvm", "astitch", "graphturbo")
 """Schedulers that every report shows beside the tuned schedule."""
