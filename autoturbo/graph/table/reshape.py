@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, merged
 from autoturbo.graph.operators import Engine, Pattern
-from autoturbo.graph.table.build import ONNX, Domain, Rows, agree, answer, shape_in, shape_out
+from autoturbo.graph.table.build import ONNX, Domain, Rows, agree
 from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 
@@ -115,8 +115,8 @@ def _reshape(pattern: Pattern) -> Row:
 
     def row(node: NodeView) -> OperatorSpec:
         domain = Domain()
-        read, written = factorise(shape_in(node, 0), shape_out(node), domain)
-        return answer(node, domain, [read], [written], engine=Engine.NONE, pattern=pattern)
+        read, written = factorise(node.shape_in(0), node.shape_out(), domain)
+        return domain.answer(node, [read], [written], engine=Engine.NONE, pattern=pattern)
 
     return row
 
