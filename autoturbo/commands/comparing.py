@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.graph.operators import Graph
 from autoturbo.report.notebook import Printer, View, comparison_view
 from autoturbo.report.sharing import mixed_samples
+from autoturbo.simulate.measurement import Measurement, Outcome
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.measurement import Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True, repr=False)

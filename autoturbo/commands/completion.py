@@ -5,15 +5,11 @@ A line in the shell's own file runs it: see the help of SHELL.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import one_of
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
 
 USAGE = "SHELL"
 EXAMPLE = "autoturbo completion bash"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import duration, many_of, one_of, percentage, whole_number, wrong
 from autoturbo.config import (
     STORAGE_VARIABLE,
@@ -22,12 +25,8 @@ from autoturbo.errors import Location, UsageError
 from autoturbo.limits import read_text
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Mapping
-
     import yaml
 
-    from autoturbo.commands.parser import Parser
 
 _ConfigT = TypeVar("_ConfigT", bound="ResumeConfig | ExecutionConfig")
 

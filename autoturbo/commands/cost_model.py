@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
 from autoturbo.commands.values import one_of
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Mapping
-
     from rich.table import Table as RichTable
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.cost_models.training import Table
     from autoturbo.report.judging import Result, Scores
 

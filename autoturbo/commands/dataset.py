@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import say_notes
 from autoturbo.commands.loading import DEFAULT_TARGET, add_dim_option, load_targets, model_file
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
 from autoturbo.commands.values import merged_dims, one_of, whole_number, wrong
 from autoturbo.errors import InterruptedRunError
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.knobs import Knobs
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Mapping
-
     import numpy as np
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.datasets.measurements import Collection, Progress
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
-    from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.space import Space
 
 USAGE = "collect|stats"

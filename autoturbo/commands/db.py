@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.db_health import CHECK, STATS, counted
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
 from autoturbo.commands.values import one_of, whole_number
 from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
-
     from rich.table import Table
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import BestFilter, BestSchedule, ImportResult
 
 USAGE = "list|best|stats|export|import|merge|check|schema"

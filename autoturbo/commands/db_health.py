@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.parser import Subcommand
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser, Subcommand
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import Counts, RunInfo, Salvaged
 
 _SHOWN = 5

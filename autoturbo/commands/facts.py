@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.graph.operators import Graph
+from autoturbo.commands.console import Console
+from autoturbo.graph.operators import Graph
 
 _SHOWN = 3
 """Opaque operators named on one line."""

@@ -5,8 +5,10 @@ Nothing is scheduled; weights are not read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from typing import Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import (
     model_facts,
     notes_field,
@@ -22,13 +24,8 @@ from autoturbo.commands.loading import (
     load_presets,
     load_targets,
 )
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
-    from autoturbo.graph.operators import Graph
+from autoturbo.commands.parser import Parser
+from autoturbo.graph.operators import Graph
 
 USAGE = "MODEL [options]"
 EXAMPLE = "autoturbo inspect examples/models/resnet50.onnx --batch 1"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.config_flags import add_flags
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import (
     dimension,
     merged_dims,
@@ -25,14 +28,10 @@ from autoturbo.config import (
     part_of,
 )
 from autoturbo.errors import Location, ModelError, RunError, did_you_mean
+from autoturbo.graph.operators import Graph
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget, Machine
     from autoturbo.simulate.evaluator import Evaluator

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import argparse
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
+if TYPE_CHECKING:
     from autoturbo.database import RunInfo
 
 USAGE = "[options]"

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+from argparse import _MutuallyExclusiveGroup
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
+from autoturbo.commands.loading import AnyPair, MachinePair, Pair
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import one_of, wrong
 from autoturbo.errors import DatabaseError, KnobsError, Location
+from autoturbo.schedule.knobs import Knobs
 
 if TYPE_CHECKING:
-    import argparse
-    from argparse import _MutuallyExclusiveGroup
-    from collections.abc import Callable, Iterable, Mapping
-
-    from autoturbo.commands.loading import AnyPair, MachinePair, Pair
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import BestFilter, BestSchedule, Database, RunInfo, TrialRecord
-    from autoturbo.schedule.knobs import Knobs
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.simulate.evaluator import Evaluator

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
+from autoturbo.errors import AutoTurboError, TargetError
 
 if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
-    from autoturbo.errors import AutoTurboError, TargetError
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
 

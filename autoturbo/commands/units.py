@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field
+from autoturbo.commands.loading import MachinePair
 
 if TYPE_CHECKING:
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.loading import MachinePair
     from autoturbo.simulate.units.evaluator import MachineEvaluator
     from autoturbo.simulate.units.machine import MachineMeasurement, MachineOutcome
 

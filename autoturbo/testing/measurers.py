@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import checked
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.simulate.evaluator import Evaluator, Measurer
 

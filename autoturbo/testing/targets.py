@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import TargetError
+from autoturbo.graph.operators import Graph
 from autoturbo.hardware.loader import load_target, validate_target_file, with_field
 from autoturbo.hardware.machine import Machine
 from autoturbo.hardware.machine_file import find_machine, find_target
@@ -23,7 +24,6 @@ from autoturbo.simulate.measurement import Measurement
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
     from autoturbo.simulate.evaluator import Measurer
 
 FASTER = (
