@@ -39,6 +39,8 @@ def materialize(name: str, folder: str | Path) -> Path:
 
 def example_inputs(name: str, seed: int = 0) -> dict[str, Any]:
     """Random arrays that the workload accepts, by input name (indices stay within tables)."""
-    from autoturbo.datasets.workloads.inputs import random_inputs
+    import onnx
 
-    return random_inputs(get(name).file, seed)
+    from autoturbo.verify.inputs import random_inputs
+
+    return random_inputs(onnx.load(get(name).file, load_external_data=False), seed)

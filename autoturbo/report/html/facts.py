@@ -71,14 +71,12 @@ class Trust:
 
     Attributes:
         checks: by name ``"ok"``, ``"failed"`` or ``"not run"``.
-        when: the checks were made, ISO 8601; None for now.
         same: the best trial measured the same again, to the bit.
         refused: trials whose schedules failed a check.
         findings: what is wrong, one line each.
     """
 
     checks: Mapping[str, str]
-    when: str | None
     same: bool
     refused: int
     findings: tuple[str, ...]
@@ -232,7 +230,7 @@ def _trust(
     same = again.as_dict() == recorded.outcome.as_dict()
     if verified is not None and verified.verifier == VERIFIER_VERSION:
         checks = {c.value: "ok" if c in verified.checks else "not run" for c in Check}
-        return Trust(checks, verified.created, same, len(info.refused), ())
+        return Trust(checks, same, len(info.refused), ())
     now = verify_schedule(schedule, numbers=False)
     checks = {
         Check.REGIONS.value: "failed" if now.regions else "ok",
@@ -240,7 +238,7 @@ def _trust(
         Check.NUMBERS.value: "not run",
     }
     lines = tuple(finding.message for finding in now.findings[:5])
-    return Trust(checks, None, same, len(info.refused), lines)
+    return Trust(checks, same, len(info.refused), lines)
 
 
 def _span(records: Sequence[TrialRecord]) -> float:
