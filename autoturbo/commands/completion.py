@@ -9,7 +9,7 @@ import argparse
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import one_of
+from autoturbo.commands.values import OneOf
 
 USAGE = "SHELL"
 EXAMPLE = "autoturbo completion bash"
@@ -18,7 +18,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 def add_arguments(parser: Parser) -> None:
     """The shell."""
-    shell = one_of("SHELL", lambda: SHELLS)
+    shell = OneOf("SHELL", lambda: SHELLS)
     text = (
         'bash (in ~/.bashrc: eval "$(autoturbo completion bash)"), zsh (likewise, after compinit)'
         " or fish (in config.fish: autoturbo completion fish | source)"

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import duration, many_of, one_of, percentage, whole_number, wrong
+from autoturbo.commands.values import ManyOf, OneOf, duration, percentage, whole_number, wrong
 from autoturbo.config import (
     STORAGE_VARIABLE,
     ExecutionConfig,
@@ -116,8 +116,8 @@ def _reader(flag: str, what: Option) -> Callable[[str], Any]:
         "path": str,
         "mapping": Path,
         "text": str,
-        "name": one_of(flag, lambda: _choices(what)),
-        "names": many_of(flag, lambda: _choices(what), empty=what.least == 0),
+        "name": OneOf(flag, lambda: _choices(what)),
+        "names": ManyOf(OneOf(flag, lambda: _choices(what)), empty=what.least == 0),
     }
     return readers[what.kind]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser, Subcommand
+from autoturbo.report.units import size
 
 if TYPE_CHECKING:
     from autoturbo.database import Counts, RunInfo, Salvaged
@@ -29,7 +30,6 @@ def counted(counts: Counts) -> str:
 def _stats(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
     from autoturbo.report.tables import table
-    from autoturbo.report.units import size
 
     with Database.open(options.db, create=False, read_only=True) as database:
         counts, runs = database.counts(), database.runs()

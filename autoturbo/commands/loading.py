@@ -12,8 +12,7 @@ from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import (
     dimension,
-    merged_dims,
-    merged_shapes,
+    merged,
     shape,
     value,
     whole_number,
@@ -27,8 +26,9 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.errors import Location, ModelError, RunError, did_you_mean
+from autoturbo.errors import Location, ModelError, RunError, TargetError, did_you_mean
 from autoturbo.graph.operators import Graph
+from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -205,9 +205,9 @@ def asked_inputs(options: argparse.Namespace) -> dict[str, Any]:
     """
     return {
         "batch": options.batch,
-        "shapes": merged_shapes(options.shape),
-        "dims": merged_dims(options.dim),
-        "values": merged_shapes(options.value, "--value"),
+        "shapes": merged("--shape", options.shape),
+        "dims": merged("--dim", options.dim),
+        "values": merged("--value", options.value),
     }
 
 
@@ -366,9 +366,7 @@ def load_presets() -> list[Target]:
     """Every target that has a name; a plug-in that is broken is told of and left out."""
     import sys
 
-    from autoturbo.errors import TargetError
     from autoturbo.hardware import load_target, preset_names
-    from autoturbo.report.units import plain
 
     found = []
     for name in preset_names():

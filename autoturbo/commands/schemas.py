@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 
 from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.hardware.fields import DTYPES
+from autoturbo.hardware.target_file import target_type
 from autoturbo.schema import (
     SCHEMA_URL,
     Bool,
@@ -253,7 +254,6 @@ BOUNDS = record(
 
 def _target_file() -> Any:
     from autoturbo.hardware.machine_file import machine_type
-    from autoturbo.hardware.target_file import target_type
 
     return one_of(target_type(), machine_type())
 

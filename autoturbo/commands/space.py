@@ -22,6 +22,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.config import EFFORTS, TuneConfig
+from autoturbo.report.units import clock, many
 
 if TYPE_CHECKING:
     from autoturbo.search.space import Space
@@ -111,14 +112,11 @@ def seconds_per_trial(
 
 
 def _time(name: str, seconds: float, trials: int) -> str:
-    from autoturbo.report.units import clock
-
     return f"expected time on one core: {name} ~{clock(seconds)} ({trials} trials)"
 
 
 def _print(pair: Pair, space: Space, console: Console) -> None:
     from autoturbo.report.tables import definitions
-    from autoturbo.report.units import many
 
     knobs, own, kinds = space.describe(), space.describe_subgraphs(), len(space.blocks)
     console.show(definitions(map(_entry, knobs)))

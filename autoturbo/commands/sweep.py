@@ -29,7 +29,7 @@ from autoturbo.commands.tune import expected_seconds
 from autoturbo.commands.tuning import LiveLine, check_places
 from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
-from autoturbo.errors import InfeasibleError, UsageError
+from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.outputs import Kind, Outputs
 from autoturbo.report.units import clock
 
@@ -190,8 +190,6 @@ def _save_targets(grid: Sequence[GridPoint], folder: Path, outputs: Outputs) -> 
         UsageError: the folder cannot be written.
     """
     import json
-
-    from autoturbo.errors import Location, UsageError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of
 from autoturbo.commands.outputs import outputs_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.replay import evaluator_on_target
-from autoturbo.commands.values import one_of, wrong
+from autoturbo.commands.values import OneOf, wrong
 from autoturbo.outputs import Kind, Outputs
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_argument(parser)
     add_file_option(parser, _FILE)
     text = "kernels, layers or instructions (default: layers)"
-    detail = one_of("--detail", _details)
+    detail = OneOf("--detail", _details)
     parser.add_argument("--detail", metavar="NAME", type=detail, default="layers", help=text)
     text = "side-car for Netron (.json), or copy of the model without weights (.onnx)"
     parser.add_argument(

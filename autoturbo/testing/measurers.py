@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import checked
@@ -168,8 +169,6 @@ MEASURER_CHECKS: Sequence[Callable[[MeasurerCase], None]] = (
 
 
 def _target(case: MeasurerCase) -> Target:
-    from autoturbo.hardware import load_target
-
     return load_target("stcp920") if case.target is None else case.target
 
 
