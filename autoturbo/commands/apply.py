@@ -6,11 +6,13 @@ The schedule is the best one in the database, or of a schedule file, a knobs fil
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     AnyPair,
@@ -21,7 +23,7 @@ from autoturbo.commands.loading import (
     model_file,
 )
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import DEFAULT_DATABASE
+from autoturbo.commands.parser import DEFAULT_DATABASE, Parser
 from autoturbo.commands.scheduling import (
     AnyChosen,
     add_schedule_options,
@@ -32,10 +34,6 @@ from autoturbo.config import TuneConfig
 from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.verify.onnx_writer.scheduled_file import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from autoturbo.commands.comparing import compare
 from autoturbo.commands.config_flags import add_flags
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     MachinePair,
@@ -13,16 +14,11 @@ from autoturbo.commands.loading import (
     add_target_options,
     load_any_pair,
 )
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.units import compare_units
 from autoturbo.config import TuneConfig
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.sharing import mixed_sentence
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
 
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo compare examples/models/resnet50.onnx --target stcp920"

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.errors import PluginError
+from autoturbo.graph.operators import Graph
 from autoturbo.report.notebook import Printer, View, comparison_view
 from autoturbo.report.sharing import mixed_samples
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.measurement import Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,8 +39,6 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``compare --json``."""
-        from autoturbo.simulate.measurement import Measurement
-
         schedulers = {
             name: outcome.as_json()
             if isinstance(outcome, Measurement)
@@ -111,9 +110,6 @@ def compare(
 
 def _measured(evaluator: Evaluator, name: str) -> Outcome:
     """What a scheduler gets; a plug-in that is broken fails alone."""
-    from autoturbo.errors import PluginError
-    from autoturbo.simulate.measurement import Failure
-
     try:
         return evaluator.measure_scheduler(name)
     except PluginError as error:
@@ -135,6 +131,4 @@ def _tuned(
 
 
 def _latency(outcome: Outcome) -> float:
-    from autoturbo.simulate.measurement import Measurement
-
     return outcome.latency if isinstance(outcome, Measurement) else float("inf")

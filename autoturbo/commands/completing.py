@@ -6,16 +6,14 @@ take, found by how the help calls them. Nothing is looked up but for the argumen
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoturbo.commands.parser import DEFAULT_DATABASE, Parser
 from autoturbo.commands.values import ManyOf, OneOf
 from autoturbo.report.units import plain
-
-if TYPE_CHECKING:
-    import argparse
 
 Offer = Callable[..., Iterable[str] | Mapping[str, str]]
 """An argparse completer: names, or what they mean by name."""

@@ -5,15 +5,11 @@ A line in the shell's own file runs it: see the help of SHELL.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
-from autoturbo.commands.values import one_of
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.values import OneOf
 
 USAGE = "SHELL"
 EXAMPLE = "autoturbo completion bash"
@@ -22,7 +18,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 def add_arguments(parser: Parser) -> None:
     """The shell."""
-    shell = one_of("SHELL", lambda: SHELLS)
+    shell = OneOf("SHELL", lambda: SHELLS)
     text = (
         'bash (in ~/.bashrc: eval "$(autoturbo completion bash)"), zsh (likewise, after compinit)'
         " or fish (in config.fish: autoturbo completion fish | source)"

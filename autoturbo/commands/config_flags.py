@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autoturbo.commands.values import duration, many_of, one_of, percentage, whole_number, wrong
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.values import ManyOf, OneOf, duration, percentage, whole_number, wrong
 from autoturbo.config import (
     STORAGE_VARIABLE,
     ExecutionConfig,
@@ -22,12 +25,8 @@ from autoturbo.errors import Location, UsageError
 from autoturbo.limits import read_text
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Mapping
-
     import yaml
 
-    from autoturbo.commands.parser import Parser
 
 _ConfigT = TypeVar("_ConfigT", bound="ResumeConfig | ExecutionConfig")
 
@@ -117,8 +116,8 @@ def _reader(flag: str, what: Option) -> Callable[[str], Any]:
         "path": str,
         "mapping": Path,
         "text": str,
-        "name": one_of(flag, lambda: _choices(what)),
-        "names": many_of(flag, lambda: _choices(what), empty=what.least == 0),
+        "name": OneOf(flag, lambda: _choices(what)),
+        "names": ManyOf(OneOf(flag, lambda: _choices(what)), empty=what.least == 0),
     }
     return readers[what.kind]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import Console as RichConsole
     from rich.table import Table
 

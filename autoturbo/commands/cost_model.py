@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
-from autoturbo.commands.values import one_of
+from autoturbo.commands.values import OneOf
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Mapping
-
     from rich.table import Table as RichTable
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.cost_models.training import Table
     from autoturbo.report.judging import Result, Scores
 
@@ -159,10 +157,10 @@ def _evaluate_arguments(parser: Parser) -> None:
     _folder_argument(parser)
     add = parser.add_argument
     text = "model or target: what is held out whole (default: each); may be repeated"
-    add("--held-out", dest="kinds", metavar="KIND", type=one_of("--held-out", _kind_names),
+    add("--held-out", dest="kinds", metavar="KIND", type=OneOf("--held-out", _kind_names),
         action="append", default=[], help=text)  # fmt: skip
     text = "objective or baseline (default: all); may be repeated"
-    add("--method", dest="methods", metavar="NAME", type=one_of("--method", _method_names),
+    add("--method", dest="methods", metavar="NAME", type=OneOf("--method", _method_names),
         action="append", default=[], help=text)  # fmt: skip
 
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import say_notes
 from autoturbo.commands.loading import DEFAULT_TARGET, add_dim_option, load_targets, model_file
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
-from autoturbo.commands.values import merged_dims, one_of, whole_number, wrong
+from autoturbo.commands.values import OneOf, merged, whole_number, wrong
 from autoturbo.errors import InterruptedRunError
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.knobs import Knobs
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Mapping
-
     import numpy as np
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.datasets.measurements import Collection, Progress
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
-    from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.space import Space
 
 USAGE = "collect|stats"
@@ -122,7 +120,7 @@ def _collection(options: argparse.Namespace) -> Collection:
     targets = [(t, dtype) for t in _varied(given, options) for dtype in _dtypes(t, options.dtypes)]
     files = [model_file(name) for name in dict.fromkeys(options.models)]
     batches = tuple(dict.fromkeys(options.batches)) or (None,)
-    parts = parts_of(files, batches, targets, merged_dims(options.dim))
+    parts = parts_of(files, batches, targets, merged("--dim", options.dim))
     recipe = {"subgraphs": options.subgraphs, "command": _command(options)}
     draws = functools.partial(space_draws, subgraphs=options.subgraphs)
     return Collection(parts, options.settings, options.seed, draws, recipe)
@@ -230,7 +228,7 @@ def _collect_arguments(parser: Parser) -> None:
     text = f"preset or target file (default: {DEFAULT_TARGET}); may be repeated"
     add("--target", dest="targets", metavar="T", action="append", default=[], help=text)
     text = "data type, of targets that have it (default: what suits the target); may be repeated"
-    add("--dtype", dest="dtypes", metavar="TYPE", type=one_of("--dtype", _known_dtypes),
+    add("--dtype", dest="dtypes", metavar="TYPE", type=OneOf("--dtype", _known_dtypes),
         action="append", default=[], help=text)  # fmt: skip
     text = "samples processed at once (default: the model's own); may be repeated"
     add("--batch", dest="batches", metavar="N", type=number("--batch", 1), action="append",

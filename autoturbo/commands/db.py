@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.db_health import CHECK, STATS, counted
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Subcommand, add_subcommands
-from autoturbo.commands.values import one_of, whole_number
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
+from autoturbo.commands.values import OneOf, whole_number, wrong
 from autoturbo.outputs import Kind
+from autoturbo.report.units import duration, percent
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
-
     from rich.table import Table
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import BestFilter, BestSchedule, ImportResult
 
 USAGE = "list|best|stats|export|import|merge|check|schema"
@@ -96,8 +95,6 @@ def _is_known_target(name: str) -> bool:
 
 
 def _write(options: argparse.Namespace, best: tuple[BestSchedule, ...]) -> None:
-    from autoturbo.commands.values import wrong
-
     if len(best) != 1:
         hint = "ask for one with --model, --target, --batch and --dtype"
         raise wrong("-o", f"{len(best)} schedules match; one can be written", hint)
@@ -187,7 +184,6 @@ def _as_json(best: BestSchedule) -> dict[str, Any]:
 
 def _table(best: Iterable[BestSchedule]) -> Table:
     from autoturbo.report.tables import table
-    from autoturbo.report.units import duration, percent
 
     what = ("model", "target", "dtype", "run", "checks")
     headers = (*what, "batch", "trial", "latency", "bound")
@@ -249,7 +245,7 @@ def _merge_arguments(parser: Parser) -> None:
 
 def _schema_arguments(parser: Parser) -> None:
     text = "record, schedule, kernels or machine-schedule (default: record)"
-    choose = one_of("OF", lambda: ("record", "schedule", "kernels", "machine-schedule"))
+    choose = OneOf("OF", lambda: ("record", "schedule", "kernels", "machine-schedule"))
     parser.add_argument("of", metavar="OF", nargs="?", type=choose, default="record", help=text)
 
 

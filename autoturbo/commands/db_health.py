@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.parser import Subcommand
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser, Subcommand
+from autoturbo.report.units import size
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import Counts, RunInfo, Salvaged
 
 _SHOWN = 5
@@ -31,7 +30,6 @@ def counted(counts: Counts) -> str:
 def _stats(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
     from autoturbo.report.tables import table
-    from autoturbo.report.units import size
 
     with Database.open(options.db, create=False, read_only=True) as database:
         counts, runs = database.counts(), database.runs()

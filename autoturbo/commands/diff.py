@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import percentage
 from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.limits import read_json
 from autoturbo.report.units import count, duration, percent, ratio, size
+from autoturbo.schedule.knobs import Knobs
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator, Mapping
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
-    from autoturbo.schedule.knobs import Knobs
 
 USAGE = "A B [options]"
 EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"

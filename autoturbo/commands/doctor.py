@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser
 from autoturbo.errors import AutoTurboError
 from autoturbo.report.units import clock
 from autoturbo.version import __version__
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
 
 USAGE = "[--warm] [--ray [ADDRESS]] [options]"
 EXAMPLE = "autoturbo doctor"

@@ -7,10 +7,13 @@ given.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
@@ -19,17 +22,13 @@ from autoturbo.commands.loading import (
     model_of_run,
 )
 from autoturbo.commands.of_run import not_of_machines
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import AUTO
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo, TrialRecord
     from autoturbo.report.explanation import Bounds
     from autoturbo.schedule.schedule import Schedule

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.graph.operators import Graph
+from autoturbo.commands.console import Console
+from autoturbo.graph.operators import Graph, tensor_bytes
+from autoturbo.report.units import macs, size
 
 _SHOWN = 3
 """Opaque operators named on one line."""
@@ -39,8 +38,6 @@ def model_facts(graph: Graph) -> dict[str, Any]:
 
 def sentence(facts: dict[str, Any]) -> str:
     """The facts on one line."""
-    from autoturbo.report.units import macs, size
-
     counted = " (incomplete)" if facts["incomplete"] else ""
     return (
         f"batch {facts['batch']}, {facts['operators']} operators in {facts['layers']} layers,"
@@ -93,8 +90,6 @@ def _opaque(graph: Graph, index: int) -> dict[str, Any]:
 
 def _total(graph: Graph, tensors: set[int]) -> int:
     """Return the bytes of some tensors; of constants with the same elements, once."""
-    from autoturbo.graph.operators import tensor_bytes
-
     values = (graph.tensors[tensor] for tensor in sorted(tensors))
     distinct = {value.original or value.name: value for value in values}.values()
     return sum(tensor_bytes(value, _stored(value.dtype)) for value in distinct)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from autoturbo.errors import AutoTurboError, InfeasibleError, Location, MeasurerError
-from autoturbo.simulate.measurement import Failure, Measurement
-
-if TYPE_CHECKING:
-    from autoturbo.simulate.measurement import Outcome
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 
 def required(outcome: Outcome, of: str) -> Measurement:

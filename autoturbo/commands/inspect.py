@@ -5,8 +5,11 @@ Nothing is scheduled; weights are not read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from collections import Counter
+from typing import Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import (
     model_facts,
     notes_field,
@@ -22,13 +25,9 @@ from autoturbo.commands.loading import (
     load_presets,
     load_targets,
 )
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
-    from autoturbo.graph.operators import Graph
+from autoturbo.commands.parser import Parser
+from autoturbo.graph.operators import Graph
+from autoturbo.report.units import duration, macs
 
 USAGE = "MODEL [options]"
 EXAMPLE = "autoturbo inspect examples/models/resnet50.onnx --batch 1"
@@ -91,10 +90,8 @@ def _bounds(graph: Graph, targets: list[Any], dtype: str | None) -> dict[str, di
 
 
 def _show_kinds(graph: Graph, console: Console) -> None:
-    from collections import Counter
 
     from autoturbo.report.tables import table
-    from autoturbo.report.units import macs
 
     number: Counter[str] = Counter()
     work: Counter[str] = Counter()
@@ -109,7 +106,6 @@ def _show_kinds(graph: Graph, console: Console) -> None:
 def _show_layers(graph: Graph, console: Console) -> None:
     from autoturbo.graph.layers import layers_of
     from autoturbo.report.tables import table
-    from autoturbo.report.units import macs
 
     rows = []
     for layer in layers_of(graph):
@@ -123,7 +119,6 @@ def _show_layers(graph: Graph, console: Console) -> None:
 
 def _show_bounds(bounds: dict[str, dict[str, Any]], console: Console) -> None:
     from autoturbo.report.tables import table
-    from autoturbo.report.units import duration
 
     parts = {part: part for bound in bounds.values() for part in bound["parts"]} | {"ddr": "DDR"}
     rows = (

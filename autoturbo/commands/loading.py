@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.config_flags import add_flags
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import (
     dimension,
-    merged_dims,
-    merged_shapes,
+    merged,
     shape,
     value,
     whole_number,
@@ -24,15 +26,12 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.errors import Location, ModelError, RunError, did_you_mean
+from autoturbo.errors import Location, ModelError, RunError, TargetError, did_you_mean
+from autoturbo.graph.operators import Graph
+from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget, Machine
     from autoturbo.simulate.evaluator import Evaluator
@@ -206,9 +205,9 @@ def asked_inputs(options: argparse.Namespace) -> dict[str, Any]:
     """
     return {
         "batch": options.batch,
-        "shapes": merged_shapes(options.shape),
-        "dims": merged_dims(options.dim),
-        "values": merged_shapes(options.value, "--value"),
+        "shapes": merged("--shape", options.shape),
+        "dims": merged("--dim", options.dim),
+        "values": merged("--value", options.value),
     }
 
 
@@ -367,9 +366,7 @@ def load_presets() -> list[Target]:
     """Every target that has a name; a plug-in that is broken is told of and left out."""
     import sys
 
-    from autoturbo.errors import TargetError
     from autoturbo.hardware import load_target, preset_names
-    from autoturbo.report.units import plain
 
     found = []
     for name in preset_names():

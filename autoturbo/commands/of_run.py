@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.outputs import add_force_option
+from autoturbo.commands.parser import Parser
 from autoturbo.errors import RunError
 
 if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
 
 

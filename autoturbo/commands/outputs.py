@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from autoturbo.commands.parser import Parser
 from autoturbo.outputs import Outputs
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from autoturbo.commands.parser import Parser
 
 _NO_INPUTS = frozenset(
     ("output", "netron", "file", "save_targets", "runs_folder", "db", "command", "action")

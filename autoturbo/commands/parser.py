@@ -7,19 +7,18 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.values import wrong
 from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from _typeshed import SupportsWrite
 
-    from autoturbo.commands.console import Console
 
 DEFAULT_DATABASE = "autoturbo.db"
 _WIDEST = 100

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import argparse
+from typing import Protocol
 
 from autoturbo.commands import (
     apply,
@@ -29,12 +30,8 @@ from autoturbo.commands import (
     tune,
     verify,
 )
+from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser, add_command, add_global_options
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
 
 
 class Command(Protocol):

@@ -6,19 +6,18 @@ the measurement depends on has changed without its version, and the status is 1.
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.loading import model_of_run
 from autoturbo.commands.of_run import add_run_argument, not_of_machines
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import whole_number
 from autoturbo.errors import RunError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Mapping
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
     from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.simulate.units.evaluator import MachineEvaluator

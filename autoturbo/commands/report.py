@@ -6,20 +6,16 @@ buffers, its sub-graphs, and how the search went.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.loading import model_of_run, model_path_of_run
 from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of
 from autoturbo.commands.outputs import outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.show import verified_of
 from autoturbo.outputs import Kind
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
 
 _FILE = "report.html"
 

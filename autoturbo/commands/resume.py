@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import sys
 import time
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags, config_of
+from autoturbo.commands.console import Console
 from autoturbo.commands.loading import model_of_run, model_path_of_run
 from autoturbo.commands.outputs import add_force_option, outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.tuning import (
     LiveLine,
@@ -21,16 +24,11 @@ from autoturbo.commands.tuning import (
 )
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
-from autoturbo.outputs import Kind
+from autoturbo.outputs import Kind, Outputs
 from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
-    from autoturbo.outputs import Outputs
     from autoturbo.tuner import TuneResult
 
 USAGE = "RUN [options]"

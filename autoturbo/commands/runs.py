@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import argparse
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser
+from autoturbo.report.units import duration, ratio
 
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
+if TYPE_CHECKING:
     from autoturbo.database import RunInfo
 
 USAGE = "[options]"
@@ -59,8 +60,6 @@ def as_json(info: RunInfo) -> dict[str, Any]:
 
 def gain(info: RunInfo) -> str:
     """How much faster the best is than the published heuristic."""
-    from autoturbo.report.units import ratio
-
     if info.best_latency is None or info.default_latency is None:
         return "-"
     return ratio(info.default_latency / info.best_latency)
@@ -73,8 +72,6 @@ def budget(info: RunInfo) -> str:
 
 
 def _row(info: RunInfo, state: str) -> tuple[str, ...]:
-    from autoturbo.report.units import duration
-
     best = "-" if info.best_latency is None else duration(info.best_latency)
     names = (info.id, info.model, info.target, state)
     return (*names, budget(info), best, gain(info))

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+from argparse import _MutuallyExclusiveGroup
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
-from autoturbo.commands.values import one_of, wrong
+from autoturbo.commands.loading import AnyPair, MachinePair, Pair
+from autoturbo.commands.parser import Parser
+from autoturbo.commands.values import OneOf, wrong
 from autoturbo.errors import DatabaseError, KnobsError, Location
+from autoturbo.schedule.knobs import Knobs, load_knobs
 
 if TYPE_CHECKING:
-    import argparse
-    from argparse import _MutuallyExclusiveGroup
-    from collections.abc import Callable, Iterable, Mapping
-
-    from autoturbo.commands.loading import AnyPair, MachinePair, Pair
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import BestFilter, BestSchedule, Database, RunInfo, TrialRecord
-    from autoturbo.schedule.knobs import Knobs
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.simulate.evaluator import Evaluator
@@ -52,7 +51,7 @@ def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _Mutual
     Gives the group, of which only one may be there, for further ones.
     """
     what = parser.add_mutually_exclusive_group()
-    choose = one_of("--scheduler", schedulers)
+    choose = OneOf("--scheduler", schedulers)
     text = f"graphturbo, tvm, O0, ...; on machines partition_tuner, ... (default: {default})"
     what.add_argument("--scheduler", metavar="NAME", type=choose, help=text)
     what.add_argument("--schedule", metavar="FILE", type=Path, help="schedule file (JSON)")
@@ -62,8 +61,6 @@ def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _Mutual
 
 def chosen_schedule(options: argparse.Namespace, pair: AnyPair) -> AnyChosen:
     """The schedule that the options name, on a target or on a machine; see both."""
-    from autoturbo.commands.loading import MachinePair
-
     if isinstance(pair, MachinePair):
         return chosen_on_machine(options, pair, pair.evaluator())
     return chosen_on_target(options, pair, pair.evaluator())
@@ -123,7 +120,6 @@ def schedule_of_run(info: RunInfo, trials: Iterable[TrialRecord], pair: AnyPair)
     Raises:
         RunError: no trial of the run fits the target.
     """
-    from autoturbo.commands.loading import MachinePair
     from autoturbo.database.records import no_schedule
 
     best = next((trial for trial in trials if trial.number == info.best_trial), None)
@@ -143,7 +139,6 @@ def schedule_of_database(path: str, pair: AnyPair) -> AnyChosen:
     """
     import dataclasses
 
-    from autoturbo.commands.loading import MachinePair
     from autoturbo.database import Database
     from autoturbo.schedule.files import schedule_of
     from autoturbo.tuner import pair_key
@@ -202,8 +197,6 @@ def require_runtime(flag: str) -> None:
 
 def _of_knobs(path: Path, build: Callable[[Knobs], _Built]) -> _Built:
     """Of a setting; one that does not fit the model is the file's error."""
-    from autoturbo.schedule.knobs import load_knobs
-
     knobs = load_knobs(path)
     try:
         return build(knobs)

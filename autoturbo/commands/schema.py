@@ -5,14 +5,11 @@ Without a command: the names of all schemas. ``autoturbo schema error`` is that 
 
 from __future__ import annotations
 
+import argparse
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser
 
 USAGE = "[COMMAND [ACTION]]"
 EXAMPLE = "autoturbo schema targets list"

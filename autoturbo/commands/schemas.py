@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 
 from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.hardware.fields import DTYPES
+from autoturbo.hardware.target_file import target_type
 from autoturbo.schema import (
     SCHEMA_URL,
     Bool,
@@ -32,8 +33,6 @@ from autoturbo.schema import map_type as by_name
 ERROR: Final = "error"
 """Name of the schema of errors, which every command may print."""
 
-_LINES: Final[dict[str, Callable[[], Any]]] = {}
-
 
 def schema_names() -> tuple[str, ...]:
     """Return commands that have a schema, actions after a blank; :data:`ERROR` comes last."""
@@ -52,20 +51,11 @@ def output_schema(name: str) -> dict[str, Any]:
     if name not in _LINES:
         raise UsageError(f"no schema of {name!r}", hint=did_you_mean(name, schema_names()))
     what = f"A line of 'autoturbo {name} --json'" if name != ERROR else "An error under --json"
-    return json_schema(_LINES[name](), what, " ".join((_LINES[name].__doc__ or "").split()))
+    text, kind = _LINES[name]
+    return json_schema(kind(), what, text)
 
 
 # How lines are declared
-
-
-def line(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register what gives the type of a command's line; its docstring is the description."""
-
-    def register(make: Callable[[], Any]) -> Callable[[], Any]:
-        _LINES[name] = make
-        return make
-
-    return register
 
 
 def record(name: str, /, **fields: Any) -> Any:
@@ -262,336 +252,170 @@ BOUNDS = record(
 # The lines of commands
 
 
-@line("apply")
-def _apply() -> Any:
-    """What was written; a kernels file (.json) has no functions."""
-    return record(
+def _target_file() -> Any:
+    from autoturbo.hardware.machine_file import machine_type
+
+    return one_of(target_type(), machine_type())
+
+
+# fmt: off
+_LINES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
+    "apply": ("What was written; a kernels file (.json) has no functions.", lambda: record(
         "Apply", model=str, target=str, dtype=DTYPE, scheduler=str, file=str,
         data_files=optional(TEXTS), missing=optional(TEXTS), functions=optional(COUNT),
         instances=optional(COUNT), nodes=optional(COUNT), passes=optional(COUNT),
         verified=many(CHECK), notes=optional(TEXTS),
-    )  # fmt: skip
-
-
-@line("compare")
-def _compare() -> Any:
-    """Every scheduler's best schedule.
-
-    On a machine of several units: every way to share the model out.
-    """
-    return record(
-        "Compare", model=str, target=str, notes=optional(TEXTS),
-        mixed_samples=or_null(MIXED_SAMPLES), incomplete=optional(or_null(UNCOUNTED)),
-        schedulers=by_name(one_of(MEASUREMENT, FAILED, record("CompareSchedulersLast",
-        latency_s=Duration, throughput_per_s=Real, ddr_bytes=SIZE, copied_bytes=SIZE,
-        copying_s=Duration, busy_s=by_name(Duration), peak_bytes=SIZE, held_bytes=by_name(SIZE),
-        parts=COUNT))),
-    )  # fmt: skip
-
-
-@line("completion")
-def _completion() -> Any:
-    """The script that makes a shell complete what is typed."""
-    return record("Completion", shell=words("bash", "zsh", "fish"), script=str)
-
-
-@line("cost-model evaluate")
-def _cost_model_evaluate() -> Any:
-    """How good each method is on what was held out."""
-    return record(
+    )),
+    "compare": (
+        ("Every scheduler's best schedule. On a machine of several units: every way to "
+         "share the model out."),
+        lambda: record(
+            "Compare", model=str, target=str, notes=optional(TEXTS),
+            mixed_samples=or_null(MIXED_SAMPLES), incomplete=optional(or_null(UNCOUNTED)),
+            schedulers=by_name(one_of(MEASUREMENT, FAILED, record("CompareSchedulersLast",
+            latency_s=Duration, throughput_per_s=Real, ddr_bytes=SIZE, copied_bytes=SIZE,
+            copying_s=Duration, busy_s=by_name(Duration), peak_bytes=SIZE, held_bytes=by_name(SIZE),
+            parts=COUNT))),
+        )),
+    "completion": ("The script that makes a shell complete what is typed.",
+        lambda: record("Completion", shell=words("bash", "zsh", "fish"), script=str)),
+    "cost-model evaluate": ("How good each method is on what was held out.", lambda: record(
         "CostModelEvaluate", results=many(record("CostModelEvaluateResults", method=str,
         held_out=words("model", "target"), mean=SCORES, first_guess=GUESSES,
         groups=by_name(SCORES))),
-    )  # fmt: skip
-
-
-@line("cost-model list")
-def _cost_model_list() -> Any:
-    """The cost models of the package."""
-    return record("CostModelList", models=by_name(MODEL_CARD))
-
-
-@line("cost-model train")
-def _cost_model_train() -> Any:
-    """Where the model is, and what it was trained on."""
-    return record("CostModelTrain", folder=str, card=MODEL_CARD)
-
-
-@line("dataset collect")
-def _dataset_collect() -> Any:
-    """Where the data set is, and what is in it."""
-    return record(
+    )),
+    "cost-model list": ("The cost models of the package.",
+        lambda: record("CostModelList", models=by_name(MODEL_CARD))),
+    "cost-model train": ("Where the model is, and what it was trained on.",
+        lambda: record("CostModelTrain", folder=str, card=MODEL_CARD)),
+    "dataset collect": ("Where the data set is, and what is in it.", lambda: record(
         "DatasetCollect", folder=str, rows=record("DatasetCollectRows", settings=COUNT,
         kernels=COUNT), card=DATA_CARD,
-    )  # fmt: skip
-
-
-@line("dataset stats")
-def _dataset_stats() -> Any:
-    """What is in a data set."""
-    return DATA_CARD
-
-
-@line("db best")
-def _db_best() -> Any:
-    """The schedules that match; with --explain-miss, why none does."""
-    return record("DbBest", best=many(BEST), miss=or_null(str))
-
-
-@line("db check")
-def _db_check() -> Any:
-    """Whether a database is sound, or what was saved of it."""
-    found = record(
-        "DbCheck", sound=Bool, records=COUNT, findings=TEXTS, more=COUNT, unchecked=COUNT
-    )
-    saved = record("DbCheckOtherwise", salvaged=SALVAGED, file=str)
-    mended = record("DbCheckLast", repaired=SALVAGED, file=str, damaged=str)
-    return one_of(found, saved, mended)
-
-
-@line("db export")
-def _db_export() -> Any:
-    """What was written."""
-    return record("DbExport", file=str, counts=COUNTS)
-
-
-@line("db import")
-def _db_import() -> Any:
-    """What was read, and what of it was new or better."""
-    return TAKEN_IN
-
-
-@line("db list")
-def _db_list() -> Any:
-    """What a database holds."""
-    return record("DbList", counts=COUNTS, best=many(BEST))
-
-
-@line("db merge")
-def _db_merge() -> Any:
-    """A line for each file: what was read, and what of it was new or better."""
-    return TAKEN_IN
-
-
-@line("db schema")
-def _db_schema() -> Any:
-    """A JSON schema."""
-    return JSON_SCHEMA
-
-
-@line("db stats")
-def _db_stats() -> Any:
-    """How much a database holds, and of what."""
-    return record(
+    )),
+    "dataset stats": ("What is in a data set.", lambda: DATA_CARD),
+    "db best": ("The schedules that match; with --explain-miss, why none does.",
+        lambda: record("DbBest", best=many(BEST), miss=or_null(str))),
+    "db check": ("Whether a database is sound, or what was saved of it.", lambda: one_of(
+        record("DbCheck", sound=Bool, records=COUNT, findings=TEXTS, more=COUNT, unchecked=COUNT),
+        record("DbCheckOtherwise", salvaged=SALVAGED, file=str),
+        record("DbCheckLast", repaired=SALVAGED, file=str, damaged=str),
+    )),
+    "db export": ("What was written.", lambda: record("DbExport", file=str, counts=COUNTS)),
+    "db import": ("What was read, and what of it was new or better.", lambda: TAKEN_IN),
+    "db list": ("What a database holds.", lambda: record("DbList", counts=COUNTS, best=many(BEST))),
+    "db merge": ("A line for each file: what was read, and what of it was new or better.",
+        lambda: TAKEN_IN),
+    "db schema": ("A JSON schema.", lambda: JSON_SCHEMA),
+    "db stats": ("How much a database holds, and of what.", lambda: record(
         "DbStats", counts=COUNTS, bytes=COUNT, bytes_per_record=or_null(Real),
         states=by_name(COUNT), pairs=many(record("DbStatsPairs", model=str, target=str,
         scheduler_version=str, runs=COUNT, trials=COUNT)),
-    )  # fmt: skip
-
-
-@line("diff")
-def _diff() -> Any:
-    """Two schedules or runs; 'of' has what makes a comparison doubtful, each as [A, B]."""
-    return record(
-        "Diff", a=MEASUREMENT, b=MEASUREMENT, latency_ratio=Real, of=by_name(PAIR),
-        knobs=by_name(PAIR), slower_than_allowed=Bool,
-    )  # fmt: skip
-
-
-@line("doctor")
-def _doctor() -> Any:
-    """What AutoTurbo stands on."""
-    return record(
+    )),
+    "diff": ("Two schedules or runs; 'of' has what makes a comparison doubtful, each as [A, B].",
+        lambda: record(
+            "Diff", a=MEASUREMENT, b=MEASUREMENT, latency_ratio=Real, of=by_name(PAIR),
+            knobs=by_name(PAIR), slower_than_allowed=Bool,
+        )),
+    "doctor": ("What AutoTurbo stands on.", lambda: record(
         "Doctor", ok=Bool, versions=OBJECT, cache=record("DoctorCache", ok=Bool, folder=str,
         files=COUNT, bytes=COUNT, writable=Bool, state=str, compiled=optional(COUNT)),
         ray=record("DoctorRay", ok=Bool, state=str),
         database=record("DoctorDatabase", ok=Bool, state=str, path=str, bytes=optional(COUNT),
         integrity=optional(str), user_version=optional(COUNT), journal_mode=optional(str),
         sqlite=optional(str), counts=optional(COUNTS)),
-    )  # fmt: skip
-
-
-@line("error")
-def _error() -> Any:
-    """What a command prints that fails, as its last line.
-
-    The exit status says the same as for people.
-    """
-    return record("Error", error=FAULT)
-
-
-@line("explain")
-def _explain() -> Any:
-    """What bounds a schedule and what would help.
-
-    Of a run also which knobs mattered, and how much of each was tried.
-    """
-    return one_of(record("Explain", run=str, objective=str, bounds=or_null(BOUNDS), measured=COUNT,
-        failed=COUNT, explained=or_null(Real), obstacle=or_null(str),
-        knobs=many(record("ExplainKnobs", knob=str, layers=TEXTS, start=COUNT, share=or_null(Real),
-        best=or_null(KNOB), border=or_null(str), tried=COUNT, offered=COUNT))),
-        record("ExplainOtherwise", schedule=str, model=str, target=str, scheduler=str,
-        bounds=BOUNDS, notes=optional(TEXTS)))  # fmt: skip
-
-
-@line("inspect")
-def _inspect() -> Any:
-    """What a model consists of, and its lower bound by target.
-
-    Bytes are those of the model's own data types.
-    """
-    return record(
-        "Inspect", model=str, batch=COUNT, operators=COUNT, layers=COUNT, macs=COUNT,
-        weight_bytes=COUNT, activation_bytes=COUNT, opaque=many(record("InspectOpaque", name=str,
-        op_type=str, reason=str)), mixed_samples=or_null(MIXED_SAMPLES),
-        incomplete=or_null(UNCOUNTED), lower_bound_s=by_name(Duration), notes=optional(TEXTS),
-    )  # fmt: skip
-
-
-@line("replay")
-def _replay() -> Any:
-    """One trial measured again; 'changed' names the fields that differ."""
-    return one_of(record("Replay", **also(MEASUREMENT), run=str, trial=COUNT, same=Bool,
-        changed=TEXTS, begun_with=TEXTS), record("ReplayOtherwise", **also(FAILED), run=str,
-        trial=COUNT, same=Bool, changed=TEXTS, begun_with=TEXTS))  # fmt: skip
-
-
-@line("report")
-def _report() -> Any:
-    """Where the report is, and whether its predictions can be trusted."""
-    return record("Report", run=str, trial=COUNT, file=str, bytes=COUNT, trusted=Bool)
-
-
-@line("resume")
-def _resume() -> Any:
-    """As 'tune' prints it; with --all a line for each run that was begun together with it."""
-    return TUNED
-
-
-@line("runs")
-def _runs() -> Any:
-    """The runs of a database, the oldest first."""
-    return record("Runs", runs=many(RUN))
-
-
-@line("schema")
-def _schema() -> Any:
-    """The names of the schemas, or one of them."""
-    return one_of(record("Schema", schemas=TEXTS), JSON_SCHEMA)
-
-
-@line("show")
-def _show() -> Any:
-    """One run: what it was asked for, what it found, what failed."""
-    return record(
+    )),
+    "error": (
+        ("What a command prints that fails, as its last line. The exit status says the "
+         "same as for people."),
+        lambda: record("Error", error=FAULT)),
+    "explain": (
+        ("What bounds a schedule and what would help. Of a run also which knobs mattered, "
+         "and how much of each was tried."),
+        lambda: one_of(
+            record("Explain", run=str, objective=str, bounds=or_null(BOUNDS), measured=COUNT,
+            failed=COUNT, explained=or_null(Real), obstacle=or_null(str),
+            knobs=many(record("ExplainKnobs", knob=str, layers=TEXTS, start=COUNT,
+            share=or_null(Real), best=or_null(KNOB), border=or_null(str), tried=COUNT,
+            offered=COUNT))),
+            record("ExplainOtherwise", schedule=str, model=str, target=str, scheduler=str,
+            bounds=BOUNDS, notes=optional(TEXTS)),
+        )),
+    "inspect": (
+        ("What a model consists of, and its lower bound by target. Bytes are those of the "
+         "model's own data types."),
+        lambda: record(
+            "Inspect", model=str, batch=COUNT, operators=COUNT, layers=COUNT, macs=COUNT,
+            weight_bytes=COUNT, activation_bytes=COUNT, opaque=many(record("InspectOpaque",
+            name=str, op_type=str, reason=str)), mixed_samples=or_null(MIXED_SAMPLES),
+            incomplete=or_null(UNCOUNTED), lower_bound_s=by_name(Duration), notes=optional(TEXTS),
+        )),
+    "replay": ("One trial measured again; 'changed' names the fields that differ.",
+        lambda: one_of(record("Replay", **also(MEASUREMENT), run=str, trial=COUNT, same=Bool,
+            changed=TEXTS, begun_with=TEXTS), record("ReplayOtherwise", **also(FAILED), run=str,
+            trial=COUNT, same=Bool, changed=TEXTS, begun_with=TEXTS))),
+    "report": ("Where the report is, and whether its predictions can be trusted.",
+        lambda: record("Report", run=str, trial=COUNT, file=str, bytes=COUNT, trusted=Bool)),
+    "resume": (
+        "As 'tune' prints it; with --all a line for each run that was begun together with it.",
+        lambda: TUNED),
+    "runs": ("The runs of a database, the oldest first.", lambda: record("Runs", runs=many(RUN))),
+    "schema": ("The names of the schemas, or one of them.",
+        lambda: one_of(record("Schema", schemas=TEXTS), JSON_SCHEMA)),
+    "show": ("One run: what it was asked for, what it found, what failed.", lambda: record(
         "Show", **also(RUN), settings=OBJECT, versions=by_name(str), failures=by_name(COUNT),
         default=or_null(MEASUREMENT), best=or_null(MEASUREMENT), knobs=or_null(KNOBS),
         verified=or_null(VERIFIED),
-    )  # fmt: skip
-
-
-@line("simulate")
-def _simulate() -> Any:
-    """One schedule measured, and where its time went."""
-    return record(
+    )),
+    "simulate": ("One schedule measured, and where its time went.", lambda: record(
         "Simulate", **also(MEASUREMENT), scheduler=str, notes=optional(TEXTS),
         counters=record("SimulateCounters", busy_s=by_name(Duration), overlap_s=by_name(Duration),
         waits_s=by_name(Duration), bytes=by_name(COUNT), tensors=by_name(COUNT)),
-    )  # fmt: skip
-
-
-@line("space")
-def _space() -> Any:
-    """The knobs that a search would try; sizes are exact, however large."""
-    return record(
+    )),
+    "space": ("The knobs that a search would try; sizes are exact, however large.", lambda: record(
         "Space", model=str, target=str, knobs=many(record("SpaceKnobs", knob=str, help=str,
         choices=many(KNOB), published=str)), subgraph_knobs=many(record("SpaceSubgraphKnobs",
         knob=str, help=str, choices=many(KNOB), published=str, kinds=COUNT)),
         subgraphs=many(record("SpaceSubgraphs", layers=TEXTS, knobs=by_name(many(KNOB)),
         size=COUNT)), model_size=COUNT, size=COUNT, expected_s=by_name(Duration),
         notes=optional(TEXTS),
-    )  # fmt: skip
-
-
-@line("sweep")
-def _sweep() -> Any:
-    """Tuned latency over a grid of targets.
-
-    Points that no other beats in every field that was varied and in latency are on the front.
-    """
-    return record(
-        "Sweep", model=str, target=str, dtype=DTYPE, vary=by_name(many(VARIED)), known=COUNT,
-        points=many(record("SweepPoints", values=by_name(VARIED), target=str, run=or_null(str),
-        trials=COUNT, default_s=or_null(Duration), best=or_null(MEASUREMENT), front=Bool,
-        **{"from": or_null(str)}, slower_than=or_null(str), failure=or_null(str))), files=TEXTS,
-        notes=optional(TEXTS),
-    )  # fmt: skip
-
-
-@line("targets list")
-def _targets_list() -> Any:
-    """The presets and what plug-ins bring; machines have several units."""
-    return record(
-        "TargetsList", targets=many(UNIT), machines=many(record("TargetsListMachines", name=str,
-        description=str, units=many(record("TargetsListMachinesUnits", **also(UNIT),
-        kind=str)), dtypes=many(DTYPE), ddr_bytes_per_s=Real, hash=DIGEST)),
-    )  # fmt: skip
-
-
-@line("targets scaffold")
-def _targets_scaffold() -> Any:
-    """A commented template, as text."""
-    return record("TargetsScaffold", scaffold=str)
-
-
-@line("targets schema")
-def _targets_schema() -> Any:
-    """The JSON schema of target files."""
-    return JSON_SCHEMA
-
-
-@line("targets show")
-def _targets_show() -> Any:
-    """The description itself, as a file of it would be."""
-    from autoturbo.hardware.machine_file import machine_type
-    from autoturbo.hardware.target_file import target_type
-
-    return one_of(target_type(), machine_type())
-
-
-@line("targets validate")
-def _targets_validate() -> Any:
-    """A line for each file; 'errors' has all that is wrong with it, 'error' the first."""
-    return one_of(record("TargetsValidate", file=str, valid=Literal[True]),
-        record("TargetsValidateOtherwise", file=str, valid=Literal[False], error=FAULT,
-        errors=many(FAULT)))  # fmt: skip
-
-
-@line("trace")
-def _trace() -> Any:
-    """Where the timeline is, and how many events it has.
-
-    With --netron the file for Netron as well.
-    """
-    return record(
-        "Trace", run=str, trial=COUNT, file=str, events=COUNT,
-        netron=optional(record("TraceNetron", file=str, nodes=COUNT, unnamed=COUNT)),
-    )  # fmt: skip
-
-
-@line("tune")
-def _tune() -> Any:
-    """An object for each model on each target, in the order in which they were given.
-
-    A pair that has no schedule has none, and the first of these is the error.
-    """
-    return TUNED
-
-
-@line("verify")
-def _verify() -> Any:
-    """Whether a schedule computes its model, and what was found."""
-    return record(
+    )),
+    "sweep": (
+        ("Tuned latency over a grid of targets. Points that no other beats in every field "
+         "that was varied and in latency are on the front."),
+        lambda: record(
+            "Sweep", model=str, target=str, dtype=DTYPE, vary=by_name(many(VARIED)), known=COUNT,
+            points=many(record("SweepPoints", values=by_name(VARIED), target=str, run=or_null(str),
+            trials=COUNT, default_s=or_null(Duration), best=or_null(MEASUREMENT), front=Bool,
+            **{"from": or_null(str)}, slower_than=or_null(str), failure=or_null(str))), files=TEXTS,
+            notes=optional(TEXTS),
+        )),
+    "targets list": ("The presets and what plug-ins bring; machines have several units.",
+        lambda: record(
+            "TargetsList", targets=many(UNIT), machines=many(record("TargetsListMachines", name=str,
+            description=str, units=many(record("TargetsListMachinesUnits", **also(UNIT),
+            kind=str)), dtypes=many(DTYPE), ddr_bytes_per_s=Real, hash=DIGEST)),
+        )),
+    "targets scaffold": ("A commented template, as text.",
+        lambda: record("TargetsScaffold", scaffold=str)),
+    "targets schema": ("The JSON schema of target files.", lambda: JSON_SCHEMA),
+    "targets show": ("The description itself, as a file of it would be.", _target_file),
+    "targets validate": (
+        "A line for each file; 'errors' has all that is wrong with it, 'error' the first.",
+        lambda: one_of(record("TargetsValidate", file=str, valid=Literal[True]),
+            record("TargetsValidateOtherwise", file=str, valid=Literal[False], error=FAULT,
+            errors=many(FAULT)))),
+    "trace": (
+        ("Where the timeline is, and how many events it has. With --netron the file for "
+         "Netron as well."),
+        lambda: record(
+            "Trace", run=str, trial=COUNT, file=str, events=COUNT,
+            netron=optional(record("TraceNetron", file=str, nodes=COUNT, unnamed=COUNT)),
+        )),
+    "tune": (
+        ("An object for each model on each target, in the order in which they were given. "
+         "A pair that has no schedule has none, and the first of these is the error."),
+        lambda: TUNED),
+    "verify": ("Whether a schedule computes its model, and what was found.", lambda: record(
         "Verify", model=str, target=str, scheduler=str, notes=optional(TEXTS), regions=words("ok",
         "failed"), memory=words("ok", "failed"), numbers=words("ok", "failed", "skipped"),
         max_abs_error=or_null(Real), failures=many(record("VerifyFailures", check=CHECK, kind=str,
@@ -600,4 +424,7 @@ def _verify() -> Any:
         seed=optional(COUNT), remarks=optional(TEXTS),
         outputs=optional(many(record("VerifyRanOutputs", output=str, difference=Real,
         tolerance=Real)))),
-    )  # fmt: skip
+    )),
+}
+"""What a command's line tells, and what gives its type, by the name of the command."""
+# fmt: on

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.of_run import add_run_argument
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.runs import as_json, budget
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import Database, RunInfo, TrialRecord, Verified
 
 USAGE = "RUN [options]"

@@ -5,30 +5,26 @@ Of a scheduler by name, of a schedule file, or of a knobs file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from autoturbo.commands.config_flags import add_flags
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
+    AnyPair,
     MachinePair,
     add_model_options,
     add_target_options,
     load_any_pair,
 )
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import (
     add_schedule_options,
     chosen_on_machine,
     chosen_on_target,
 )
 from autoturbo.config import TuneConfig
-
-if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.loading import AnyPair
-    from autoturbo.commands.parser import Parser
-    from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.measurement import Measurement
 
 USAGE = "MODEL [--target T] [--scheduler NAME | --schedule FILE | --knobs FILE] [options]"
 EXAMPLE = "autoturbo simulate examples/models/resnet50.onnx --scheduler tvm"

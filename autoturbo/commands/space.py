@@ -6,10 +6,13 @@ a few settings are measured for the time that one takes, and nothing is kept.
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     Pair,
@@ -17,14 +20,11 @@ from autoturbo.commands.loading import (
     add_target_options,
     load_pair,
 )
+from autoturbo.commands.parser import Parser
 from autoturbo.config import EFFORTS, TuneConfig
+from autoturbo.report.units import clock, many
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.search.space import Space
     from autoturbo.simulate.evaluator import Evaluator
 
@@ -112,14 +112,11 @@ def seconds_per_trial(
 
 
 def _time(name: str, seconds: float, trials: int) -> str:
-    from autoturbo.report.units import clock
-
     return f"expected time on one core: {name} ~{clock(seconds)} ({trials} trials)"
 
 
 def _print(pair: Pair, space: Space, console: Console) -> None:
     from autoturbo.report.tables import definitions
-    from autoturbo.report.units import many
 
     knobs, own, kinds = space.describe(), space.describe_subgraphs(), len(space.blocks)
     console.show(definitions(map(_entry, knobs)))

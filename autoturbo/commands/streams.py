@@ -10,12 +10,10 @@ import contextlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator
+from typing import TextIO
 
 from autoturbo.errors import OutputStreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FIRST_FREE = 3
 """The least number of a file that is none of the three standard ones."""

@@ -5,38 +5,36 @@ Points that were tuned before are known, and those that were interrupted go on.
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     SIMULATOR,
+    Pair,
     add_model_options,
     add_target_options,
     how_to_load,
     load_pair,
 )
 from autoturbo.commands.outputs import add_force_option, outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.tune import expected_seconds
 from autoturbo.commands.tuning import LiveLine, check_places
 from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
-from autoturbo.errors import InfeasibleError, UsageError
-from autoturbo.outputs import Kind
+from autoturbo.errors import InfeasibleError, Location, UsageError
+from autoturbo.outputs import Kind, Outputs
 from autoturbo.report.units import clock
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.loading import Pair
-    from autoturbo.commands.parser import Parser
     from autoturbo.hardware.grid import GridPoint
-    from autoturbo.outputs import Outputs
     from autoturbo.report.sweep import Sweep
 
 USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
@@ -192,8 +190,6 @@ def _save_targets(grid: Sequence[GridPoint], folder: Path, outputs: Outputs) -> 
         UsageError: the folder cannot be written.
     """
     import json
-
-    from autoturbo.errors import Location, UsageError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

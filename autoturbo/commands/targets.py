@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
+from autoturbo.errors import AutoTurboError, TargetError
+from autoturbo.report.units import capacity, macs, plain, size
 
 if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
-    from autoturbo.errors import AutoTurboError, TargetError
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
 
@@ -63,8 +62,6 @@ def _summary_of_units(machine: Machine) -> dict[str, Any]:
 
 def _row_of_units(machine: Machine) -> tuple[str, str, str]:
     """Its name, what it is, and what its units reach."""
-    from autoturbo.report.units import macs, size
-
     dtype = machine.dtypes[0]
     rates = {u.kind: u.target.matrix_macs_per_second(dtype) for u in machine.units}
     counts = Counter(unit.kind for unit in machine.units)
@@ -92,8 +89,6 @@ def _summary(target: Target) -> dict[str, Any]:
 
 def _row(target: Target) -> tuple[str, str, str]:
     """Its name, what it is, and its figures."""
-    from autoturbo.report.units import capacity, macs, size
-
     dtype = target.default_dtype
     figures = (
         f"{target.clusters} x {target.cores} cores",
@@ -139,7 +134,6 @@ def _validate(options: argparse.Namespace, console: Console) -> int:
 
 def _has_units(name: str) -> bool:
     """Whether a file describes a machine; one that cannot be read is checked as a target's."""
-    from autoturbo.errors import TargetError
     from autoturbo.hardware.document import read_document
     from autoturbo.hardware.machine_file import is_machine
 
@@ -151,7 +145,6 @@ def _has_units(name: str) -> bool:
 
 def _wrong_with_machine(name: str) -> list[TargetError]:
     """The first thing that is wrong with a machine's file, if anything is."""
-    from autoturbo.errors import TargetError
     from autoturbo.hardware.machine_file import find_machine
 
     try:
@@ -171,8 +164,6 @@ def _verdict(name: str, errors: list[AutoTurboError]) -> dict[str, Any]:
 
 def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
     import sys
-
-    from autoturbo.report.units import plain
 
     for error in errors:
         print(f"error: {plain(error)}", file=sys.stderr)

@@ -6,23 +6,21 @@ traffic, flows between kernels. With --netron also a file for Netron: where and 
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.loading import model_path_of_run
 from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of, folder_of
 from autoturbo.commands.outputs import outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.replay import evaluator_on_target
-from autoturbo.commands.values import one_of, wrong
-from autoturbo.outputs import Kind
+from autoturbo.commands.values import OneOf, wrong
+from autoturbo.outputs import Kind, Outputs
 
 if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
-    from autoturbo.outputs import Outputs
     from autoturbo.schedule.schedule import Schedule
 
 _FILE = "trace.json"
@@ -39,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_argument(parser)
     add_file_option(parser, _FILE)
     text = "kernels, layers or instructions (default: layers)"
-    detail = one_of("--detail", _details)
+    detail = OneOf("--detail", _details)
     parser.add_argument("--detail", metavar="NAME", type=detail, default="layers", help=text)
     text = "side-car for Netron (.json), or copy of the model without weights (.onnx)"
     parser.add_argument(

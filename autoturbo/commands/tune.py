@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import gc
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
     SIMULATOR,
+    AnyPair,
     MachinePair,
+    Pair,
     add_model_options,
     add_target_options,
     how_to_load,
     load_pairs,
 )
 from autoturbo.commands.outputs import add_force_option, outputs_of
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.commands.tuning import LiveLine, check_places, finish_all, starting_lines
 from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, TuneConfig
-from autoturbo.outputs import Kind
+from autoturbo.errors import AutoTurboError
+from autoturbo.outputs import Kind, Outputs
 from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.loading import AnyPair, Pair
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
-    from autoturbo.errors import AutoTurboError
-    from autoturbo.outputs import Outputs
     from autoturbo.tuner import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"

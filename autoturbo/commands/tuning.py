@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import wrong
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
-from autoturbo.outputs import NO_OTHERS, Kind
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.report.live import Standing, compiling_line, live_line
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import percent, plain
@@ -24,16 +28,10 @@ from autoturbo.signals import check
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
-
     from rich.live import Live
     from rich.text import Text
 
-    from autoturbo.commands.console import Console
     from autoturbo.database import RunInfo
-    from autoturbo.outputs import Outputs
     from autoturbo.tuner import Progress, Trial, TuneResult
 
 _EVERY_S = 10.0

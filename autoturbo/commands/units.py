@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field
+from autoturbo.commands.loading import MachinePair
+from autoturbo.report.units import count, duration, ratio, size
 
 if TYPE_CHECKING:
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.loading import MachinePair
     from autoturbo.simulate.units.evaluator import MachineEvaluator
     from autoturbo.simulate.units.machine import MachineMeasurement, MachineOutcome
 
@@ -107,7 +108,6 @@ def _as_json(outcome: MachineOutcome) -> dict[str, Any]:
 
 def _table(outcomes: dict[str, MachineOutcome]) -> Any:
     from autoturbo.report.tables import table
-    from autoturbo.report.units import count, duration, ratio, size
     from autoturbo.simulate.measurement import Failure
 
     measured = [one for one in outcomes.values() if not isinstance(one, Failure)]

@@ -8,13 +8,11 @@ version.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from autoturbo.errors import Location, UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _T = TypeVar("_T")
 
@@ -89,11 +87,6 @@ class OneOf:
         return text
 
 
-def one_of(flag: str, names: Callable[[], Iterable[str]]) -> OneOf:
-    """One of some names, looked up only when the flag is given."""
-    return OneOf(flag, names)
-
-
 @dataclass(frozen=True, slots=True)
 class ManyOf:
     """Takes some of some names, with commas between them.
@@ -111,11 +104,6 @@ class ManyOf:
         if self.empty and not text:
             return []
         return [self.each(name.strip()) for name in text.split(",")]
-
-
-def many_of(flag: str, names: Callable[[], Iterable[str]], *, empty: bool = False) -> ManyOf:
-    """Some of some names, looked up only when the flag is given."""
-    return ManyOf(OneOf(flag, names), empty)
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -163,30 +151,12 @@ def _number(text: str) -> float:
     return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
 
 
-_Number = TypeVar("_Number", int, float)
-
-
-def merged_shapes(
-    given: Iterable[tuple[str, tuple[_Number, ...]]], flag: str = "--shape"
-) -> dict[str, tuple[_Number, ...]]:
-    """Extents, or elements, by input name.
+def merged(flag: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    """What is given under each name: extents by input or dimension, elements by input.
 
     Raises:
-        UsageError: an input is given twice.
+        UsageError: a name is given twice.
     """
-    return _merged(flag, given)
-
-
-def merged_dims(given: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return extents by the name of a dimension.
-
-    Raises:
-        UsageError: a dimension is given twice.
-    """
-    return _merged("--dim", given)
-
-
-def _merged(flag: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
     values: dict[str, _T] = {}
     for name, value in given:
         if name in values:

@@ -5,10 +5,12 @@ Of a schedule file, of a run's best trial, of a knobs file, or of a scheduler by
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
@@ -19,6 +21,7 @@ from autoturbo.commands.loading import (
     model_file,
     pair_of_run,
 )
+from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import (
     AnyChosen,
     add_schedule_options,
@@ -30,10 +33,6 @@ from autoturbo.commands.values import whole_number
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
-    import argparse
-
-    from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Verification

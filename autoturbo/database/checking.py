@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autoturbo.database import tables
 from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.database.merging import TABLES
 from autoturbo.database.rows import is_unchecked, readable_texts, sound_rows
 from autoturbo.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _MOST = 20
 """Findings that are told one by one."""

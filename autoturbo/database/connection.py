@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from autoturbo.atomic import check_writable
 from autoturbo.database import tables
@@ -13,10 +15,6 @@ from autoturbo.database.failures import UNREADABLE, WRITABLE, explained
 from autoturbo.database.formats import decode
 from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
 
 _R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autoturbo.database import tables
 from autoturbo.database.formats import decode, encode
@@ -17,10 +18,6 @@ from autoturbo.database.packing import pack, unpack
 from autoturbo.database.records import BestSchedule, Counts, KernelRecord, Record, RunInfo
 from autoturbo.errors import DatabaseError, Location
 from autoturbo.outputs import Kind, Outputs
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterator
 
 DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"

@@ -5,12 +5,9 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from autoturbo.errors import DatabaseError, Location
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _RESTORE = "'autoturbo db check --repair' saves what can be read, or restore it from a copy"
 NO_DATABASE = "give another file with --db, or 'autoturbo db check --repair' if it was one"

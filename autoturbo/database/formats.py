@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NotRequired
 
 from autoturbo.database.packing import unpack
 from autoturbo.database.records import (
@@ -34,9 +35,6 @@ from autoturbo.schema import (
 )
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.verify.findings import Check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 KINDS: Mapping[str, type[Record]] = {
     "run": RunInfo,

@@ -12,16 +12,13 @@ import hashlib
 import os
 import re
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autoturbo.atomic import lock
 from autoturbo.errors import Location, RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _HAS_LOCKS = find_spec("fcntl") is not None  # Windows has none of the kind
 _TRIES, _PAUSE_S = 5, 0.05  # someone who only looks whether a run is held has it for an instant

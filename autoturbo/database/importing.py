@@ -7,7 +7,9 @@ import io
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from autoturbo.database import tables
@@ -28,9 +30,6 @@ from autoturbo.errors import DatabaseError, Location
 from autoturbo.limits import MEMORY, open_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
     Merge = Callable[[sqlite3.Connection], ImportResult]
 
 _PARQUET = b"PAR1"

@@ -7,8 +7,10 @@ times.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoturbo.database.formats import canonical, decode, encode
 from autoturbo.database.packing import pack
@@ -21,10 +23,6 @@ from autoturbo.database.records import (
     TrialRecord,
 )
 from autoturbo.errors import DatabaseError, Location
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Sequence
 
 _STATES = ("done", "failed", "interrupted", "running")  # what is over outranks what may go on
 _KEY_COLUMNS = ("graph_hash", "target_hash", "dtype", "scheduler_version")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
 
 from autoturbo.database.merging import column
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Mapping
 
 COLUMNS = (
     "graph_hash",

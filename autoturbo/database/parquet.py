@@ -13,17 +13,15 @@ import importlib
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 from autoturbo.database.records import RECORD_SCHEMA, Counts
 from autoturbo.errors import DatabaseError, Location, UsageError
 from autoturbo.limits import MEMORY, is_bomb
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 COLUMNS: Final[dict[str, str]] = {
     "kind": "string", "schema": "int64",

@@ -6,8 +6,9 @@ A record's JSON form (``as_dict``) is what stands in the database and on a line 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from autoturbo.errors import RunError
 from autoturbo.masking import masked
@@ -15,9 +16,6 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import Choice, Seconds, Text, Whole
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify.findings import Check
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DATABASE_SCHEMA = 3
 """Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from autoturbo.database.formats import parse_line
 from autoturbo.database.merging import TABLES, row_of
@@ -23,10 +25,6 @@ from autoturbo.database.records import (
 )
 from autoturbo.errors import AutoTurboError, Location
 from autoturbo.simulate.measurement import Measurement
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterator, Mapping
 
 _ROUNDING = 1e-9
 """Share by which a latency may lie below its bound: both are sums of floats."""

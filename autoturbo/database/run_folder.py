@@ -12,16 +12,14 @@ import json
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoturbo.atomic import LEFT, atomic_write, take_away_left
 from autoturbo.errors import Location, RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MANIFEST_SCHEMA = 1
 """Version of ``manifest.json``, its field ``schema``."""

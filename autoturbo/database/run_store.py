@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from autoturbo.database.connection import Connection
 from autoturbo.database.holding import hold, is_held
 from autoturbo.database.merging import column, put, row_of
 from autoturbo.database.records import LIMITS, Refused, RunInfo, RunState, TrialRecord
 from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
 
 _RUNS = """SELECT record,
     (SELECT count(*) FROM trials WHERE run = runs.id),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from autoturbo.database import exporting, importing, misses, tables
 from autoturbo.database.formats import values_of
@@ -28,11 +29,7 @@ from autoturbo.database.records import (
 from autoturbo.database.run_store import RunStore
 from autoturbo.errors import Location
 from autoturbo.outputs import Outputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs
 
 
 class BestFilter(TypedDict, total=False):

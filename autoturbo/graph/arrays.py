@@ -11,7 +11,8 @@ pair of arrays ``low``, ``high`` over them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,6 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
 from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, bytes_per_element, check_limits
 from autoturbo.stores import remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Ints = NDArray[np.int64]
 

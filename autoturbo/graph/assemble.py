@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,22 +12,17 @@ import numpy as np
 from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
 from autoturbo.graph.batch import trace_batch
-from autoturbo.graph.domain import Axis, AxisKind
+from autoturbo.graph.domain import AccessMap, Axis, AxisKind
 from autoturbo.graph.external_data import is_stored
 from autoturbo.graph.infer import schema_of
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
 from autoturbo.graph.source import Source, domain_of, kind_of
-from autoturbo.graph.table import NodeView, ValueView, describe
-from autoturbo.graph.values import Value, element_type, tensor_type
+from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
+from autoturbo.graph.values import Repeats, Step, Value, element_type, tensor_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from autoturbo.graph.domain import AccessMap
     from autoturbo.graph.propagate import Program
-    from autoturbo.graph.table import OperatorSpec
-    from autoturbo.graph.values import Repeats, Step
 
 MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,8 +15,6 @@ from onnx import AttributeProto, GraphProto, TensorProto, helper
 from autoturbo.graph.wire import inline_bytes, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from autoturbo.graph.source import Source
 
 SMALL = 4096

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +29,6 @@ from autoturbo.graph.external_data import INDICES, MOST_READ, SMALL, is_stored, 
 from autoturbo.graph.source import domain_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from autoturbo.graph.values import Value
 
 RANDOM = frozenset(

@@ -6,17 +6,13 @@ standard operator, or of a matrix product.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from onnx import TypeProto
 
 from autoturbo.graph.source import domain_of
 from autoturbo.graph.values import Step, Value, element_type, tensor_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onnx import TypeProto
 
 DOMAIN = "com.microsoft"
 

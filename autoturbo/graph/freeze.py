@@ -7,21 +7,17 @@ import operator
 import re
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+
+from onnx import TypeProto, ValueInfoProto
 
 from autoturbo.errors import did_you_mean
+from autoturbo.graph.source import Source
 from autoturbo.graph.structure import NO_SAMPLES
 from autoturbo.graph.values import dims_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from onnx import TypeProto, ValueInfoProto
-
-    from autoturbo.graph.source import Source
 
 Dim = int | str | None
 """A declared extent: static, named, or neither."""

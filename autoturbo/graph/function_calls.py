@@ -6,14 +6,13 @@ Functions that call each other double with every level: two kilobytes can stand 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from onnx import FunctionProto, ModelProto, NodeProto
 
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.structure import bodies
 from autoturbo.limits import MEMORY, NODES, is_bomb
-
-if TYPE_CHECKING:
-    from onnx import FunctionProto, ModelProto, NodeProto
 
 _HINT = "inline them as far as is needed (onnx.inliner) and give that file"
 

@@ -6,7 +6,7 @@ a whole-model inference would not see the values that folding makes on the way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from onnx import (
     NodeProto,
@@ -21,9 +21,6 @@ from onnx import (
 from autoturbo.graph.external_data import SMALL
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.values import Value, element_type, static_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class InferenceError(Exception):

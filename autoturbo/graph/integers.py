@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -22,8 +23,6 @@ from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Pattern,
 from autoturbo.graph.source import domain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from autoturbo.graph.values import Step
 
 BYTES = frozenset(("int8", "uint8"))

@@ -13,9 +13,11 @@ A reader's map, in the order in which things happen:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from onnx import ModelProto, ValueInfoProto
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import build_graph, check_size
@@ -23,19 +25,13 @@ from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.external_data import attach
 from autoturbo.graph.freeze import Extents, Frozen, freeze, in_doubt, resolve
 from autoturbo.graph.model_file import open_model
+from autoturbo.graph.operators import Graph
 from autoturbo.graph.propagate import Declared, Program, Propagation
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.source import Source
 from autoturbo.graph.structure import sample_dims
 from autoturbo.graph.values import Value, element_type, spread, static_shape, tensor_type
 from autoturbo.graph.weights import real_inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from onnx import ModelProto, ValueInfoProto
-
-    from autoturbo.graph.operators import Graph
 
 
 def import_model(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,8 +48,6 @@ from autoturbo.graph.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from autoturbo.graph.rebatch import Rebatch
 
 Scope = ChainMap[str, Value]

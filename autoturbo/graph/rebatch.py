@@ -22,25 +22,17 @@ stands in its place, else outermost in a dimension that is not the last (heads),
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 import numpy as np
-from onnx import helper
+from onnx import NodeProto, TypeProto, helper
 
 from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
-from autoturbo.graph.source import domain_of
+from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.table.build import MICROSOFT
-from autoturbo.graph.values import Repetition, Value, element_type, static_shape, tensor_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from fractions import Fraction
-
-    from onnx import NodeProto, TypeProto
-
-    from autoturbo.graph.source import Source
-    from autoturbo.graph.values import Step
+from autoturbo.graph.values import Repetition, Step, Value, element_type, static_shape, tensor_type
 
 _SAME_ORDER = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 """Operators that leave the elements in their order."""

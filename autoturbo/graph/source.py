@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import Location, ModelError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from onnx import NodeProto
 
 _LIBRARY_PREFIX = re.compile(r"^(\[\w+\]\s*)*(\(op_type:[^)]*\):\s*)?(\[\w+\]\s*)*")

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnx import numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from autoturbo.graph.source import Source, domain_of, label
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from onnx import GraphProto, NodeProto, TensorProto
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:

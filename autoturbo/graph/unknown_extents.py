@@ -7,15 +7,12 @@ of known trip count runs at most that often and carries values that keep their s
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from onnx import TensorProto, TypeProto
 
 from autoturbo.graph.source import domain_of
 from autoturbo.graph.values import Step, Value, dims_of, element_type, static_shape, tensor_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Shape = tuple[int, ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ import numpy as np
 from onnx import TensorProto, TypeProto, helper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from onnx import NodeProto
 
     from autoturbo.errors import ModelError

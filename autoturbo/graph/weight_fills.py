@@ -9,16 +9,13 @@ one, variances positive, everything that is added small.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from onnx import GraphProto, NodeProto
 
 from autoturbo.graph.source import domain_of
 from autoturbo.graph.structure import bodies
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from onnx import GraphProto, NodeProto
 
 Dims = tuple[int, ...]
 

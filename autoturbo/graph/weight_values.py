@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from autoturbo.graph.weight_fills import Fill
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PIECE = 1 << 20
 """Values per piece: 4 MiB of float32. Even, as packed types hold two to the byte."""

@@ -7,16 +7,12 @@ product, scale and bias of a normalisation) while another input is not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from onnx import GraphProto, ValueInfoProto
+
+from autoturbo.graph.source import Source
 from autoturbo.graph.structure import captured_names, initializer_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from onnx import GraphProto, ValueInfoProto
-
-    from autoturbo.graph.source import Source
 
 PARAMETERS: dict[str, tuple[int, ...]] = {
     "Conv": (1, 2),

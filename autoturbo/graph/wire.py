@@ -9,14 +9,11 @@ external data under the key :data:`INLINE`: the tensor keeps its name, type and 
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from onnx import ModelProto, TensorProto
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 LARGE = 32 * 1024
 """Bytes above which a payload is left behind: 4096 64-bit integers, the longest value folded."""

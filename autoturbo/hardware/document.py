@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from autoturbo.errors import Location, TargetError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 MAX_BYTES: Final = 128 * 1024
 """Largest file that is read; the presets, with all their comments, are under 8 KiB."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from autoturbo.errors import Location, TargetError, did_you_mean, nearest
 from autoturbo.hardware.document import Document, parse_document, read_document
 from autoturbo.hardware.presets import is_builtin, plugin, preset_names, preset_text
 from autoturbo.hardware.target import Target
 from autoturbo.hardware.target_file import ENGINES, build_target, check, require_valid
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _STEP: Final = re.compile(r"(\w+)(?:\[(\w+)\])?")

@@ -7,17 +7,15 @@ without arguments that returns either. A built-in preset cannot be replaced by a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from autoturbo import plugins
 from autoturbo.errors import TargetError
 from autoturbo.hardware.target import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from importlib.metadata import EntryPoint
 
 GROUP: Final = plugins.TARGETS
 """Entry-point group of plug-ins."""

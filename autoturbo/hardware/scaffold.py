@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from autoturbo.hardware.fields import Section, file_fields
 from autoturbo.hardware.target import Target
 from autoturbo.hardware.target_file import ENGINES, PARTS, SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _HEADER = f"""\
 # A target: the accelerator that networks are scheduled on.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,8 +35,6 @@ from autoturbo.hardware.fields import (
 from autoturbo.schema import Choice, Flag, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from autoturbo.report.notebook import Printer
 
 _BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}

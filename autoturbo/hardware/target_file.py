@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from autoturbo.errors import Location, TargetError
+from autoturbo.hardware.document import Document
 from autoturbo.hardware.fields import (
     Field,
     built,
@@ -33,9 +34,6 @@ from autoturbo.schema import (
     list_type,
     mapping_type,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.hardware.document import Document
 
 SCHEMA_VERSION: Final = 1
 """Version of the file layout; a file of another version is refused."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from autoturbo.graph.extract import extract
 from autoturbo.graph.operators import Engine, Graph
 from autoturbo.graph.padding import channels_of, padded
 from autoturbo.hardware import with_field
-from autoturbo.hardware.target import storage_ratio
+from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_names
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
 from autoturbo.simulate.attribution import Limit
@@ -31,11 +32,6 @@ from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.simulate.shares import ScheduleShares, Shares
-
-if TYPE_CHECKING:
-    from autoturbo.hardware.target import Target
-    from autoturbo.schedule.schedule import Schedule
-
 
 WORST = 5
 """Spots that are shown."""

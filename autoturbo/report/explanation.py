@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.table import Table
 
 from autoturbo.report.bottlenecks import WORST, Remedy, Spot, Trials, spots_of
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.attribution import LIMITS
 from autoturbo.simulate.measurement import LowerBound
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.simulate.shares import LayerShare, ScheduleShares, Shares, schedule_shares
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.table import Table
-
-    from autoturbo.schedule.schedule import Schedule
-
 
 TUNABLE = "graphturbo"
 """The scheduler whose schedules follow from knobs, so that they can be built anew."""

@@ -17,21 +17,18 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from onnx import GraphProto, ModelProto
 
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.report.units import percent
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.shares import LayerShare, schedule_shares
 from autoturbo.verify.onnx_writer.metadata import annotate, model_facts
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
-
-    from autoturbo.schedule.schedule import Schedule
 
 SIGNATURE = "netron:attachment"
 

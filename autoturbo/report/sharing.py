@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from autoturbo.graph.operators import Graph
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.simulate.measurement import Measurement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from autoturbo.graph.operators import Graph
-    from autoturbo.simulate.measurement import Outcome
+from autoturbo.simulate.measurement import Measurement, Outcome
 
 _WHAT = {
     "spatial": "rows or columns of every output",

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.table import Table
 
 from autoturbo.errors import UsageError
 from autoturbo.hardware.grid import Axis, Value
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent, plain, ratio, size
 from autoturbo.simulate.measurement import Measurement
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
 
 COLUMNS = (
     "latency_s", "default_s", "throughput_per_s", "lower_bound_s", "bound_fraction",

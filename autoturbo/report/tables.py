@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -11,16 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from autoturbo.report.units import count, duration, many, percent, plain, ratio, size
-from autoturbo.simulate.measurement import Measurement
-from autoturbo.verify.findings import Check
+from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
-    from autoturbo.simulate.measurement import Outcome
-    from autoturbo.verify.findings import Finding, Numbers, Verification
 
 
 _COMPARISON = ("scheduler", "latency", "samples/s", "speed-up", "DDR", "matrix", "of bound")

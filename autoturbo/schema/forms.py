@@ -6,15 +6,13 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from types import GenericAlias, NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from autoturbo.schema.rules import Count, Json, Real, Text
 
 
 def mapping_type(name: str, fields: Mapping[str, Any], optional: Iterable[str] = ()) -> Any:
     """Return the type of a mapping with these fields and no others."""
-    from typing import NotRequired
-
     from typing_extensions import TypedDict
 
     left_out = set(optional)
@@ -45,8 +43,6 @@ def document_type(
         required: fields with a default that may not be missing.
         more: types of fields that it has besides, or that are of another type in it.
     """
-    from typing import get_type_hints
-
     hints = get_type_hints(kind, localns={"Mapping": Mapping}, include_extras=True)
     known = {f.name: f for f in dataclasses.fields(kind) if f.name not in set(without)}
     types = {name: more.get(name) or _json_type(hints[name]) for name in known}
@@ -83,8 +79,6 @@ def _json_type(hint: Any) -> Any:
 
 def fields_of(kind: type) -> Iterator[tuple[str, Any, Any]]:
     """Give name, type and annotation of each field of a dataclass that has an annotation."""
-    from typing import get_type_hints
-
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if annotations := getattr(hint, "__metadata__", ()):
             yield name, hint.__origin__, annotations[0]

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Protocol, TypeVar
 
-_Case = TypeVar("_Case")
+
+class Case(Protocol):
+    """What is tested."""
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds after which a check is said never to end."""
+
+
+_Case = TypeVar("_Case", bound=Case)
 
 
 class ContractError(AssertionError):
@@ -46,3 +56,16 @@ def within(seconds: float, what: str, work: Callable[[], None]) -> None:
         if isinstance(error, ContractError):
             raise ContractError(f"{what}: {error}") from error
         raise ContractError(f"{what}: raised {type(error).__name__}: {error}") from error
+
+
+def bounded(what: str) -> Callable[[Callable[[_Case], None]], Callable[[_Case], None]]:
+    """Make a check that says what it looked at, and ends within its case's deadline."""
+
+    def make(check: Callable[[_Case], None]) -> Callable[[_Case], None]:
+        @wraps(check)
+        def guarded(case: _Case) -> None:
+            within(case.deadline_s, what, partial(check, case))
+
+        return guarded
+
+    return make

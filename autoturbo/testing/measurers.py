@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
+from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import checked
-from autoturbo.testing.contract import ContractError, check_all, within
+from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.simulate.evaluator import Evaluator, Measurer
 
@@ -65,115 +66,94 @@ def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
     check_all(MEASURER_CHECKS, MeasurerCase(make, **claims))
 
 
+@bounded("measuring several schedules")
 def every_schedule_gets_its_outcome(case: MeasurerCase) -> None:
     """One outcome for each schedule, in their order, also for none at all."""
-
-    def work() -> None:
-        measurer, schedules = case.make(), _schedules(case)
-        if len(measurer.measure([])):
-            raise ContractError("no schedules give outcomes")
-        together = list(measurer.measure(schedules))
-        if len(together) != len(schedules):
-            raise ContractError(f"{len(schedules)} schedules give {len(together)} outcomes")
-        alone = [_one(measurer, schedule) for schedule in schedules]
-        if _shown(together) != _shown(alone):
-            raise ContractError("schedules measured together give other outcomes than one by one")
-
-    within(case.deadline_s, "measuring several schedules", work)
+    measurer, schedules = case.make(), _schedules(case)
+    if len(measurer.measure([])):
+        raise ContractError("no schedules give outcomes")
+    together = list(measurer.measure(schedules))
+    if len(together) != len(schedules):
+        raise ContractError(f"{len(schedules)} schedules give {len(together)} outcomes")
+    alone = [_one(measurer, schedule) for schedule in schedules]
+    if _shown(together) != _shown(alone):
+        raise ContractError("schedules measured together give other outcomes than one by one")
 
 
+@bounded("outcomes")
 def outcomes_are_sound(case: MeasurerCase) -> None:
     """Measurements or failures, of finite numbers, that the database can keep."""
-
-    def work() -> None:
-        for schedule, outcome in _measured(case):
-            of = f"{schedule.model.name} by {schedule.scheduler}"
-            found = checked(outcome)
-            if isinstance(found, Failure) and found is not outcome:
-                raise ContractError(f"{of}: {found.message}")
-            _keep(found, of)
-
-    within(case.deadline_s, "outcomes", work)
+    for schedule, outcome in _measured(case):
+        of = f"{schedule.model.name} by {schedule.scheduler}"
+        found = checked(outcome)
+        if isinstance(found, Failure) and found is not outcome:
+            raise ContractError(f"{of}: {found.message}")
+        _keep(found, of)
 
 
+@bounded("measuring twice")
 def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
     """To the bit: by the same measurer again, after others, and by another one of its kind.
 
     What is handed out is measured a second time. A board that varies must hide it: repeat, take
     the median, and remember it by the schedule's text.
     """
-
-    def work() -> None:
-        first, schedules = case.make(), _schedules(case)
-        once = [_one(first, schedule) for schedule in schedules]
-        again = [_one(first, schedule) for schedule in reversed(schedules)][::-1]
-        other = case.make()
-        anew = [_one(other, schedule) for schedule in schedules]
-        for schedule, *outcomes in zip(schedules, once, again, anew, strict=True):
-            if len(set(map(repr, _shown(outcomes)))) > 1:
-                seen = ", then ".join(_latency(outcome) for outcome in outcomes)
-                raise ContractError(f"{schedule.model.name} by {schedule.scheduler}: {seen}")
-
-    within(case.deadline_s, "measuring twice", work)
+    first, schedules = case.make(), _schedules(case)
+    once = [_one(first, schedule) for schedule in schedules]
+    again = [_one(first, schedule) for schedule in reversed(schedules)][::-1]
+    other = case.make()
+    anew = [_one(other, schedule) for schedule in schedules]
+    for schedule, *outcomes in zip(schedules, once, again, anew, strict=True):
+        if len(set(map(repr, _shown(outcomes)))) > 1:
+            seen = ", then ".join(_latency(outcome) for outcome in outcomes)
+            raise ContractError(f"{schedule.model.name} by {schedule.scheduler}: {seen}")
 
 
+@bounded("units")
 def figures_are_in_their_units(case: MeasurerCase) -> None:
     """Seconds and bytes of the whole batch on the chip; nothing beats the lower bound."""
-
-    def work() -> None:
-        for schedule, outcome in _measured(case):
-            if isinstance(outcome, Measurement):
-                _check_units(schedule, outcome, case)
-
-    within(case.deadline_s, "units", work)
+    for schedule, outcome in _measured(case):
+        if isinstance(outcome, Measurement):
+            _check_units(schedule, outcome, case)
 
 
+@bounded("failures")
 def failures_are_values(case: MeasurerCase) -> None:
     """What cannot be measured is a failure of a known class with a line for people."""
-
-    def work() -> None:
-        measurer, schedules = case.make(), _schedules(case)
-        if case.unmeasurable is not None:
-            hard = case.unmeasurable()
-            if not isinstance(_one(measurer, hard), Failure):
-                raise ContractError("what is said not to be measurable is measured")
-            schedules = [*schedules, hard]
-        for schedule in schedules:
-            outcome = _one(measurer, schedule)
-            if isinstance(outcome, Failure):
-                _check_failure(outcome)
-
-    within(case.deadline_s, "failures", work)
+    measurer, schedules = case.make(), _schedules(case)
+    if case.unmeasurable is not None:
+        hard = case.unmeasurable()
+        if not isinstance(_one(measurer, hard), Failure):
+            raise ContractError("what is said not to be measurable is measured")
+        schedules = [*schedules, hard]
+    for schedule in schedules:
+        outcome = _one(measurer, schedule)
+        if isinstance(outcome, Failure):
+            _check_failure(outcome)
 
 
+@bounded("a schedule")
 def schedules_are_left_alone(case: MeasurerCase) -> None:
     """Measuring changes nothing: schedules share what they are made of."""
-
-    def work() -> None:
-        measurer = case.make()
-        for schedule in _schedules_on.__wrapped__(_target(case)):  # that nobody has had
-            before = (*vars(schedule).values(),)
-            text = schedule.text
-            measurer.measure([schedule])
-            changed = [n for n, v in vars(schedule).items() if n != "text" and v not in before]
-            if changed or _text(schedule) != text:
-                raise ContractError(f"it changes a schedule: {', '.join(changed) or 'its text'}")
-
-    within(case.deadline_s, "a schedule", work)
+    measurer = case.make()
+    for schedule in _schedules_on.__wrapped__(_target(case)):  # that nobody has had
+        before = (*vars(schedule).values(),)
+        text = schedule.text
+        measurer.measure([schedule])
+        changed = [n for n, v in vars(schedule).items() if n != "text" and v not in before]
+        if changed or _text(schedule) != text:
+            raise ContractError(f"it changes a schedule: {', '.join(changed) or 'its text'}")
 
 
+@bounded("a worker process")
 def workers_measure_the_same(case: MeasurerCase) -> None:
     """A process of its own can build one from ``make``, and gets the same numbers."""
-
-    def work() -> None:
-        try:
-            pickle.dumps(case.make)
-        except Exception as error:
-            what = "make cannot be sent to a worker; name a function of a module"
-            raise ContractError(f"{what}: {error}") from error
-        _compare_with_worker(case)
-
-    within(case.deadline_s, "a worker process", work)
+    try:
+        pickle.dumps(case.make)
+    except Exception as error:
+        what = "make cannot be sent to a worker; name a function of a module"
+        raise ContractError(f"{what}: {error}") from error
+    _compare_with_worker(case)
 
 
 MEASURER_CHECKS: Sequence[Callable[[MeasurerCase], None]] = (
@@ -189,8 +169,6 @@ MEASURER_CHECKS: Sequence[Callable[[MeasurerCase], None]] = (
 
 
 def _target(case: MeasurerCase) -> Target:
-    from autoturbo.hardware import load_target
-
     return load_target("stcp920") if case.target is None else case.target
 
 

@@ -6,13 +6,11 @@ import math
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+
+from onnx import NodeProto
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 _OPSET, _IR = 17, 8
 BATCH = 4

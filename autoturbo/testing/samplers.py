@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from autoturbo.testing.contract import ContractError, check_all, within
+from autoturbo.testing.contract import ContractError, bounded, check_all, within
 
 if TYPE_CHECKING:
     import optuna
@@ -65,65 +65,68 @@ def check_sampler(make: Callable[[int], BaseSampler], **claims: Any) -> None:
     check_all(SAMPLER_CHECKS, SamplerCase(make, **claims))
 
 
+@bounded("proposals")
 def proposals_lie_in_the_space(case: SamplerCase) -> None:
     """Every value that it proposes is one that its parameter takes, whatever the kind."""
     from autoturbo.testing.watched import bowl, mixed
 
-    def work() -> None:
-        study = _study(case.make(0))
-        for _ in range(24):
-            trial = study.ask(mixed(floats=case.floats))
-            study.tell(trial, bowl(trial.params))
-
-    within(case.deadline_s, "proposals", work)
+    study = _study(case.make(0))
+    for _ in range(24):
+        trial = study.ask(mixed(floats=case.floats))
+        study.tell(trial, bowl(trial.params))
 
 
+@bounded("a tuning run")
 def settings_can_be_built(case: SamplerCase) -> None:
     """In a tuning run it proposes settings in their one form, and not by chance alone."""
     from autoturbo.testing.watched import knob_space, outcome_of
 
-    def work() -> None:
-        space = knob_space(large=True)
-        asker = _asker(case, space, 8)
-        own = 0
-        for _ in range(4):
-            batch = asker.ask(8)
-            own += asker.own
-            for knobs in batch:
-                if space.canonical(knobs) != knobs:
-                    raise ContractError(f"not in its one form: {knobs.canonical()}")
-                asker.tell(knobs, outcome_of(knobs))
-        if own < 16:  # noqa: PLR2004  half
-            raise ContractError(f"only {own} of 32 settings are its own, the others are chance's")
-
-    within(case.deadline_s, "a tuning run", work)
+    space = knob_space(large=True)
+    asker = _asker(case, space, 8)
+    own = 0
+    for _ in range(4):
+        batch = asker.ask(8)
+        own += asker.own
+        for knobs in batch:
+            if space.canonical(knobs) != knobs:
+                raise ContractError(f"not in its one form: {knobs.canonical()}")
+            asker.tell(knobs, outcome_of(knobs))
+    if own < 16:  # noqa: PLR2004  half
+        raise ContractError(f"only {own} of 32 settings are its own, the others are chance's")
 
 
+@bounded("an exhausted space")
 def nothing_is_proposed_twice(case: SamplerCase) -> None:
     """A small space is gone through once and then ends, in a tuning run and in a plain study."""
-    within(case.deadline_s, "an exhausted space", lambda: _exhaust(case))
+    from autoturbo.testing.watched import bowl, categories, knob_space, outcome_of
+
+    space, seen = knob_space(), list[str]()
+    asker = _asker(case, space, 7)
+    while batch := asker.ask(7):
+        seen += [_told(asker, knobs, outcome_of(knobs)) for knobs in batch]
+    if sorted(set(seen)) != sorted(seen) or len(seen) != space.size:
+        raise ContractError(f"{len(seen)} settings of a space of {space.size}")
+    plain = categories(2, 3)
+    found = _asked(_study(case.make(0)), plain, 9 + 6, bowl)
+    points = [tuple(params.values()) for params in found][:9]
+    if case.fresh and len(set(points)) < len(points):
+        raise ContractError(f"it proposes a point again although others are left: {points}")
 
 
+@bounded("two studies of one seed")
 def the_seed_decides(case: SamplerCase) -> None:
     """The same seed and the same results give the same proposals."""
-
-    def work() -> None:
-        one, other = (_story(case.make(1), _in_order) for _ in range(2))
-        if one != other:
-            raise ContractError(f"the same seed differs {_where(one, other)}")
-
-    within(case.deadline_s, "two studies of one seed", work)
+    one, other = (_story(case.make(1), _in_order) for _ in range(2))
+    if one != other:
+        raise ContractError(f"the same seed differs {_where(one, other)}")
 
 
+@bounded("two orders of arrival")
 def order_of_arrival_does_not_matter(case: SamplerCase) -> None:
     """Results of a batch may be told in any order."""
-
-    def work() -> None:
-        one, other = (_story(case.make(1), order) for order in (_in_order, _backwards))
-        if one != other:
-            raise ContractError(f"results told backwards change proposals {_where(one, other)}")
-
-    within(case.deadline_s, "two orders of arrival", work)
+    one, other = (_story(case.make(1), order) for order in (_in_order, _backwards))
+    if one != other:
+        raise ContractError(f"results told backwards change proposals {_where(one, other)}")
 
 
 def failures_are_survived(case: SamplerCase) -> None:
@@ -140,9 +143,28 @@ def plain_studies_are_served(case: SamplerCase) -> None:
     within(deadline, "a study that maximises", lambda: _optimize(case, "maximize"))
 
 
+@bounded("several objectives")
 def several_objectives_are_served_or_refused(case: SamplerCase) -> None:
     """They work, or are refused by a ``ValueError`` of one line at the first trials."""
-    within(case.deadline_s, "several objectives", lambda: _several(case))
+    from autoturbo.testing.watched import bowl, categories
+
+    study, space = _study(case.make(0), ("minimize", "maximize")), categories()
+
+    def ask(count: int) -> None:
+        for _ in range(count):
+            trial = study.ask(space)
+            study.tell(trial, [bowl(trial.params), float(sum(trial.params.values()))])
+
+    if case.several:
+        ask(40)
+        return
+    try:
+        ask(12)
+    except ValueError as error:
+        if len(str(error).splitlines()) != 1:
+            raise ContractError(f"refused in {len(str(error).splitlines())} lines") from error
+        return
+    raise ContractError("they are neither served (several=True) nor refused by a ValueError")
 
 
 SAMPLER_CHECKS: Sequence[Callable[[SamplerCase], None]] = (
@@ -181,22 +203,6 @@ def _asker(case: SamplerCase, space: Space, batch: int) -> Asker:
     made = case.make(0) if case.in_run is None else case.in_run(0, space, batch)
     choice = SamplerChoice("tested", Watched(made), case.ordinal)
     return Asker(choice, space, find_objectives("latency"), 0)
-
-
-def _exhaust(case: SamplerCase) -> None:
-    from autoturbo.testing.watched import bowl, categories, knob_space, outcome_of
-
-    space, seen = knob_space(), list[str]()
-    asker = _asker(case, space, 7)
-    while batch := asker.ask(7):
-        seen += [_told(asker, knobs, outcome_of(knobs)) for knobs in batch]
-    if sorted(set(seen)) != sorted(seen) or len(seen) != space.size:
-        raise ContractError(f"{len(seen)} settings of a space of {space.size}")
-    plain = categories(2, 3)
-    found = _asked(_study(case.make(0)), plain, 9 + 6, bowl)
-    points = [tuple(params.values()) for params in found][:9]
-    if case.fresh and len(set(points)) < len(points):
-        raise ContractError(f"it proposes a point again although others are left: {points}")
 
 
 def _told(asker: Asker, knobs: Knobs, outcome: Any) -> str:
@@ -318,25 +324,3 @@ def _optimize(case: SamplerCase, direction: Direction) -> None:
         study.optimize(objective, 8)
     if len(study.trials) != 16 + 8:
         raise ContractError(f"{len(study.trials)} trials of 24")
-
-
-def _several(case: SamplerCase) -> None:
-    from autoturbo.testing.watched import bowl, categories
-
-    study, space = _study(case.make(0), ("minimize", "maximize")), categories()
-
-    def ask(count: int) -> None:
-        for _ in range(count):
-            trial = study.ask(space)
-            study.tell(trial, [bowl(trial.params), float(sum(trial.params.values()))])
-
-    if case.several:
-        ask(40)
-        return
-    try:
-        ask(12)
-    except ValueError as error:
-        if len(str(error).splitlines()) != 1:
-            raise ContractError(f"refused in {len(str(error).splitlines())} lines") from error
-        return
-    raise ContractError("they are neither served (several=True) nor refused by a ValueError")

@@ -15,15 +15,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import TargetError
+from autoturbo.graph.operators import Graph
 from autoturbo.hardware.loader import load_target, validate_target_file, with_field
 from autoturbo.hardware.machine import Machine
 from autoturbo.hardware.machine_file import find_machine, find_target
 from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.testing.contract import ContractError, check_all, within
+from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
     from autoturbo.simulate.evaluator import Measurer
 
 FASTER = (
@@ -71,65 +71,53 @@ def check_target(target: Target | Machine | str | Path, **claims: Any) -> None:
     check_all(TARGET_CHECKS, TargetCase(target, **claims))
 
 
+@bounded("the target")
 def it_is_valid(case: TargetCase) -> None:
     """It loads, a file of it has no error, and it says what computes in its data types."""
-
-    def work() -> None:
-        if _is_file(case.target) and find_machine(os.fspath(_path(case))) is None:
-            for error in validate_target_file(_path(case)):
-                raise ContractError(str(error))
-        for target in _targets(case):
-            if not target.dtypes:
-                raise ContractError(f"{target.name}: computes in no data type")
-            if target.default_dtype not in target.dtypes:
-                raise ContractError(f"{target.name}: does not have its own default data type")
-
-    within(case.deadline_s, "the target", work)
+    if _is_file(case.target) and find_machine(os.fspath(_path(case))) is None:
+        for error in validate_target_file(_path(case)):
+            raise ContractError(str(error))
+    for target in _targets(case):
+        if not target.dtypes:
+            raise ContractError(f"{target.name}: computes in no data type")
+        if target.default_dtype not in target.dtypes:
+            raise ContractError(f"{target.name}: does not have its own default data type")
 
 
+@bounded("the file")
 def its_file_says_it_all(case: TargetCase) -> None:
     """Written to a file and read back it is the same target, with the same hash."""
-
-    def work() -> None:
-        for target in _targets(case):
-            read = _read_back(target)
-            names = [f.name for f in dataclasses.fields(Target)]
-            other = [n for n in names if getattr(read, n) != getattr(target, n)]
-            if other:
-                raise ContractError(f"{target.name}: not the same in its file: {', '.join(other)}")
-            if read.hash != target.hash:
-                raise ContractError(f"{target.name}: its file has another hash")
-
-    within(case.deadline_s, "the file", work)
+    for target in _targets(case):
+        read = _read_back(target)
+        names = [f.name for f in dataclasses.fields(Target)]
+        other = [n for n in names if getattr(read, n) != getattr(target, n)]
+        if other:
+            raise ContractError(f"{target.name}: not the same in its file: {', '.join(other)}")
+        if read.hash != target.hash:
+            raise ContractError(f"{target.name}: its file has another hash")
 
 
+@bounded("small networks")
 def small_networks_can_be_simulated(case: TargetCase) -> None:
     """In each of its data types; a schedule that beats the lower bound counts as none."""
-
-    def work() -> None:
-        for target in _targets(case):
-            for dtype in target.dtypes:
-                for _ in _measured(case, target, dtype):
-                    pass
-
-    within(case.deadline_s, "small networks", work)
+    for target in _targets(case):
+        for dtype in target.dtypes:
+            for _ in _measured(case, target, dtype):
+                pass
 
 
+@bounded("faster parts")
 def faster_parts_never_make_it_slower(case: TargetCase) -> None:
     """The best of a few schedulers is no slower on a chip of which one part is faster."""
-
-    def work() -> None:
-        for target in _targets(case):
-            before = dict(_best(case, target))
-            for field in FASTER:
-                better = _faster(target, field)
-                for name, seconds in _best(case, better) if better is not None else ():
-                    if seconds > before[name] * (1 + case.tolerance):
-                        more = f"{100 * (seconds / before[name] - 1):.3g} %"
-                        what = f"{_TIMES} times {field} makes {name} {more} slower"
-                        raise ContractError(f"{target.name}: {what}")
-
-    within(case.deadline_s, "faster parts", work)
+    for target in _targets(case):
+        before = dict(_best(case, target))
+        for field in FASTER:
+            better = _faster(target, field)
+            for name, seconds in _best(case, better) if better is not None else ():
+                if seconds > before[name] * (1 + case.tolerance):
+                    more = f"{100 * (seconds / before[name] - 1):.3g} %"
+                    what = f"{_TIMES} times {field} makes {name} {more} slower"
+                    raise ContractError(f"{target.name}: {what}")
 
 
 TARGET_CHECKS: Sequence[Callable[[TargetCase], None]] = (

@@ -170,7 +170,6 @@ class ComparisonSetup:
         folder: with the weights; models are saved in it.
         original: the model's file there, its weights random.
         nodes: of the model at the samples of one pass.
-        passes: that are run.
         samples: of the batch that is run.
         whole: these are all samples of the model.
         feeds: an array per input.
@@ -181,7 +180,6 @@ class ComparisonSetup:
     folder: Path
     original: Path
     nodes: ModelNodes
-    passes: tuple[Pass, ...]
     samples: int
     whole: bool
     feeds: Mapping[str, Array]
@@ -218,9 +216,7 @@ def prepare_comparison(
         reference = folder / "reference.onnx"
         onnx.save(plain_model(nodes_at(original, graph, schedule.model)), reference)
     arithmetic = arithmetic_of(seeded)
-    return ComparisonSetup(
-        folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic
-    )
+    return ComparisonSetup(folder, original, nodes, samples, whole, feeds, reference, arithmetic)
 
 
 def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array]:

@@ -77,7 +77,7 @@ class Tiles(NamedTuple):
 
     ``weight`` is the tile of weights that a tile reads; ``source`` the tile whose inputs it reads
     in LB, ``from_gb`` the one whose inputs in GB; ``held`` the first tile of those whose inputs
-    share a slot; ``final`` is True where a reduction is complete; ``kept`` where inputs stay in GB.
+    share a slot; ``kept`` where inputs stay in GB.
     """
 
     first: Ints
@@ -85,7 +85,6 @@ class Tiles(NamedTuple):
     source: Ints
     from_gb: Ints
     held: Ints
-    final: Bools
     kept: Bools
     first_weight: Ints
 
@@ -93,25 +92,25 @@ class Tiles(NamedTuple):
 def tiles_of(counts: Ints, stages: Floats) -> Tiles:
     """Return what the tiles of a kernel share, from its table of tiles."""
     first, first_weight = [0], [0]
-    columns: list[list[NDArray[np.int64]]] = [[] for _ in range(6)]
+    columns: list[list[NDArray[np.int64]]] = [[] for _ in range(5)]
     for row, stage in zip(counts, stages, strict=True):
         own = _layer_tiles(row)
         for column, values, base in zip(
-            columns, own, (first_weight[-1], *(first[-1],) * 3, 0, 0), strict=True
+            columns, own, (first_weight[-1], *(first[-1],) * 3, 0), strict=True
         ):
             column.append(values + base)
         has = stage[Stage.WEIGHTS] > 0
         first_weight.append(first_weight[-1] + (int(own[0].max()) + 1 if has else 0))
         first.append(first[-1] + len(own[0]))
-    weight, source, from_gb, held, final, kept = (np.concatenate(c) for c in columns)
+    weight, source, from_gb, held, kept = (np.concatenate(c) for c in columns)
     return Tiles(
-        np.asarray(first), weight, source, from_gb, held, final > 0, kept > 0,
+        np.asarray(first), weight, source, from_gb, held, kept > 0,
         np.asarray(first_weight),
     )  # fmt: skip
 
 
 def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
-    """Return, per tile of a layer: weight tile, source, source in GB, slot, final, kept."""
+    """Return, per tile of a layer: weight tile, source, source in GB, slot, kept."""
     products, columns, depths, rows, outside, keeps = row.tolist()
     weights = columns * depths
     tile = np.arange(products * weights * rows)
@@ -124,7 +123,7 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
     held = source if outside or columns == 1 or keeps != 2 else base  # noqa: PLR2004
     return (
         tile if outside else tile // rows, source, from_gb, held,
-        (depth == depths - 1).astype(np.int64), np.full(len(tile), keeps == 1 and not outside),
+        np.full(len(tile), keeps == 1 and not outside),
     )  # fmt: skip
 
 
@@ -321,14 +320,12 @@ class Phase:
     """What a cluster does between two barriers.
 
     Attributes:
-        kernel: its place in the order of the cluster.
         instance: whose kernel it is, or whose inputs are moved.
         program: the kernel's; None for movements.
         accesses: as :class:`Access` says.
         barrier: nothing after it begins before it has ended.
     """
 
-    kernel: int
     instance: int
     program: Program | None
     accesses: Ints
@@ -411,11 +408,11 @@ def _phases(
     for kernel, signature in enumerate(schedule.signatures(cluster)):
         instance = int(timeline.order[kernel])
         if kernel in before:
-            phases.append(Phase(kernel, instance, None, places.table(before[kernel])))
+            phases.append(Phase(instance, None, places.table(before[kernel])))
         if signature not in programs:
             programs[signature] = program_of(schedule, kernel, cluster)
         table = places.table(during[kernel])
-        phases.append(Phase(kernel, instance, programs[signature], table))
+        phases.append(Phase(instance, programs[signature], table))
     return phases
 
 

@@ -209,25 +209,14 @@ _INLINE = 128
 """Elements up to which a tensor stays in the model: shape inference may want to see it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeededWeights:
-    """The random weights of a model.
-
-    Attributes:
-        folder: where the data file is; models that refer to it must be saved here.
-        seed: that they were made from.
-        tensors: by the name under which nodes read them: small ones whole, others references.
-    """
-
-    folder: Path
-    seed: int
-    tensors: Mapping[str, TensorProto]
-
-
 def seeded_weights(
     model: ModelProto, folder: Path, seed: int, file: str = DATA_FILE
-) -> SeededWeights:
+) -> dict[str, TensorProto]:
     """Draw the weights of a model and write them to ``folder / file``.
+
+    Returns:
+        By the name under which nodes read them: small ones whole, others references to the file;
+        models that refer to it must be saved in its folder.
 
     Args:
         model: without local functions; loaded without its external data, which may be missing.
@@ -247,7 +236,7 @@ def seeded_weights(
             tensor = TensorProto(name=name, data_type=like.data_type, dims=like.dims)
             _store_values(tensor, source, seed, stream, file)
             tensors[name] = tensor
-    return SeededWeights(folder, seed, tensors)
+    return tensors
 
 
 def stored_tensors(graph: GraphProto) -> dict[str, TensorProto]:
@@ -282,7 +271,7 @@ def _values(tensor: TensorProto, source: ValueSource, seed: int) -> Iterator[byt
         yield bytes(numpy_helper.from_array(source.data.astype(dtype)).raw_data)
 
 
-def with_weights(model: ModelProto, weights: SeededWeights) -> ModelProto:
+def with_weights(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProto:
     """Return a copy of a model that reads the random weights wherever it names one.
 
     Constants that hold a weight become initializers, which alone can be references.
@@ -290,12 +279,12 @@ def with_weights(model: ModelProto, weights: SeededWeights) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
-    constants = [n for n in graph.node if _tensor_of(n) and n.output[0] in weights.tensors]
+    constants = [n for n in graph.node if _tensor_of(n) and n.output[0] in weights]
     for node in constants:
-        graph.initializer.append(weights.tensors[node.output[0]])
+        graph.initializer.append(weights[node.output[0]])
         graph.node.remove(node)
     for tensor in graph.initializer:
-        drawn = weights.tensors.get(tensor.name)
+        drawn = weights.get(tensor.name)
         if drawn is not None:
             tensor.CopyFrom(drawn)
     return copy

@@ -70,9 +70,9 @@ def test_not_shapes(text: str) -> None:
 def test_dimensions() -> None:
     assert values.dimension("seq_len=128") == ("seq_len", 128)
     assert values.dimension("past + 1=7") == ("past + 1", 7)
-    assert values.merged_dims([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
+    assert values.merged("--dim", [("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
     with pytest.raises(UsageError, match="'a' is given twice"):
-        values.merged_dims([("a", 1), ("a", 1)])
+        values.merged("--dim", [("a", 1), ("a", 1)])
 
 
 @pytest.mark.parametrize("text", ["", "N", "=1", "N=", "N=0", "N=-1", "N=x", "N=1,2", "N=1.5"])
@@ -83,9 +83,9 @@ def test_not_dimensions(text: str) -> None:
 
 
 def test_each_shape_once() -> None:
-    assert values.merged_shapes([("a", (1,)), ("b", (2,))]) == {"a": (1,), "b": (2,)}
+    assert values.merged("--shape", [("a", (1,)), ("b", (2,))]) == {"a": (1,), "b": (2,)}
     with pytest.raises(UsageError, match="'a' is given twice"):
-        values.merged_shapes([("a", (1,)), ("a", (1,))])
+        values.merged("--shape", [("a", (1,)), ("a", (1,))])
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("007", 7), (" 8 ", 8), ("1_000", 1000)])
@@ -106,10 +106,10 @@ def test_whole_numbers_out_of_range(text: str) -> None:
 
 
 def test_objectives() -> None:
-    read = values.many_of("--objective", lambda: ("latency", "energy"))
+    read = values.ManyOf(values.OneOf("--objective", lambda: ("latency", "energy")))
     assert read("latency") == ["latency"]
     assert read("latency, energy") == ["latency", "energy"]
-    assert values.many_of("--baselines", lambda: ("tvm",), empty=True)("") == []
+    assert values.ManyOf(values.OneOf("--baselines", lambda: ("tvm",)), empty=True)("") == []
     with pytest.raises(UsageError, match="'' is not known"):
         read("latency,")
 
@@ -118,7 +118,7 @@ def test_names_are_looked_up_only_when_needed() -> None:
     def fail() -> tuple[str, ...]:
         raise AssertionError
 
-    convert = values.one_of("--x", fail)
+    convert = values.OneOf("--x", fail)
     with pytest.raises(AssertionError):
         convert("a")
 

@@ -87,7 +87,6 @@ def test_rows_outside_load_weights_anew_and_inputs_once() -> None:
     found = tiles_of(np.asarray([[1, 2, 2, 2, 1, 0]]), stages(1))
     assert found.weight.tolist() == list(range(8))
     assert found.source.tolist() == [0] * 4 + [4] * 4
-    assert found.final.tolist() == [False, True] * 4
 
 
 def test_layers_number_their_tiles_on() -> None:

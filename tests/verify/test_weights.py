@@ -211,7 +211,7 @@ def test_the_file_is_written_once_and_any_model_may_refer_to_it(tmp_path: Path) 
 
 
 def test_values_begin_on_pages_and_small_ones_stay_in_the_model(tmp_path: Path) -> None:
-    tensors = seeded_weights(cnn(Writer()), tmp_path, 0).tensors
+    tensors = seeded_weights(cnn(Writer()), tmp_path, 0)
     outside = {
         name: {entry.key: entry.value for entry in tensor.external_data}
         for name, tensor in tensors.items()

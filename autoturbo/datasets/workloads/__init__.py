@@ -8,7 +8,8 @@ How the files were made: ``PYTHONPATH=tools python -m workload_export``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from autoturbo.datasets.workloads.registry import (
     MODELS_FOLDER,
@@ -17,9 +18,6 @@ from autoturbo.datasets.workloads.registry import (
     get,
     names,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = [
     "MODELS_FOLDER",
@@ -41,6 +39,8 @@ def materialize(name: str, folder: str | Path) -> Path:
 
 def example_inputs(name: str, seed: int = 0) -> dict[str, Any]:
     """Random arrays that the workload accepts, by input name (indices stay within tables)."""
-    from autoturbo.datasets.workloads.inputs import random_inputs
+    import onnx
 
-    return random_inputs(get(name).file, seed)
+    from autoturbo.verify.inputs import random_inputs
+
+    return random_inputs(onnx.load(get(name).file, load_external_data=False), seed)

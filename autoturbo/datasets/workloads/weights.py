@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import onnx
 
 from autoturbo.errors import Location, ModelError
 from autoturbo.graph.weight_fills import Fill, fills
 from autoturbo.graph.weight_values import pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SEED_KEY = "autoturbo.weights_seed"
 

@@ -11,20 +11,17 @@ for them (:mod:`defined`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+from onnx import GraphProto, defs
 
 from autoturbo.graph.expand import attention, control, fused, grouped_query, quantised
 from autoturbo.graph.expand.defined import defined_body
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.table.rows import ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onnx import GraphProto, defs
-
-    from autoturbo.graph.values import Step
+from autoturbo.graph.values import Step
 
 MICROSOFT = "com.microsoft"
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx import FunctionProto, GraphProto, NodeProto, defs, helper
 
 from autoturbo.graph.expand.renaming import Renaming
 from autoturbo.graph.expand.writer import NoExpansionError, refuse_unless
-from autoturbo.graph.source import domain_of
-
-if TYPE_CHECKING:
-    from autoturbo.graph.source import Source
-    from autoturbo.graph.values import Step
+from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.values import Step
 
 
 def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProto:

@@ -8,8 +8,8 @@ counted per score.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
@@ -19,21 +19,11 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     broadcast,
     everything,
-    has_output,
-    integer,
-    shape_in,
-    shape_out,
-    value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
 
 _FLAT, _HEADS = 3, 4
 """Ranks of queries with heads folded into channels, and with heads of their own."""
@@ -52,7 +42,7 @@ class _Heads:
 
 
 def _attention_of(node: NodeView, heads: int, key_heads: int) -> _Heads:
-    query, key, value = (shape_in(node, position) for position in range(3))
+    query, key, value = (node.shape_in(position) for position in range(3))
     agree(len(query) == len(key) == len(value) and key == value, "keys and values differ in shape")
     if len(query) == _HEADS:
         heads, key_heads = query[1], key[1]
@@ -62,14 +52,14 @@ def _attention_of(node: NodeView, heads: int, key_heads: int) -> _Heads:
 
 
 def _describe(node: NodeView, heads: _Heads, masks: Sequence[ValueView | None]) -> OperatorSpec:
-    agree(not any(has_output(node, i) for i in range(1, len(node.outputs))), "caches are outputs")
+    agree(not any(node.has_output(i) for i in range(1, len(node.outputs))), "caches are outputs")
     domain = Domain()
     b, h = domain.axis("b", heads.batch), domain.axis("h", heads.keys)
     g, s = domain.axis("g", heads.groups), domain.axis("s", heads.queries)
     d = domain.whole("d", heads.channels)
     length = domain.reduction("l", heads.length)
     query = merged((h, heads.keys), (g, heads.groups))
-    if len(shape_in(node, 0)) == _HEADS:
+    if len(node.shape_in(0)) == _HEADS:
         read = AccessMap((along(b), query, along(s), along(d)))
         kept = AccessMap((along(b), along(h), along(length), along(d)))
     else:
@@ -81,9 +71,8 @@ def _describe(node: NodeView, heads: _Heads, masks: Sequence[ValueView | None]) 
     others = [_mask(mask, target, scores) for mask in masks]
     # Softmax of a score: 3 vector and 2 special, mask and scale 2 more; per output element.
     rate = heads.length / max(heads.channels, 1)
-    return answer(
+    return domain.answer(
         node,
-        domain,
         [read, kept, kept, *others],
         [read],
         Work(macs=2, vector=5.0 * rate, special=2.0 * rate),
@@ -103,15 +92,15 @@ def _mask(
 def _attention(node: NodeView) -> OperatorSpec:
     """ONNX's Attention without a cache: inputs Q, K, V and a mask."""
     agree(not any(value is not None for value in node.inputs[4:]), "a cache is an input")
-    heads, key_heads = integer(node, "q_num_heads", 0), integer(node, "kv_num_heads", 0)
+    heads, key_heads = node.integer("q_num_heads", 0), node.integer("kv_num_heads", 0)
     return _describe(node, _attention_of(node, heads, key_heads), node.inputs[3:4])
 
 
 def _multi_head(node: NodeView) -> OperatorSpec:
     """com.microsoft.MultiHeadAttention without a cache and packing; bias and masks are allowed."""
     agree(not any(value is not None for value in node.inputs[6:]), "a cache is an input")
-    heads = integer(node, "num_heads", 0)
-    masks = [value_in(node, i) for i in (3, 4, 5)]
+    heads = node.integer("num_heads", 0)
+    masks = [node.value_in(i) for i in (3, 4, 5)]
     return _describe(node, _attention_of(node, heads, heads), masks)
 
 
@@ -132,14 +121,14 @@ def _rotary(node: NodeView) -> OperatorSpec:
     by position where positions are an input; these, and angles without a table, are per sample and
     row.
     """
-    shape, domain = shape_in(node, 0), Domain()
-    agree(shape == shape_out(node) and len(shape) in (_FLAT, _HEADS), "3 or 4 dimensions expected")
+    shape, domain = node.shape_in(0), Domain()
+    agree(shape == node.shape_out() and len(shape) in (_FLAT, _HEADS), "3 or 4 dimensions expected")
     access = AccessMap(domain.dims(shape, whole_if([len(shape) - 1])))
     rows = (access.dims[0], access.dims[-2])
     extents = (shape[0], shape[-2])
     others = [_of_rows(value, extents, rows) for value in node.inputs[1:]]
     work = Work(vector=3.0)
-    return answer(node, domain, [access, *others], [access], work, pattern=Pattern.INJECTIVE)
+    return domain.answer(node, [access, *others], [access], work, pattern=Pattern.INJECTIVE)
 
 
 ROWS: Rows = {

@@ -37,87 +37,6 @@ _IN_THE_MAPS = frozenset({
 """Attributes that shapes and maps already express; the others change the values computed."""
 
 
-# ------------------------------------------------------------------------------- reading a node
-
-
-def value_in(node: NodeView, position: int) -> ValueView | None:
-    """An input, or None where it is absent."""
-    return node.inputs[position] if position < len(node.inputs) else None
-
-
-def shape_in(node: NodeView, position: int) -> tuple[int, ...]:
-    """The shape of an input that the operator cannot do without."""
-    value = value_in(node, position)
-    if value is None:
-        raise NoRowError(f"input {position} is missing")
-    return value.shape
-
-
-def shape_out(node: NodeView, position: int = 0) -> tuple[int, ...]:
-    """The shape of an output that the operator always has."""
-    value = node.outputs[position] if position < len(node.outputs) else None
-    if value is None:
-        raise NoRowError(f"output {position} is missing")
-    return value.shape
-
-
-def has_output(node: NodeView, position: int) -> bool:
-    """Whether an optional output is asked for."""
-    return position < len(node.outputs) and node.outputs[position] is not None
-
-
-def is_weight(node: NodeView, *positions: int) -> bool:
-    """Whether any of the given inputs is a constant: a learned parameter."""
-    values = [value_in(node, position) for position in positions]
-    return any(value is not None and value.constant for value in values)
-
-
-def integer(node: NodeView, name: str, default: int) -> int:
-    """An integer attribute."""
-    value = node.attributes.get(name, default)
-    if not isinstance(value, (int, np.integer)):
-        raise NoRowError(f"attribute {name} is not an integer")
-    return int(value)
-
-
-def integers(node: NodeView, name: str) -> tuple[int, ...] | None:
-    """A list attribute, or None where it is absent."""
-    value = node.attributes.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, Iterable):
-        raise NoRowError(f"attribute {name} is not a list")
-    return tuple(int(item) for item in value)
-
-
-def text(node: NodeView, name: str, default: str) -> str:
-    """A string attribute."""
-    value = node.attributes.get(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def constant(node: NodeView, position: int) -> np.ndarray | None:
-    """The value of a parameter input; None where absent, refused where not known in advance."""
-    value = value_in(node, position)
-    if value is None:
-        return None
-    if value.value is None:
-        raise NoRowError(f"input {position} ({value.name}) is not a known constant")
-    return value.value
-
-
-def constant_integers(node: NodeView, position: int) -> tuple[int, ...] | None:
-    """The elements of a parameter input, or None where it is absent."""
-    value = constant(node, position)
-    return None if value is None else tuple(int(item) for item in np.asarray(value).ravel())
-
-
-def parameter(node: NodeView, name: str, position: int) -> tuple[int, ...] | None:
-    """Integers that were an attribute in early opsets and are an input since."""
-    given = integers(node, name)
-    return constant_integers(node, position) if given is None else given
-
-
 def positive_axis(axis: int, rank: int) -> int:
     """An axis counted from the front."""
     if not -rank <= axis < rank:
@@ -173,6 +92,41 @@ class Domain:
             along(self.axis(f"d{index}", extent, kind(index))) for index, extent in enumerate(shape)
         )
 
+    def answer(
+        self,
+        node: NodeView,
+        inputs: Sequence[AccessMap | None],
+        outputs: Sequence[AccessMap | None],
+        work: Work = Work(),  # noqa: B008 - frozen
+        *,
+        engine: Engine = Engine.VECTOR,
+        pattern: Pattern = Pattern.OPAQUE,
+        parameterised: bool = False,
+        extra: Sequence[tuple[str, object]] = (),
+    ) -> OperatorSpec:
+        """Put an answer together.
+
+        Args:
+            node: the node described.
+            inputs: access maps by position; positions left out at the end were absorbed.
+            outputs: access maps by position.
+            work: arithmetic per point.
+            engine: what it keeps busy.
+            pattern: its class in TVM's fusion pass.
+            parameterised: whether it has learned parameters.
+            extra: absorbed parameters that neither shapes nor maps show.
+        """
+        return OperatorSpec(
+            axes=tuple(self.axes),
+            inputs=_fit(inputs, node.inputs),
+            outputs=_fit(outputs, node.outputs),
+            work=work,
+            engine=engine,
+            pattern=pattern,
+            parameterised=parameterised,
+            attributes=tuple(sorted([*_value_attributes(node), *((k, str(v)) for k, v in extra)])),
+        )
+
 
 def whole_if(dims: Iterable[int]) -> Callable[[int], AxisKind]:
     """The kinds of axes of which the given ones are needed in full."""
@@ -213,46 +167,6 @@ def per_channel(value: ValueView | None, channel: DimAccess, extent: int) -> Acc
 def everything(value: ValueView | None) -> AccessMap | None:
     """A tensor that is read in full whatever part of the output is asked for."""
     return None if value is None else AccessMap((WHOLE_DIM,) * len(value.shape))
-
-
-# -------------------------------------------------------------------------------------- the answer
-
-
-def answer(
-    node: NodeView,
-    domain: Domain,
-    inputs: Sequence[AccessMap | None],
-    outputs: Sequence[AccessMap | None],
-    work: Work = Work(),  # noqa: B008 - frozen
-    *,
-    engine: Engine = Engine.VECTOR,
-    pattern: Pattern = Pattern.OPAQUE,
-    parameterised: bool = False,
-    extra: Sequence[tuple[str, object]] = (),
-) -> OperatorSpec:
-    """Put an answer together.
-
-    Args:
-        node: the node described.
-        domain: its axes.
-        inputs: access maps by position; positions left out at the end were absorbed.
-        outputs: access maps by position.
-        work: arithmetic per point.
-        engine: what it keeps busy.
-        pattern: its class in TVM's fusion pass.
-        parameterised: whether it has learned parameters.
-        extra: absorbed parameters that neither shapes nor maps show.
-    """
-    return OperatorSpec(
-        axes=tuple(domain.axes),
-        inputs=_fit(inputs, node.inputs),
-        outputs=_fit(outputs, node.outputs),
-        work=work,
-        engine=engine,
-        pattern=pattern,
-        parameterised=parameterised,
-        attributes=tuple(sorted([*_value_attributes(node), *((k, str(v)) for k, v in extra)])),
-    )
 
 
 def _fit(

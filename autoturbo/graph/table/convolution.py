@@ -7,8 +7,8 @@ are left out for a depthwise convolution. Input row ``o * stride + k * dilation 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
@@ -18,22 +18,10 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     everything,
-    integer,
-    integers,
-    is_weight,
     per_channel,
-    shape_in,
-    shape_out,
-    text,
-    value_in,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +47,10 @@ def windows(
     """
     rank = len(kernel)
     agree(len(source) == len(target) == rank, f"{rank} spatial dimensions expected")
-    strides = integers(node, "strides") or (1,) * rank
-    dilations = integers(node, "dilations") or (1,) * rank
-    pads = (integers(node, "pads") or (0,) * (2 * rank))[:rank]
-    automatic = text(node, "auto_pad", "NOTSET")
+    strides = node.integers("strides") or (1,) * rank
+    dilations = node.integers("dilations") or (1,) * rank
+    pads = (node.integers("pads") or (0,) * (2 * rank))[:rank]
+    automatic = node.text("auto_pad", "NOTSET")
     rows = zip(kernel, strides, dilations, pads, source, target, strict=True)
     return tuple(
         Window(k, s, d, _pad(automatic, p, Window(k, s, d, 0), i, o)) for k, s, d, p, i, o in rows
@@ -114,8 +102,8 @@ class _Convolution:
 
 
 def _convolution(node: NodeView, data: int, weight: int) -> _Convolution:
-    source, kernel, target = shape_in(node, data), shape_in(node, weight), shape_out(node)
-    groups = integer(node, "group", 1)
+    source, kernel, target = node.shape_in(data), node.shape_in(weight), node.shape_out()
+    groups = node.integer("group", 1)
     outer, inner = target[1] // groups, kernel[1]
     agree(len(source) == len(kernel) == len(target) > 2, "data and weight differ in rank")  # noqa: PLR2004
     agree(source[1] == groups * inner, f"{source[1]} channels, {groups} groups of {inner}")
@@ -159,15 +147,14 @@ def _finish(
     vector: float,
 ) -> OperatorSpec:
     """The answer every convolution has in common."""
-    return answer(
+    return conv.domain.answer(
         node,
-        conv.domain,
         inputs,
         [conv.output],
         Work(macs=1, vector=vector),
         engine=Engine.MATRIX,
         pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
-        parameterised=is_weight(node, weight),
+        parameterised=node.is_weight(weight),
     )
 
 
@@ -178,16 +165,16 @@ def _per_output(value: ValueView | None, conv: _Convolution) -> AccessMap | None
 def _conv(node: NodeView) -> OperatorSpec:
     """A bias costs one addition per output."""
     conv = _convolution(node, 0, 1)
-    bias = _per_output(value_in(node, 2), conv)
+    bias = _per_output(node.value_in(2), conv)
     return _finish(node, conv, [conv.source, conv.weight, bias], 1, 0.0 if bias is None else 1.0)
 
 
 def _fused_conv(node: NodeView) -> OperatorSpec:
     """com.microsoft.FusedConv: bias, an addend of the output's shape, an activation (1 each)."""
     conv = _convolution(node, 0, 1)
-    bias, addend = _per_output(value_in(node, 2), conv), value_in(node, 3)
+    bias, addend = _per_output(node.value_in(2), conv), node.value_in(3)
     if addend is not None:
-        agree(addend.shape == shape_out(node), "the addend has a shape of its own")
+        agree(addend.shape == node.shape_out(), "the addend has a shape of its own")
     inputs = [conv.source, conv.weight, bias, None if addend is None else conv.output]
     vector = 1.0 + (bias is not None) + (addend is not None)
     return _finish(node, conv, inputs, 1, vector)
@@ -202,18 +189,18 @@ def _deform_conv(node: NodeView) -> OperatorSpec:
     spatial = conv.output.dims[2:]
     source = AccessMap((*conv.source.dims[:2], *(WHOLE_DIM for _ in spatial)))
     placed = AccessMap((conv.output.dims[0], WHOLE_DIM, *spatial))
-    bias = _per_output(value_in(node, 3), conv)
+    bias = _per_output(node.value_in(3), conv)
     spec = _finish(
         node, conv, [source, conv.weight, placed, bias, placed], 1, float(bias is not None)
     )
-    sampling = 8.0 * integer(node, "group", 1) / max(conv.channels, 1)
+    sampling = 8.0 * node.integer("group", 1) / max(conv.channels, 1)
     return replace(spec, work=replace(spec.work, vector_per_point=sampling))
 
 
 def _conv_integer(node: NodeView) -> OperatorSpec:
     """Zero points cost one subtraction per output, sums of windows and kernels taken before."""
     conv = _convolution(node, 0, 1)
-    points = [everything(value_in(node, 2)), _per_output(value_in(node, 3), conv)]
+    points = [everything(node.value_in(2)), _per_output(node.value_in(3), conv)]
     vector = float(sum(point is not None for point in points))
     return _finish(node, conv, [conv.source, conv.weight, *points], 1, vector)
 
@@ -221,16 +208,16 @@ def _conv_integer(node: NodeView) -> OperatorSpec:
 def _qlinear_conv(node: NodeView) -> OperatorSpec:
     """Requantised: subtract, scale, round, add the zero point, saturate (5), and a bias (1)."""
     conv = _convolution(node, 0, 3)
-    bias = _per_output(value_in(node, 8), conv)
+    bias = _per_output(node.value_in(8), conv)
     inputs = [
         conv.source,
-        everything(value_in(node, 1)),
-        everything(value_in(node, 2)),
+        everything(node.value_in(1)),
+        everything(node.value_in(2)),
         conv.weight,
-        _per_output(value_in(node, 4), conv),
-        _per_output(value_in(node, 5), conv),
-        everything(value_in(node, 6)),
-        everything(value_in(node, 7)),
+        _per_output(node.value_in(4), conv),
+        _per_output(node.value_in(5), conv),
+        everything(node.value_in(6)),
+        everything(node.value_in(7)),
         bias,
     ]
     return _finish(node, conv, inputs, 3, 5.0 if bias is None else 6.0)
@@ -243,8 +230,8 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     into the padding included. Output elements are reached by several points, or by none; where
     windows leave gaps between them or before the end, they are taken as wider (:func:`_gapless`).
     """
-    source, kernel, target = shape_in(node, 0), shape_in(node, 1), shape_out(node)
-    groups = integer(node, "group", 1)
+    source, kernel, target = node.shape_in(0), node.shape_in(1), node.shape_out()
+    groups = node.integer("group", 1)
     inner, outer = source[1] // groups, kernel[1]
     agree(len(source) == len(kernel) == len(target) > 2, "data and weight differ in rank")  # noqa: PLR2004
     agree(kernel[0] == source[1] == groups * inner, "channels are not a multiple of the groups")
@@ -267,7 +254,7 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
         channel,
         target[1],
     )
-    bias = _per_output(value_in(node, 2), conv)
+    bias = _per_output(node.value_in(2), conv)
     # One addition per output element, of which there are not as many as positions.
     ratio = math.prod(target[2:]) / max(math.prod(source[2:]), 1)
     inputs = [conv.source, conv.weight, bias]
@@ -294,10 +281,10 @@ def _transposed_windows(
     between both ends by ONNX's rule; otherwise it is given.
     """
     given = windows(node, kernel, source, target)
-    automatic = text(node, "auto_pad", "NOTSET")
-    if not automatic.startswith("SAME") and integers(node, "output_shape") is None:
+    automatic = node.text("auto_pad", "NOTSET")
+    if not automatic.startswith("SAME") and node.integers("output_shape") is None:
         return given
-    extra = integers(node, "output_padding") or (0,) * len(kernel)
+    extra = node.integers("output_padding") or (0,) * len(kernel)
     rows = zip(given, source, target, extra, strict=True)
     return tuple(_shared(automatic, w, i, o, more) for w, i, o, more in rows)
 

@@ -9,20 +9,7 @@ from __future__ import annotations
 
 from autoturbo.graph.domain import AccessMap, along
 from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
-    MICROSOFT,
-    ONNX,
-    Domain,
-    Rows,
-    agree,
-    answer,
-    broadcast,
-    has_output,
-    per_channel,
-    shape_in,
-    shape_out,
-    value_in,
-)
+from autoturbo.graph.table.build import MICROSOFT, ONNX, Domain, Rows, agree, broadcast, per_channel
 from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, Row, ValueView
 
 _UNARY: dict[str, tuple[float, float]] = {
@@ -78,11 +65,11 @@ def _elementwise(vector: float, special: float, pattern: Pattern) -> Row:
 
 def _broadcasting(node: NodeView, work: Work, pattern: Pattern) -> OperatorSpec:
     agree("axis" not in node.attributes, "broadcasting by an axis attribute (opset 6 and before)")
-    shape, domain = shape_out(node), Domain()
+    shape, domain = node.shape_out(), Domain()
     dims = domain.dims(shape)
     inputs = [None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs]
     outputs = [AccessMap(dims)] * len(node.outputs)
-    return answer(node, domain, inputs, outputs, work, pattern=pattern)
+    return domain.answer(node, inputs, outputs, work, pattern=pattern)
 
 
 def _variadic(finish: int) -> Row:
@@ -99,13 +86,13 @@ def _first_input(engine: Engine, vector: float) -> Row:
     """Only the first input has data; the others say a type or a rate."""
 
     def row(node: NodeView) -> OperatorSpec:
-        shape, domain = shape_out(node), Domain()
-        agree(shape_in(node, 0) == shape, "input and output shapes differ")
+        shape, domain = node.shape_out(), Domain()
+        agree(node.shape_in(0) == shape, "input and output shapes differ")
         access = AccessMap(domain.dims(shape))
         outputs = [access] * len(node.outputs)
         work = Work(vector=vector)
-        return answer(
-            node, domain, [access], outputs, work, engine=engine, pattern=Pattern.ELEMENTWISE
+        return domain.answer(
+            node, [access], outputs, work, engine=engine, pattern=Pattern.ELEMENTWISE
         )
 
     return row
@@ -113,14 +100,14 @@ def _first_input(engine: Engine, vector: float) -> Row:
 
 def _batch_normalization(node: NodeView) -> OperatorSpec:
     """One multiplication and one addition per element, the four statistics folded beforehand."""
-    if any(has_output(node, position) for position in range(1, len(node.outputs))):
+    if any(node.has_output(position) for position in range(1, len(node.outputs))):
         raise NoRowError("statistics are outputs only in training")
-    shape, domain = shape_out(node), Domain()
-    agree(shape_in(node, 0) == shape and len(shape) > 1, "input and output shapes differ")
+    shape, domain = node.shape_out(), Domain()
+    agree(node.shape_in(0) == shape and len(shape) > 1, "input and output shapes differ")
     access = AccessMap(domain.dims(shape))
-    statistics = [per_channel(value_in(node, i), along(1), shape[1]) for i in range(1, 5)]
+    statistics = [per_channel(node.value_in(i), along(1), shape[1]) for i in range(1, 5)]
     work = Work(vector=2.0)
-    return answer(node, domain, [access, *statistics], [access], work, pattern=Pattern.BROADCAST)
+    return domain.answer(node, [access, *statistics], [access], work, pattern=Pattern.BROADCAST)
 
 
 def _affine_channels(value: ValueView | None, shape: tuple[int, ...]) -> AccessMap | None:
@@ -131,11 +118,11 @@ def _bias_last(vector: float, special: float) -> Row:
     """A bias along the last dimension, then a function: com.microsoft's fused activations."""
 
     def row(node: NodeView) -> OperatorSpec:
-        shape, domain = shape_out(node), Domain()
+        shape, domain = node.shape_out(), Domain()
         access = AccessMap(domain.dims(shape))
-        bias = _affine_channels(value_in(node, 1), shape)
+        bias = _affine_channels(node.value_in(1), shape)
         work = Work(vector=vector, special=special)
-        return answer(node, domain, [access, bias], [access], work, pattern=Pattern.BROADCAST)
+        return domain.answer(node, [access, bias], [access], work, pattern=Pattern.BROADCAST)
 
     return row
 

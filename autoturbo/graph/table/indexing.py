@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,20 +17,11 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     everything,
-    integer,
     positive_axis,
-    shape_in,
-    shape_out,
-    value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row, ValueView
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row, ValueView
 
 
 def _picked(
@@ -41,17 +32,17 @@ def _picked(
     pattern: Pattern = Pattern.INJECTIVE,
 ) -> OperatorSpec:
     """The answer of an operator that moves data and computes nothing."""
-    return answer(node, domain, inputs, [output], engine=Engine.MOVE, pattern=pattern)
+    return domain.answer(node, inputs, [output], engine=Engine.MOVE, pattern=pattern)
 
 
 def _gather(node: NodeView) -> OperatorSpec:
     """Rows of a table: any of them may be asked for, unless the indices are known and regular."""
-    table, picks, domain = shape_in(node, 0), shape_in(node, 1), Domain()
-    axis = positive_axis(integer(node, "axis", 0), len(table))
-    end, shape = axis + len(picks), shape_out(node)
+    table, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
+    axis = positive_axis(node.integer("axis", 0), len(table))
+    end, shape = axis + len(picks), node.shape_out()
     agree(len(shape) == end + len(table) - axis - 1, "ranks do not add up")
     before = _numbered(domain, shape[:axis])
-    found = _lookup(domain, value_in(node, 1), (table[axis],), shape[axis:end])
+    found = _lookup(domain, node.value_in(1), (table[axis],), shape[axis:end])
     after = _numbered(domain, shape[end:])
     read = AccessMap((*before, *found.rows, *after))
     made = AccessMap((*before, *found.dims, *after))
@@ -127,23 +118,23 @@ def _row(domain: Domain, terms: list[_Term], part: int, rest: np.ndarray) -> Dim
 
 def _gather_elements(node: NodeView) -> OperatorSpec:
     """One index per output element; the other coordinates are the element's own."""
-    source, target, domain = shape_in(node, 0), shape_out(node), Domain()
-    axis = positive_axis(integer(node, "axis", 0), len(source))
-    agree(shape_in(node, 1) == target, "indices and output differ in shape")
-    found = _lookup(domain, value_in(node, 1), (source[axis],), target)
+    source, target, domain = node.shape_in(0), node.shape_out(), Domain()
+    axis = positive_axis(node.integer("axis", 0), len(source))
+    agree(node.shape_in(1) == target, "indices and output differ in shape")
+    found = _lookup(domain, node.value_in(1), (source[axis],), target)
     read = (*found.dims[:axis], *found.rows, *found.dims[axis + 1 :])
     return _picked(node, domain, [AccessMap(read), found.access()], AccessMap(found.dims))
 
 
 def _gather_nd(node: NodeView) -> OperatorSpec:
     """Slices found by index tuples: batch dimensions and the slices' own stay separate."""
-    source, picks, domain = shape_in(node, 0), shape_in(node, 1), Domain()
-    batch, depth = integer(node, "batch_dims", 0), picks[-1]
-    shape, shown = shape_out(node), len(picks) - 1
+    source, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
+    batch, depth = node.integer("batch_dims", 0), picks[-1]
+    shape, shown = node.shape_out(), len(picks) - 1
     own = len(source) - batch - depth
     agree(own >= 0 and len(shape) == shown + own, "ranks do not add up")
     extents = source[batch : batch + depth]
-    found = _lookup(domain, value_in(node, 1), extents, shape[:shown])
+    found = _lookup(domain, node.value_in(1), extents, shape[:shown])
     after = _numbered(domain, shape[shown:])
     read = AccessMap((*found.dims[:batch], *found.rows, *after))
     made = AccessMap((*found.dims, *after))
@@ -152,8 +143,8 @@ def _gather_nd(node: NodeView) -> OperatorSpec:
 
 def _scatter_elements(node: NodeView) -> OperatorSpec:
     """Each part of the output looks at all updates that share its other coordinates."""
-    source, picks, domain = shape_in(node, 0), shape_in(node, 1), Domain()
-    axis = positive_axis(integer(node, "axis", 0), len(source))
+    source, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
+    axis = positive_axis(node.integer("axis", 0), len(source))
     agree(len(picks) == len(source), "indices and data differ in rank")
     dims = domain.dims(source)
     access = AccessMap(dims)
@@ -163,21 +154,21 @@ def _scatter_elements(node: NodeView) -> OperatorSpec:
 
 def _scatter_nd(node: NodeView) -> OperatorSpec:
     """Each part of the output looks at all index tuples, and at its part of the slices placed."""
-    source, picks, domain = shape_in(node, 0), shape_in(node, 1), Domain()
+    source, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
     dims = domain.dims(source)
     slices = dims[picks[-1] :]
-    agree(len(shape_in(node, 2)) == len(picks) - 1 + len(slices), "ranks do not add up")
+    agree(len(node.shape_in(2)) == len(picks) - 1 + len(slices), "ranks do not add up")
     access = AccessMap(dims)
     placed = AccessMap((*(WHOLE_DIM,) * (len(picks) - 1), *slices))
-    inputs = [access, everything(value_in(node, 1)), placed]
+    inputs = [access, everything(node.value_in(1)), placed]
     return _picked(node, domain, inputs, access, Pattern.OPAQUE)
 
 
 def _tensor_scatter(node: NodeView) -> OperatorSpec:
     """Rows placed behind each other from an index per sample on; the others are copied."""
-    source, domain = shape_in(node, 0), Domain()
-    axis = positive_axis(integer(node, "axis", -2), len(source))
-    update = shape_in(node, 1)
+    source, domain = node.shape_in(0), Domain()
+    axis = positive_axis(node.integer("axis", -2), len(source))
+    update = node.shape_in(1)
     agree(axis > 0 and len(update) == len(source), "a dimension behind the batch expected")
     dims = domain.dims(source, whole_if([axis]))
     access = AccessMap(dims)
@@ -190,34 +181,34 @@ def _gather_blocks(node: NodeView) -> OperatorSpec:
 
     Subtract the zero point and scale, per element; the table stays packed where it is stored.
     """
-    table, picks, target = shape_in(node, 0), shape_in(node, 1), shape_out(node)
-    axis = positive_axis(integer(node, "gather_axis", 0), len(table))
+    table, picks, target = node.shape_in(0), node.shape_in(1), node.shape_out()
+    axis = positive_axis(node.integer("gather_axis", 0), len(table))
     agree(axis == 0 and len(target) == len(picks) + len(table) - 1, "rows of a table expected")
     domain = Domain()
     dims = domain.dims(target)
     others = [everything(value) for value in node.inputs[2:]]
-    inputs = [everything(value_in(node, 0)), AccessMap(dims[: len(picks)]), *others]
-    return answer(node, domain, inputs, [AccessMap(dims)], Work(vector=2.0))
+    inputs = [everything(node.value_in(0)), AccessMap(dims[: len(picks)]), *others]
+    return domain.answer(node, inputs, [AccessMap(dims)], Work(vector=2.0))
 
 
 def _one_hot(node: NodeView) -> OperatorSpec:
     """A comparison and a selection per output; the depth is in the output's shape."""
-    target, domain = shape_out(node), Domain()
-    axis = positive_axis(integer(node, "axis", -1), len(target))
+    target, domain = node.shape_out(), Domain()
+    axis = positive_axis(node.integer("axis", -1), len(target))
     dims = domain.dims(target)
     picks = AccessMap((*dims[:axis], *dims[axis + 1 :]))
-    inputs = [picks, None, everything(value_in(node, 2))]
+    inputs = [picks, None, everything(node.value_in(2))]
     work, pattern = Work(vector=2.0), Pattern.OUT_ELEMENTWISE_FUSABLE
-    return answer(node, domain, inputs, [AccessMap(dims)], work, pattern=pattern)
+    return domain.answer(node, inputs, [AccessMap(dims)], work, pattern=pattern)
 
 
 def _range(node: NodeView) -> OperatorSpec:
     """``start + i * delta``: a multiplication and an addition; the limit is in the shape."""
     domain = Domain()
-    dims = domain.dims(shape_out(node))
+    dims = domain.dims(node.shape_out())
     inputs = [SCALAR, None, SCALAR]
     work = Work(vector=2.0)
-    return answer(node, domain, inputs, [AccessMap(dims)], work, pattern=Pattern.INJECTIVE)
+    return domain.answer(node, inputs, [AccessMap(dims)], work, pattern=Pattern.INJECTIVE)
 
 
 def _made(engine: Engine) -> Row:
@@ -225,9 +216,9 @@ def _made(engine: Engine) -> Row:
 
     def row(node: NodeView) -> OperatorSpec:
         domain = Domain()
-        dims = domain.dims(shape_out(node))
+        dims = domain.dims(node.shape_out())
         output = [AccessMap(dims)]
-        return answer(node, domain, [], output, engine=engine, pattern=Pattern.INJECTIVE)
+        return domain.answer(node, [], output, engine=engine, pattern=Pattern.INJECTIVE)
 
     return row
 

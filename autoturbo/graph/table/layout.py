@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from autoturbo.graph.domain import (
     WHOLE_DIM,
@@ -16,25 +16,12 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     broadcast,
-    constant_integers,
     everything,
-    integer,
-    integers,
-    parameter,
     positive_axis,
-    shape_in,
-    shape_out,
-    text,
-    value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 
 def _move(
@@ -45,52 +32,52 @@ def _move(
     pattern: Pattern = Pattern.INJECTIVE,
 ) -> OperatorSpec:
     """The answer every rearrangement has in common."""
-    return answer(node, domain, inputs, outputs, engine=Engine.MOVE, pattern=pattern)
+    return domain.answer(node, inputs, outputs, engine=Engine.MOVE, pattern=pattern)
 
 
 def _transpose(node: NodeView) -> OperatorSpec:
-    source, domain = shape_in(node, 0), Domain()
-    order = integers(node, "perm") or tuple(reversed(range(len(source))))
+    source, domain = node.shape_in(0), Domain()
+    order = node.integers("perm") or tuple(reversed(range(len(source))))
     agree(sorted(order) == list(range(len(source))), f"perm {order}")
-    dims = domain.dims(shape_out(node))
+    dims = domain.dims(node.shape_out())
     read = AccessMap(tuple(dims[order.index(i)] for i in range(len(source))))
     return _move(node, domain, [read], [AccessMap(dims)])
 
 
 def _concat(node: NodeView) -> OperatorSpec:
     """Each operand is addressed from where it starts; outside of it the interval is empty."""
-    target, domain = shape_out(node), Domain()
-    axis = positive_axis(integer(node, "axis", 1), len(target))
+    target, domain = node.shape_out(), Domain()
+    axis = positive_axis(node.integer("axis", 1), len(target))
     dims = domain.dims(target)
     inputs, start = [], 0
     for position in range(len(node.inputs)):
         inputs.append(AccessMap((*dims[:axis], along(axis, 1, -start), *dims[axis + 1 :])))
-        start += shape_in(node, position)[axis]
+        start += node.shape_in(position)[axis]
     agree(start == target[axis], "the operands do not add up to the output")
     return _move(node, domain, inputs, [AccessMap(dims)])
 
 
 def _split(node: NodeView) -> OperatorSpec:
     """The mirror image of a concatenation."""
-    source, domain = shape_in(node, 0), Domain()
-    axis = positive_axis(integer(node, "axis", 0), len(source))
+    source, domain = node.shape_in(0), Domain()
+    axis = positive_axis(node.integer("axis", 0), len(source))
     dims = domain.dims(source)
     outputs: list[AccessMap | None] = []
     start = 0
     for position in range(len(node.outputs)):
         outputs.append(AccessMap((*dims[:axis], along(axis, 1, -start), *dims[axis + 1 :])))
-        start += shape_out(node, position)[axis]
+        start += node.shape_out(position)[axis]
     agree(start == source[axis], "the outputs do not add up to the input")
     return _move(node, domain, [AccessMap(dims)], outputs)
 
 
 def _slice(node: NodeView) -> OperatorSpec:
     """Row ``start + i * step``; bounds beyond the ends are clipped as ONNX says."""
-    source, domain = shape_in(node, 0), Domain()
-    starts = parameter(node, "starts", 1) or ()
-    axes = parameter(node, "axes", 3) or tuple(range(len(starts)))
-    steps = constant_integers(node, 4) or (1,) * len(starts)
-    read = list(domain.dims(shape_out(node)))
+    source, domain = node.shape_in(0), Domain()
+    starts = node.parameter("starts", 1) or ()
+    axes = node.parameter("axes", 3) or tuple(range(len(starts)))
+    steps = node.constant_integers(4) or (1,) * len(starts)
+    read = list(domain.dims(node.shape_out()))
     for start, axis, step in zip(starts, axes, steps, strict=True):
         dim = positive_axis(axis, len(source))
         first = start + source[dim] if start < 0 else start
@@ -102,33 +89,33 @@ def _slice(node: NodeView) -> OperatorSpec:
 
 def _pad(node: NodeView) -> OperatorSpec:
     """Row ``i - begin``; modes that copy from the inside read a padded dimension in full."""
-    source, target, domain = shape_in(node, 0), shape_out(node), Domain()
+    source, target, domain = node.shape_in(0), node.shape_out(), Domain()
     rank = len(source)
-    pads = parameter(node, "pads", 1) or integers(node, "paddings") or ()
-    axes = constant_integers(node, 3) or tuple(range(rank))
+    pads = node.parameter("pads", 1) or node.integers("paddings") or ()
+    axes = node.constant_integers(3) or tuple(range(rank))
     agree(len(pads) == 2 * len(axes), f"{len(pads)} pads for {len(axes)} dimensions")
     dims = domain.dims(target)
     read = list(dims)
-    copies = text(node, "mode", "constant") != "constant"
+    copies = node.text("mode", "constant") != "constant"
     for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         dim = positive_axis(axis, rank)
         agree(target[dim] == source[dim] + begin + end, "the pads do not give the output")
         if begin or end:
             read[dim] = WHOLE_DIM if copies else along(dim, 1, -begin)
-    value = everything(value_in(node, 2))
+    value = everything(node.value_in(2))
     return _move(node, domain, [AccessMap(tuple(read)), None, value], [AccessMap(dims)])
 
 
 def _expand(node: NodeView) -> OperatorSpec:
-    target, domain = shape_out(node), Domain()
+    target, domain = node.shape_out(), Domain()
     dims = domain.dims(target)
-    read = broadcast(shape_in(node, 0), target, dims)
+    read = broadcast(node.shape_in(0), target, dims)
     return _move(node, domain, [read], [AccessMap(dims)], Pattern.BROADCAST)
 
 
 def _tile(node: NodeView) -> OperatorSpec:
     """Each dimension is ``repetition * extent + position``."""
-    source, target, domain = shape_in(node, 0), shape_out(node), Domain()
+    source, target, domain = node.shape_in(0), node.shape_out(), Domain()
     read, written = [], []
     for index, (extent, wanted) in enumerate(zip(source, target, strict=True)):
         agree(extent and wanted % extent == 0, f"{wanted} is not a multiple of {extent}")
@@ -174,28 +161,28 @@ def _depth(names: dict[str, int], order: str, extents: dict[str, int]) -> Access
 
 def _depth_to_space(node: NodeView) -> OperatorSpec:
     """Channel ``y x c`` (mode DCR) or ``c y x`` (CRD) goes to place ``(y, x)`` of its cell."""
-    return _cells(node, shape_in(node, 0), "yxc" if text(node, "mode", "DCR") == "DCR" else "cyx")
+    return _cells(node, node.shape_in(0), "yxc" if node.text("mode", "DCR") == "DCR" else "cyx")
 
 
 def _space_to_depth(node: NodeView) -> OperatorSpec:
-    return _cells(node, shape_out(node), "yxc")
+    return _cells(node, node.shape_out(), "yxc")
 
 
 def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
-    block = integer(node, "blocksize", 0)
+    block = node.integer("blocksize", 0)
     domain, names = _blocks(deep, block)
     depth = _depth(names, order, {axis.name: axis.extent for axis in domain.axes})
     space = _space(names, block, deep[2], deep[3])
-    inward = shape_out(node) == deep
+    inward = node.shape_out() == deep
     read, written = (space, depth) if inward else (depth, space)
     return _move(node, domain, [read], [written])
 
 
 def _reverse_sequence(node: NodeView) -> OperatorSpec:
     """Time is turned around up to a length of its own per batch element."""
-    shape, domain = shape_in(node, 0), Domain()
-    batch = positive_axis(integer(node, "batch_axis", 1), len(shape))
-    time = positive_axis(integer(node, "time_axis", 0), len(shape))
+    shape, domain = node.shape_in(0), Domain()
+    batch = positive_axis(node.integer("batch_axis", 1), len(shape))
+    time = positive_axis(node.integer("time_axis", 0), len(shape))
     access = AccessMap(domain.dims(shape, whole_if([time])))
     inputs = [access, AccessMap((access.dims[batch],))]
     return _move(node, domain, inputs, [access], Pattern.OPAQUE)
@@ -204,14 +191,13 @@ def _reverse_sequence(node: NodeView) -> OperatorSpec:
 def _trilu(node: NodeView) -> OperatorSpec:
     """A selection by position; the diagonal is absorbed where it is known."""
     domain = Domain()
-    access = AccessMap(domain.dims(shape_in(node, 0)))
-    diagonal = value_in(node, 1)
+    access = AccessMap(domain.dims(node.shape_in(0)))
+    diagonal = node.value_in(1)
     known = diagonal is None or diagonal.value is not None
-    offset = (constant_integers(node, 1) or (0,))[0] if known else "?"
+    offset = (node.constant_integers(1) or (0,))[0] if known else "?"
     inputs = [access, None if known else everything(diagonal)]
-    return answer(
+    return domain.answer(
         node,
-        domain,
         inputs,
         [access],
         Work(vector=1.0),

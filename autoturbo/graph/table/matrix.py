@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
@@ -13,21 +13,11 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     broadcast,
     everything,
-    integer,
-    is_weight,
     per_channel,
-    shape_in,
-    shape_out,
-    text,
-    value_in,
 )
 from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, ValueView
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,32 +94,31 @@ def _finish(
     macs: int = 1,
 ) -> OperatorSpec:
     """The answer every matrix product has in common."""
-    return answer(
+    return product.domain.answer(
         node,
-        product.domain,
         inputs,
         [product.output],
         Work(macs=macs, vector=vector),
         engine=Engine.MATRIX,
         pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
-        parameterised=is_weight(node, *weights),
+        parameterised=node.is_weight(*weights),
     )
 
 
 def _matmul(node: NodeView) -> OperatorSpec:
-    product = _product(shape_in(node, 0), shape_in(node, 1), flip_left=False, flip_right=False)
+    product = _product(node.shape_in(0), node.shape_in(1), flip_left=False, flip_right=False)
     return _finish(node, product, [product.left, product.right], (0, 1))
 
 
 def _fused_matmul(node: NodeView) -> OperatorSpec:
     """com.microsoft.FusedMatMul: operands transposed, the product scaled by ``alpha``."""
-    batched = integer(node, "transBatchA", 0) or integer(node, "transBatchB", 0)
+    batched = node.integer("transBatchA", 0) or node.integer("transBatchB", 0)
     agree(not batched, "transposed batch dimensions")
     product = _product(
-        shape_in(node, 0),
-        shape_in(node, 1),
-        flip_left=bool(integer(node, "transA", 0)),
-        flip_right=bool(integer(node, "transB", 0)),
+        node.shape_in(0),
+        node.shape_in(1),
+        flip_left=bool(node.integer("transA", 0)),
+        flip_right=bool(node.integer("transB", 0)),
     )
     return _finish(node, product, [product.left, product.right], (0, 1), vector=1.0)
 
@@ -139,15 +128,15 @@ def _gemm(node: NodeView) -> OperatorSpec:
 
     com.microsoft.FusedGemm has an activation after it, one operation more.
     """
-    left, right, target = shape_in(node, 0), shape_in(node, 1), shape_out(node)
+    left, right, target = node.shape_in(0), node.shape_in(1), node.shape_out()
     agree(len(left) == len(right) == len(target) == 2, "operands are not matrices")  # noqa: PLR2004
     product = _product(
         left,
         right,
-        flip_left=bool(integer(node, "transA", 0)),
-        flip_right=bool(integer(node, "transB", 0)),
+        flip_left=bool(node.integer("transA", 0)),
+        flip_right=bool(node.integer("transB", 0)),
     )
-    addend = value_in(node, 2)
+    addend = node.value_in(2)
     third = None if addend is None else broadcast(addend.shape, target, product.output.dims)
     inputs = [product.left, product.right, third]
     vector = float(third is not None) + float("activation" in node.attributes)
@@ -156,24 +145,24 @@ def _gemm(node: NodeView) -> OperatorSpec:
 
 def _matmul_integer(node: NodeView) -> OperatorSpec:
     """Zero points cost one subtraction per output, their rows and columns summed beforehand."""
-    product = _product(shape_in(node, 0), shape_in(node, 1), flip_left=False, flip_right=False)
-    points = [_of_rows(value_in(node, 2), product), _of_columns(value_in(node, 3), product)]
+    product = _product(node.shape_in(0), node.shape_in(1), flip_left=False, flip_right=False)
+    points = [_of_rows(node.value_in(2), product), _of_columns(node.value_in(3), product)]
     vector = float(sum(point is not None for point in points))
     return _finish(node, product, [product.left, product.right, *points], (0, 1), vector=vector)
 
 
 def _qlinear_matmul(node: NodeView) -> OperatorSpec:
     """Requantised: subtract, scale, round, add the zero point, saturate (5 per output)."""
-    product = _product(shape_in(node, 0), shape_in(node, 3), flip_left=False, flip_right=False)
+    product = _product(node.shape_in(0), node.shape_in(3), flip_left=False, flip_right=False)
     inputs = [
         product.left,
-        _of_rows(value_in(node, 1), product),
-        _of_rows(value_in(node, 2), product),
+        _of_rows(node.value_in(1), product),
+        _of_rows(node.value_in(2), product),
         product.right,
-        _of_columns(value_in(node, 4), product),
-        _of_columns(value_in(node, 5), product),
-        everything(value_in(node, 6)),
-        everything(value_in(node, 7)),
+        _of_columns(node.value_in(4), product),
+        _of_columns(node.value_in(5), product),
+        everything(node.value_in(6)),
+        everything(node.value_in(7)),
     ]
     return _finish(node, product, inputs, (0, 3), vector=5.0)
 
@@ -199,11 +188,11 @@ def _matmul_nbits(node: NodeView) -> OperatorSpec:
     Unpacking (subtract the zero point, scale) is counted once per weight element as vector work,
     since the packed weight is what is stored.
     """
-    left, packed = shape_in(node, 0), value_in(node, 1)
-    inner, outer = integer(node, "K", -1), integer(node, "N", -1)
+    left, packed = node.shape_in(0), node.value_in(1)
+    inner, outer = node.integer("K", -1), node.integer("N", -1)
     agree(packed is not None and packed.shape[0] == outer, "the packed weight is not N x ...")
     product = _product(left, (inner, outer), flip_left=False, flip_right=False)
-    others = [_blocks(value_in(node, i), outer, product.columns) for i in range(1, 4)]
+    others = [_blocks(node.value_in(i), outer, product.columns) for i in range(1, 4)]
     rest = [everything(value) for value in node.inputs[4:]]
     spec = _finish(node, product, [product.left, *others, *rest], (1,))
     return replace(spec, unpacking=2.0 * inner * outer)
@@ -227,12 +216,12 @@ def _experts(node: NodeView) -> OperatorSpec:
     Two or three products per expert, counted for the experts that a token meets. All experts are
     read: which ones are met is not known.
     """
-    source, router = shape_in(node, 0), shape_in(node, 1)
-    first, second, third = value_in(node, 2), value_in(node, 4), value_in(node, 6)
+    source, router = node.shape_in(0), node.shape_in(1)
+    first, second, third = node.value_in(2), node.value_in(4), node.value_in(6)
     if first is None or second is None:
         raise NoRowError("weights are missing")
     inner = first.shape[1] + second.shape[2] + (third.shape[1] if third is not None else 0)
-    met, domain = integer(node, "k", 1), Domain()
+    met, domain = node.integer("k", 1), Domain()
     tokens = [domain.axis(f"t{index}", extent) for index, extent in enumerate(source[:-1])]
     made = AccessMap((*map(along, tokens), along(domain.whole("h", source[-1]))))
     domain.reduction("i", met * inner)
@@ -242,9 +231,9 @@ def _experts(node: NodeView) -> OperatorSpec:
     rate = met * second.shape[2] / max(source[-1], 1)
     chosen = router[-1] / max(source[-1], 1)
     work = Work(macs=1, vector=_GATE[0] * rate + 3.0 * chosen, special=_GATE[1] * rate + chosen)
-    return answer(
-        node, domain, inputs, [made], work,
-        engine=Engine.MATRIX, pattern=Pattern.OPAQUE, parameterised=is_weight(node, 2, 4),
+    return domain.answer(
+        node, inputs, [made], work,
+        engine=Engine.MATRIX, pattern=Pattern.OPAQUE, parameterised=node.is_weight(2, 4),
     )  # fmt: skip
 
 
@@ -273,12 +262,12 @@ def _einsum(node: NodeView) -> OperatorSpec:
 def _alone(node: NodeView, product: _Product, inputs: list[AccessMap]) -> OperatorSpec:
     """An Einsum of one operand: a transposition, or a sum over some dimensions."""
     work = Work(vector_per_point=1.0)
-    return answer(node, product.domain, inputs, [product.output], work, pattern=Pattern.REDUCE)
+    return product.domain.answer(node, inputs, [product.output], work, pattern=Pattern.REDUCE)
 
 
 def _equation(node: NodeView) -> tuple[list[str], str]:
     """Operand terms and result; without an arrow the result is the letters used once, sorted."""
-    equation = text(node, "equation", "").replace(" ", "")
+    equation = node.text("equation", "").replace(" ", "")
     agree("." not in equation, "an ellipsis")
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
@@ -293,7 +282,7 @@ def _letter_extents(node: NodeView, terms: list[str]) -> dict[str, int]:
     extents: dict[str, int] = {}
     agree(len(terms) == len(node.inputs), "as many operands as terms are needed")
     for position, term in enumerate(terms):
-        shape = shape_in(node, position)
+        shape = node.shape_in(position)
         agree(len(shape) == len(term), f"operand {position} has {len(shape)} dimensions")
         for letter, extent in zip(term, shape, strict=True):
             if extents.setdefault(letter, extent) != extent:

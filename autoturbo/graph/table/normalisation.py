@@ -7,7 +7,7 @@ TVM decomposes the layer normalisations; here they are one operator of the class
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from autoturbo.graph.domain import AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Pattern, Work
@@ -17,22 +17,12 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     broadcast,
-    integer,
-    integers,
-    is_weight,
     per_channel,
     positive_axis,
-    shape_in,
-    value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 _SOFTMAX_PER_AXIS = 13
 """Opset since which softmax is over one dimension; before, over all from ``axis`` on."""
@@ -45,9 +35,9 @@ def _softmax(work: Work) -> Row:
     """Softmax and its relatives."""
 
     def row(node: NodeView) -> OperatorSpec:
-        shape = shape_in(node, 0)
+        shape = node.shape_in(0)
         modern = node.opset >= _SOFTMAX_PER_AXIS
-        axis = positive_axis(integer(node, "axis", -1 if modern else 1), max(len(shape), 1))
+        axis = positive_axis(node.integer("axis", -1 if modern else 1), max(len(shape), 1))
         held = [axis] if modern else range(axis, len(shape))
         return _whole_along(node, held, work)
 
@@ -57,19 +47,19 @@ def _softmax(work: Work) -> Row:
 def _whole_along(node: NodeView, held: Iterable[int], work: Work) -> OperatorSpec:
     """One input, one output of its shape, the dimensions ``held`` needed in full."""
     domain = Domain()
-    access = AccessMap(domain.dims(shape_in(node, 0), whole_if(held)))
+    access = AccessMap(domain.dims(node.shape_in(0), whole_if(held)))
     pattern = Pattern.OUT_ELEMENTWISE_FUSABLE
-    return answer(node, domain, [access], [access], work, pattern=pattern)
+    return domain.answer(node, [access], [access], work, pattern=pattern)
 
 
 def _lp(node: NodeView) -> OperatorSpec:
-    axis = positive_axis(integer(node, "axis", -1), len(shape_in(node, 0)))
+    axis = positive_axis(node.integer("axis", -1), len(node.shape_in(0)))
     return _whole_along(node, [axis], Work(vector=2.0, special=1.0))
 
 
 def _mean_variance(node: NodeView) -> OperatorSpec:
-    rank = len(shape_in(node, 0))
-    axes = integers(node, "axes") or (0, 2, 3)
+    rank = len(node.shape_in(0))
+    axes = node.integers("axes") or (0, 2, 3)
     return _whole_along(node, [positive_axis(axis, rank) for axis in axes], Work(vector=5.0))
 
 
@@ -79,7 +69,7 @@ def _local_response(node: NodeView) -> OperatorSpec:
     A square and an addition per neighbour; scale and add a constant, then logarithm, exponential
     and division. TVM has it opaque.
     """
-    shape, size = shape_in(node, 0), integer(node, "size", 1)
+    shape, size = node.shape_in(0), node.integer("size", 1)
     agree(len(shape) > 1, "no channels")
     domain = Domain()
     dims = domain.dims(shape)
@@ -87,7 +77,7 @@ def _local_response(node: NodeView) -> OperatorSpec:
     channels = DimAccess(((1, 1), (neighbour, 1)), -((size - 1) // 2))
     read = AccessMap((dims[0], channels, *dims[2:]))
     work = Work(vector=2.0, special=3.0, vector_per_point=2.0)
-    return answer(node, domain, [read], [AccessMap(dims)], work)
+    return domain.answer(node, [read], [AccessMap(dims)], work)
 
 
 def _layer(vector: float, *, skip: bool = False) -> Row:
@@ -100,21 +90,20 @@ def _layer(vector: float, *, skip: bool = False) -> Row:
     scale = 2 if skip else 1
 
     def row(node: NodeView) -> OperatorSpec:
-        shape, domain = shape_in(node, 0), Domain()
-        axis = positive_axis(integer(node, "axis", -1), len(shape))
+        shape, domain = node.shape_in(0), Domain()
+        axis = positive_axis(node.integer("axis", -1), len(shape))
         dims = domain.dims(shape, whole_if(range(axis, len(shape))))
         access = AccessMap(dims)
         statistics = AccessMap((*dims[:axis], *(fixed() for _ in shape[axis:])))
         others = [None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs[1:]]
         work = Work(vector=vector, special=1.0 / max(math.prod(shape[axis:]), 1))
-        return answer(
+        return domain.answer(
             node,
-            domain,
             [access, *others],
             [access, statistics, statistics, access],
             work,
             pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
-            parameterised=is_weight(node, scale),
+            parameterised=node.is_weight(scale),
         )
 
     return row
@@ -122,7 +111,7 @@ def _layer(vector: float, *, skip: bool = False) -> Row:
 
 def _group(node: NodeView) -> OperatorSpec:
     """Each group of channels of each sample, over its channels and positions."""
-    shape, groups = shape_in(node, 0), integer(node, "num_groups", 1)
+    shape, groups = node.shape_in(0), node.integer("num_groups", 1)
     agree(len(shape) > 1 and shape[1] % groups == 0, f"channels in {groups} groups")
     inner, domain = shape[1] // groups, Domain()
     n, g = domain.axis("n", shape[0]), domain.axis("g", groups)
@@ -132,16 +121,16 @@ def _group(node: NodeView) -> OperatorSpec:
     access = AccessMap((along(n), channel, *rest))
     per_group = node.opset < _GROUP_NORM_PER_CHANNEL
     scaled, extent = (along(g), groups) if per_group else (channel, shape[1])
-    parameters = [per_channel(value_in(node, i), scaled, extent) for i in (1, 2)]
+    parameters = [per_channel(node.value_in(i), scaled, extent) for i in (1, 2)]
     return _scaled(node, domain, access, parameters, inner * math.prod(shape[2:]))
 
 
 def _instance(node: NodeView) -> OperatorSpec:
     """Each channel of each sample, over its positions."""
-    shape, domain = shape_in(node, 0), Domain()
+    shape, domain = node.shape_in(0), Domain()
     agree(len(shape) > 1, "no channels")
     dims = domain.dims(shape, whole_if(range(2, len(shape))))
-    parameters = [per_channel(value_in(node, i), dims[1], shape[1]) for i in (1, 2)]
+    parameters = [per_channel(node.value_in(i), dims[1], shape[1]) for i in (1, 2)]
     return _scaled(node, domain, AccessMap(dims), parameters, math.prod(shape[2:]))
 
 
@@ -153,14 +142,13 @@ def _scaled(
     count: int,
 ) -> OperatorSpec:
     """A normalisation over ``count`` elements with scale and shift."""
-    return answer(
+    return domain.answer(
         node,
-        domain,
         [access, *parameters],
         [access],
         Work(vector=5.0, special=1.0 / max(count, 1)),
         pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
-        parameterised=is_weight(node, 1),
+        parameterised=node.is_weight(1),
     )
 
 

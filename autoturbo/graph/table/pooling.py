@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, along, fixed
 from autoturbo.graph.operators import Pattern, Work
-from autoturbo.graph.table.build import (
-    ONNX,
-    Domain,
-    Rows,
-    agree,
-    answer,
-    integer,
-    integers,
-    shape_in,
-    shape_out,
-)
+from autoturbo.graph.table.build import ONNX, Domain, Rows, agree
 from autoturbo.graph.table.convolution import slide, windows
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 
 def _pool(work: Work) -> Row:
     """Domain ``n, c, o0.., k0..``; indices of the maxima are addressed like the maxima."""
 
     def row(node: NodeView) -> OperatorSpec:
-        source, target = shape_in(node, 0), shape_out(node)
-        kernel = integers(node, "kernel_shape") or ()
+        source, target = node.shape_in(0), node.shape_out()
+        kernel = node.integers("kernel_shape") or ()
         agree(source[:2] == target[:2] and len(source) > 2, "batch or channels differ")  # noqa: PLR2004
         domain = Domain()
         output = domain.dims(target)
@@ -36,7 +22,7 @@ def _pool(work: Work) -> Row:
         rows = slide(domain, positions, windows(node, kernel, source[2:], target[2:]))
         maps = [AccessMap(output)] * len(node.outputs)
         read = AccessMap((*output[:2], *rows))
-        return answer(node, domain, [read], maps, work, pattern=Pattern.OUT_ELEMENTWISE_FUSABLE)
+        return domain.answer(node, [read], maps, work, pattern=Pattern.OUT_ELEMENTWISE_FUSABLE)
 
     return row
 
@@ -45,14 +31,14 @@ def _global_pool(work: Work) -> Row:
     """Domain ``n, c, k0..``: every position of a channel."""
 
     def row(node: NodeView) -> OperatorSpec:
-        source, target = shape_in(node, 0), shape_out(node)
+        source, target = node.shape_in(0), node.shape_out()
         agree(target == source[:2] + (1,) * (len(source) - 2), "the output is not one position")
         domain = Domain()
         output = domain.dims(target[:2])
         rest = [along(domain.reduction(f"k{i}", e)) for i, e in enumerate(source[2:])]
         write = AccessMap((*output, *(fixed() for _ in rest)))
         read = AccessMap((*output, *rest))
-        return answer(node, domain, [read], [write], work, pattern=Pattern.OUT_ELEMENTWISE_FUSABLE)
+        return domain.answer(node, [read], [write], work, pattern=Pattern.OUT_ELEMENTWISE_FUSABLE)
 
     return row
 
@@ -63,23 +49,23 @@ def _roi_align(node: NodeView) -> OperatorSpec:
     A bilinear sample is 4 multiplications and 4 additions; ``sampling_ratio`` squared of them per
     output, taken as 4 where the ratio adapts to the box.
     """
-    source, target = shape_in(node, 0), shape_out(node)
+    source, target = node.shape_in(0), node.shape_out()
     agree(len(source) == len(target) == 4, "four dimensions expected")  # noqa: PLR2004
     domain = Domain()
     box, channel, *rest = domain.dims(target)
-    ratio = integer(node, "sampling_ratio", 0) or 2
+    ratio = node.integer("sampling_ratio", 0) or 2
     inputs = [
         AccessMap((WHOLE_DIM, channel, WHOLE_DIM, WHOLE_DIM)),
         AccessMap((box, WHOLE_DIM)),
         AccessMap((box,)),
     ]
     work = Work(vector=8.0 * ratio**2)
-    return answer(node, domain, inputs, [AccessMap((box, channel, *rest))], work)
+    return domain.answer(node, inputs, [AccessMap((box, channel, *rest))], work)
 
 
 def _grid_sample(node: NodeView) -> OperatorSpec:
     """Every position is sampled anywhere in its own image: 8 operations a bilinear sample."""
-    source, target = shape_in(node, 0), shape_out(node)
+    source, target = node.shape_in(0), node.shape_out()
     agree(source[:2] == target[:2], "batch or channels differ")
     domain = Domain()
     n, channel, *rest = domain.dims(target)
@@ -87,7 +73,7 @@ def _grid_sample(node: NodeView) -> OperatorSpec:
         AccessMap((n, channel, *(WHOLE_DIM for _ in rest))),
         AccessMap((n, *rest, WHOLE_DIM)),
     ]
-    return answer(node, domain, inputs, [AccessMap((n, channel, *rest))], Work(vector=8.0))
+    return domain.answer(node, inputs, [AccessMap((n, channel, *rest))], Work(vector=8.0))
 
 
 ROWS: Rows = {

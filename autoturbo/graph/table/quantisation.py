@@ -13,14 +13,9 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     broadcast,
-    integer,
     per_channel,
     positive_axis,
-    shape_in,
-    shape_out,
-    value_in,
 )
 from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row, ValueView
 
@@ -32,14 +27,14 @@ def _linear(work: Work) -> Row:
     """One scale for all, one per channel along ``axis``, or one per block of it."""
 
     def row(node: NodeView) -> OperatorSpec:
-        shape, domain = shape_in(node, 0), Domain()
-        axis = integer(node, "axis", 1)
-        if integer(node, "block_size", 0):
+        shape, domain = node.shape_in(0), Domain()
+        axis = node.integer("axis", 1)
+        if node.integer("block_size", 0):
             access, scale = _blocked(node, domain, positive_axis(axis, len(shape)))
         else:
             access, scale = _per_axis(shape, domain, axis)
-        inputs = [access, scale(value_in(node, 1)), scale(value_in(node, 2))]
-        return answer(node, domain, inputs, [access], work, pattern=Pattern.BROADCAST)
+        inputs = [access, scale(node.value_in(1)), scale(node.value_in(2))]
+        return domain.answer(node, inputs, [access], work, pattern=Pattern.BROADCAST)
 
     return row
 
@@ -58,7 +53,7 @@ def _per_axis(shape: tuple[int, ...], domain: Domain, axis: int) -> tuple[Access
 
 def _blocked(node: NodeView, domain: Domain, axis: int) -> tuple[AccessMap, Scale]:
     """The blocked dimension is (block, place in the block); a ragged last block is refused."""
-    shape, block = shape_in(node, 0), integer(node, "block_size", 0)
+    shape, block = node.shape_in(0), node.integer("block_size", 0)
     agree(shape[axis] % block == 0, f"{shape[axis]} elements in blocks of {block}")
     blocks = shape[axis] // block
     dims = list(domain.dims([blocks if i == axis else e for i, e in enumerate(shape)]))
@@ -74,21 +69,21 @@ def _dynamic(node: NodeView) -> OperatorSpec:
     Minimum, maximum, round, add, saturate per element; the division by the scale.
     """
     domain = Domain()
-    shape = shape_in(node, 0)
+    shape = node.shape_in(0)
     access = AccessMap(tuple(along(domain.whole(f"d{i}", e)) for i, e in enumerate(shape)))
     work = Work(vector=5.0, special=1.0)
-    return answer(node, domain, [access], [access, SCALAR, SCALAR], work)
+    return domain.answer(node, [access], [access, SCALAR, SCALAR], work)
 
 
 def _quantised(vector: float, special: float = 0.0) -> Row:
     """An element-wise operator whose inputs all broadcast; scales are scalars among them."""
 
     def row(node: NodeView) -> OperatorSpec:
-        shape, domain = shape_out(node), Domain()
+        shape, domain = node.shape_out(), Domain()
         dims = domain.dims(shape)
         inputs = [None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs]
         work = Work(vector=vector, special=special)
-        return answer(node, domain, inputs, [AccessMap(dims)], work, pattern=Pattern.BROADCAST)
+        return domain.answer(node, inputs, [AccessMap(dims)], work, pattern=Pattern.BROADCAST)
 
     return row
 

@@ -6,8 +6,6 @@ no part of the output has some of them only, and the cores that share them out e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from autoturbo.graph.domain import (
     WHOLE_DIM,
     AccessMap,
@@ -17,19 +15,8 @@ from autoturbo.graph.domain import (
     whole_along,
 )
 from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
-    ONNX,
-    Domain,
-    Rows,
-    agree,
-    answer,
-    integer,
-    is_weight,
-    shape_in,
-)
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.build import ONNX, Domain, Rows, agree
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 
 def _recurrent(gates: int, work: Work) -> Row:
@@ -40,8 +27,8 @@ def _recurrent(gates: int, work: Work) -> Row:
     """
 
     def row(node: NodeView) -> OperatorSpec:
-        source, state = shape_in(node, 0), shape_in(node, 2)
-        batch_first = bool(integer(node, "layout", 0))
+        source, state = node.shape_in(0), node.shape_in(2)
+        batch_first = bool(node.integer("layout", 0))
         batch, time = source[:2] if batch_first else source[1::-1]
         hidden = state[2]
         agree(state[1] == gates * hidden, f"{gates} gates of {hidden} hidden units expected")
@@ -50,14 +37,13 @@ def _recurrent(gates: int, work: Work) -> Row:
         s, h = domain.axis("s", time, AxisKind.STEP), domain.axis("h", hidden, AxisKind.SPREAD)
         domain.reduction("k", source[2] + hidden)
         maps = _maps(batch_first, d, b, s, h)
-        return answer(
+        return domain.answer(
             node,
-            domain,
             *maps,
             Work(macs=gates, vector=work.vector, special=work.special),
             engine=Engine.MATRIX,
             pattern=Pattern.OPAQUE,
-            parameterised=is_weight(node, 1, 2),
+            parameterised=node.is_weight(1, 2),
         )
 
     return row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import AccessMap, AxisKind, DimAccess, fixed
 from autoturbo.graph.operators import Pattern, Work
@@ -13,20 +12,11 @@ from autoturbo.graph.table.build import (
     Domain,
     Rows,
     agree,
-    answer,
     chosen_axes,
-    constant_integers,
-    integer,
-    parameter,
     positive_axis,
-    shape_in,
-    shape_out,
-    value_in,
     whole_if,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 Count = Callable[[int], Work]
 """Work of a reduction, from the number of elements that make one output."""
@@ -34,7 +24,7 @@ Count = Callable[[int], Work]
 
 def _reduce(node: NodeView, reduced: frozenset[int], work: Count, *, keep: bool) -> OperatorSpec:
     """Sum over ``reduced``; these dimensions stay with extent 1, or go."""
-    source, domain = shape_in(node, 0), Domain()
+    source, domain = node.shape_in(0), Domain()
     dims = domain.dims(
         source, lambda dim: AxisKind.REDUCTION if dim in reduced else AxisKind.PARALLEL
     )
@@ -46,19 +36,19 @@ def _reduce(node: NodeView, reduced: frozenset[int], work: Count, *, keep: bool)
             written.append(fixed())
     count = math.prod(source[index] for index in reduced)
     output = [AccessMap(tuple(written))]
-    return answer(node, domain, [AccessMap(dims)], output, work(count), pattern=Pattern.REDUCE)
+    return domain.answer(node, [AccessMap(dims)], output, work(count), pattern=Pattern.REDUCE)
 
 
 def _reduced(node: NodeView) -> frozenset[int]:
     """The dimensions that a ``Reduce`` operator sums over; without a list, all or none of them."""
-    axes = parameter(node, "axes", 1)
+    axes = node.parameter("axes", 1)
     if not axes:
-        axes = () if integer(node, "noop_with_empty_axes", 0) else None
-    return chosen_axes(axes, len(shape_in(node, 0)))
+        axes = () if node.integer("noop_with_empty_axes", 0) else None
+    return chosen_axes(axes, len(node.shape_in(0)))
 
 
 def _keep(node: NodeView) -> bool:
-    return bool(integer(node, "keepdims", 1))
+    return bool(node.integer("keepdims", 1))
 
 
 def _reduction(vector: float, special: float = 0.0, finish: float = 0.0) -> Row:
@@ -88,17 +78,17 @@ def _log_sum_exp(node: NodeView) -> OperatorSpec:
 
 def _arg_extreme(node: NodeView) -> OperatorSpec:
     """A comparison and a selection per element."""
-    reduced = chosen_axes([integer(node, "axis", 0)], len(shape_in(node, 0)))
+    reduced = chosen_axes([node.integer("axis", 0)], len(node.shape_in(0)))
     return _reduce(node, reduced, lambda _: Work(vector_per_point=2.0), keep=_keep(node))
 
 
 def _cumulative(node: NodeView) -> OperatorSpec:
     """One operation per element; each depends on those before it, so the axis stays whole."""
-    shape = shape_in(node, 0)
-    axis = constant_integers(node, 1) or (0,)
+    shape = node.shape_in(0)
+    axis = node.constant_integers(1) or (0,)
     domain = Domain()
     access = AccessMap(domain.dims(shape, whole_if([positive_axis(axis[0], len(shape))])))
-    return answer(node, domain, [access], [access], Work(vector=1.0), pattern=Pattern.OPAQUE)
+    return domain.answer(node, [access], [access], Work(vector=1.0), pattern=Pattern.OPAQUE)
 
 
 def _top_k(node: NodeView) -> OperatorSpec:
@@ -106,8 +96,8 @@ def _top_k(node: NodeView) -> OperatorSpec:
 
     Counted as a heap of ``k``: ``log2(k) + 1`` comparisons per element read, over ``k`` outputs.
     """
-    source, target = shape_in(node, 0), shape_out(node)
-    axis = positive_axis(integer(node, "axis", -1), len(source))
+    source, target = node.shape_in(0), node.shape_out()
+    axis = positive_axis(node.integer("axis", -1), len(source))
     agree(len(source) == len(target), "input and output differ in rank")
     domain = Domain()
     dims = domain.dims(target, whole_if([axis]))
@@ -115,10 +105,10 @@ def _top_k(node: NodeView) -> OperatorSpec:
     read = list(dims)
     read[axis] = DimAccess(whole=True)
     work = Work(vector=source[axis] * (math.log2(kept) + 1) / kept)
-    counter = value_in(node, 1)
+    counter = node.value_in(1)
     absorbed = counter is None or counter.constant
     agree(absorbed, "how many are kept is not a known constant")
-    return answer(node, domain, [AccessMap(tuple(read))], [AccessMap(dims)] * 2, work)
+    return domain.answer(node, [AccessMap(tuple(read))], [AccessMap(dims)] * 2, work)
 
 
 ROWS: Rows = {

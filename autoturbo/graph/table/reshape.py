@@ -10,17 +10,13 @@ block still splits.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, merged
 from autoturbo.graph.operators import Engine, Pattern
-from autoturbo.graph.table.build import ONNX, Domain, Rows, agree, answer, shape_in, shape_out
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
+from autoturbo.graph.table.build import ONNX, Domain, Rows, agree
+from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row
 
 
 @dataclass(slots=True)
@@ -119,8 +115,8 @@ def _reshape(pattern: Pattern) -> Row:
 
     def row(node: NodeView) -> OperatorSpec:
         domain = Domain()
-        read, written = factorise(shape_in(node, 0), shape_out(node), domain)
-        return answer(node, domain, [read], [written], engine=Engine.NONE, pattern=pattern)
+        read, written = factorise(node.shape_in(0), node.shape_out(), domain)
+        return domain.answer(node, [read], [written], engine=Engine.NONE, pattern=pattern)
 
     return row
 

@@ -9,27 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import (
-    ONNX,
-    Domain,
-    Rows,
-    agree,
-    answer,
-    integer,
-    shape_in,
-    shape_out,
-    text,
-    value_in,
-)
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.build import ONNX, Domain, Rows, agree
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 _NEAREST = {
     # Where the sample of output row f * i + r lies relative to input row i, and which roundings
@@ -76,7 +62,7 @@ class _Method:
 
 def _resize(node: NodeView) -> OperatorSpec:
     """Opset 10 and Upsample: corner-aligned coordinates, rounded down."""
-    source, target = shape_in(node, 0), shape_out(node)
+    source, target = node.shape_in(0), node.shape_out()
     agree(len(source) == len(target), "input and output differ in rank")
     method, domain = _method(node, source, target), Domain()
     read, written = [], []
@@ -87,10 +73,10 @@ def _resize(node: NodeView) -> OperatorSpec:
     resized = sum(a != b for a, b in zip(source, target, strict=True))
     maps = [AccessMap(tuple(read))], [AccessMap(tuple(written))]
     if method.mode == "nearest":
-        return answer(node, domain, *maps, engine=Engine.MOVE, pattern=Pattern.INJECTIVE)
+        return domain.answer(node, *maps, engine=Engine.MOVE, pattern=Pattern.INJECTIVE)
     # A multiplication and an addition per sample combined.
     work = Work(vector=2.0 * _TAPS.get(method.mode, 1) ** resized)
-    return answer(node, domain, *maps, work, pattern=Pattern.INJECTIVE)
+    return domain.answer(node, *maps, work, pattern=Pattern.INJECTIVE)
 
 
 def _dimension(
@@ -113,19 +99,19 @@ def _dimension(
 
 def _method(node: NodeView, source: tuple[int, ...], target: tuple[int, ...]) -> _Method:
     """Read the attributes; ``exact`` says that scales are the ratios of the extents."""
-    mode = text(node, "mode", "nearest")
+    mode = node.text("mode", "nearest")
     old = node.op_type == "Upsample" or node.opset <= 10  # noqa: PLR2004 - the first Resize
     default, rounding = ("asymmetric", "floor") if old else ("half_pixel", "round_prefer_floor")
-    coordinates = text(node, "coordinate_transformation_mode", default)
+    coordinates = node.text("coordinate_transformation_mode", default)
     plain = (
         coordinates != "tf_crop_and_resize"
-        and text(node, "keep_aspect_ratio_policy", "stretch") == "stretch"
-        and not integer(node, "antialias", 0)
+        and node.text("keep_aspect_ratio_policy", "stretch") == "stretch"
+        and not node.integer("antialias", 0)
     )
     return _Method(
         "linear" if mode == "bilinear" else mode,
         coordinates,
-        text(node, "nearest_mode", rounding),
+        node.text("nearest_mode", rounding),
         plain and _ratios(node, source, target, old=old),
     )
 
@@ -134,7 +120,7 @@ def _ratios(node: NodeView, source: tuple[int, ...], target: tuple[int, ...], *,
     """Whether every scale is the ratio of the extents (given sizes imply that)."""
     scales = _scales(node, old=old)
     if scales is None:
-        return value_in(node, 3) is not None
+        return node.value_in(3) is not None
     axes = node.attributes.get("axes")
     wanted = [b / max(a, 1) for a, b in zip(source, target, strict=True)]
     if isinstance(axes, (tuple, list)):
@@ -147,7 +133,7 @@ def _ratios(node: NodeView, source: tuple[int, ...], target: tuple[int, ...], *,
 def _scales(node: NodeView, *, old: bool) -> list[float] | None:
     """The scales where they are known."""
     given = node.attributes.get("scales")
-    value = value_in(node, 1 if old else 2)
+    value = node.value_in(1 if old else 2)
     if given is None and value is not None:
         given = value.value
     flat = np.asarray(() if given is None else given, dtype=np.float64).ravel()

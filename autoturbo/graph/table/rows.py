@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, AxisKind, interval_of
 from autoturbo.graph.operators import Engine, Pattern, Work
@@ -26,9 +26,6 @@ from autoturbo.graph.table import (
     signal,
 )
 from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, Row, ValueView
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FAMILIES: tuple[Mapping[tuple[str, str], Row], ...] = (
     elementwise.ROWS,

@@ -7,25 +7,11 @@ work; nothing of them can be split.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from autoturbo.graph.domain import AccessMap
+from autoturbo.graph.domain import AccessMap, DimAccess
 from autoturbo.graph.operators import Work
-from autoturbo.graph.table.build import (
-    ONNX,
-    Domain,
-    Rows,
-    agree,
-    answer,
-    everything,
-    shape_in,
-    shape_out,
-    whole_if,
-)
-
-if TYPE_CHECKING:
-    from autoturbo.graph.domain import DimAccess
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.build import ONNX, Domain, Rows, agree, everything, whole_if
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 _BOXES = 3
 """Rank of boxes and of scores."""
@@ -36,13 +22,13 @@ _OVERLAP = 12.0
 
 def _whole(node: NodeView, vector: float, special: float = 0.0) -> OperatorSpec:
     """Everything read and made by one core, so many operations in all."""
-    shape, domain = shape_out(node), Domain()
+    shape, domain = node.shape_out(), Domain()
     dims = domain.dims(shape, whole_if(range(len(shape))))
     points = max(math.prod(shape), 1)
     others = [_other(value.shape, shape, dims) if value else None for value in node.outputs[1:]]
     inputs = [everything(value) for value in node.inputs]
     work = Work(vector=vector / points, special=special / points)
-    return answer(node, domain, inputs, [AccessMap(dims), *others], work)
+    return domain.answer(node, inputs, [AccessMap(dims), *others], work)
 
 
 def _other(
@@ -55,10 +41,10 @@ def _other(
 
 def _boxes(node: NodeView) -> OperatorSpec:
     """Boxes are sorted by score; each is compared with those that are kept."""
-    boxes, scores = shape_in(node, 0), shape_in(node, 1)
+    boxes, scores = node.shape_in(0), node.shape_in(1)
     agree(len(boxes) == len(scores) == _BOXES, "boxes and scores of three dimensions")
     lists, count = scores[0] * scores[1], boxes[1]
-    kept = -(-shape_out(node)[0] // max(lists, 1))
+    kept = -(-node.shape_out()[0] // max(lists, 1))
     overlaps = float(lists * count * min(kept, count))
     return _whole(node, lists * _sorting(count) + _OVERLAP * overlaps, overlaps)
 
@@ -69,18 +55,18 @@ def _sorting(count: int) -> float:
 
 def _nonzero(node: NodeView) -> OperatorSpec:
     """A comparison and a step of the count per element; positions are written down."""
-    shape = shape_in(node, 0)
-    return _whole(node, 2.0 * math.prod(shape) + math.prod(shape_out(node)))
+    shape = node.shape_in(0)
+    return _whole(node, 2.0 * math.prod(shape) + math.prod(node.shape_out()))
 
 
 def _compress(node: NodeView) -> OperatorSpec:
     """A comparison and a step of the count per condition; a copy per element."""
-    return _whole(node, 2.0 * math.prod(shape_in(node, 1)) + math.prod(shape_in(node, 0)))
+    return _whole(node, 2.0 * math.prod(node.shape_in(1)) + math.prod(node.shape_in(0)))
 
 
 def _unique(node: NodeView) -> OperatorSpec:
     """Sorted, then each compared with the one before."""
-    count = math.prod(shape_in(node, 0))
+    count = math.prod(node.shape_in(0))
     return _whole(node, _sorting(count) + count)
 
 

@@ -7,28 +7,11 @@ real numbers. Angles are tables, so nothing is transcendental.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Work
-from autoturbo.graph.table.build import (
-    ONNX,
-    Domain,
-    Rows,
-    agree,
-    answer,
-    chosen_axes,
-    constant_integers,
-    everything,
-    integer,
-    shape_in,
-    shape_out,
-    value_in,
-    whole_if,
-)
-
-if TYPE_CHECKING:
-    from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.table.build import ONNX, Domain, Rows, agree, chosen_axes, everything, whole_if
+from autoturbo.graph.table.spec import NodeView, OperatorSpec
 
 _AXIS_INPUT = 20
 """Opset since which DFT has its axis as an input."""
@@ -47,13 +30,13 @@ def _transform(count: int, *, real: bool) -> float:
 
 def _dft(node: NodeView) -> OperatorSpec:
     """Each line along one dimension by itself."""
-    source, target = shape_in(node, 0), shape_out(node)
+    source, target = node.shape_in(0), node.shape_out()
     rank = len(source)
     agree(rank == len(target) > 1, "input and output differ in rank")
     if node.opset >= _AXIS_INPUT:
-        axis = (constant_integers(node, 2) or (-2,))[0]
+        axis = (node.constant_integers(2) or (-2,))[0]
     else:
-        axis = integer(node, "axis", 1)
+        axis = node.integer("axis", 1)
     (line,) = chosen_axes([axis], rank)
     agree(line < rank - 1, "the last dimension holds the parts of a number")
     domain = Domain()
@@ -62,15 +45,15 @@ def _dft(node: NodeView) -> OperatorSpec:
     count = max(source[line], target[line])
     work = lines * _transform(count, real=source[-1] < _PAIR) / max(math.prod(target), 1)
     read = AccessMap((*dims[:line], WHOLE_DIM, *dims[line + 1 : -1], WHOLE_DIM))
-    return answer(node, domain, [read], [AccessMap(dims)], Work(vector=work))
+    return domain.answer(node, [read], [AccessMap(dims)], Work(vector=work))
 
 
 def _stft(node: NodeView) -> OperatorSpec:
     """Frames cut from a signal in steps, weighted by a window and transformed."""
-    source, target = shape_in(node, 0), shape_out(node)
-    step = (constant_integers(node, 1) or (0,))[0]
-    window = value_in(node, 2)
-    length = constant_integers(node, 3) or (window.shape if window is not None else ())
+    source, target = node.shape_in(0), node.shape_out()
+    step = (node.constant_integers(1) or (0,))[0]
+    window = node.value_in(2)
+    length = node.constant_integers(3) or (window.shape if window is not None else ())
     agree(len(target) == _SIGNAL + 1 and step > 0 and length, "frames of unknown step or length")
     domain = Domain()
     b, f = domain.axis("b", target[0]), domain.axis("f", target[1])
@@ -83,12 +66,12 @@ def _stft(node: NodeView) -> OperatorSpec:
     work = (_transform(length[0], real=real) + length[0]) / max(target[2] * target[3], 1)
     made = AccessMap((along(b), along(f), along(bins), along(parts)))
     inputs = [read, None, everything(window)]
-    return answer(node, domain, inputs, [made], Work(vector=work))
+    return domain.answer(node, inputs, [made], Work(vector=work))
 
 
 def _col2im(node: NodeView) -> OperatorSpec:
     """Columns are added up where they overlap: one addition per element read."""
-    source, target = shape_in(node, 0), shape_out(node)
+    source, target = node.shape_in(0), node.shape_out()
     agree(len(source) == 3 and len(target) > 2, "columns of three dimensions")  # noqa: PLR2004
     block = source[1] // max(target[1], 1)
     agree(block * target[1] == source[1], "channels are not a multiple of the block")
@@ -98,7 +81,7 @@ def _col2im(node: NodeView) -> OperatorSpec:
     place = domain.reduction("k", block)
     read = AccessMap((n, merged((c, target[1]), (place, block)), WHOLE_DIM))
     work = Work(vector=block * source[2] / max(math.prod(target[2:]), 1))
-    return answer(node, domain, [read], [AccessMap((n, along(c), *space))], work)
+    return domain.answer(node, [read], [AccessMap((n, along(c), *space))], work)
 
 
 ROWS: Rows = {

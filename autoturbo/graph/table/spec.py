@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from autoturbo.graph.domain import AccessMap, Axis
 from autoturbo.graph.operators import NO_WORK, Engine, Pattern, Work
+
+
+class NoRowError(Exception):
+    """The node has no description (the message says why): it becomes opaque."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,73 @@ class NodeView:
     inputs: tuple[ValueView | None, ...]
     outputs: tuple[ValueView | None, ...]
 
+    def value_in(self, position: int) -> ValueView | None:
+        """An input, or None where it is absent."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def shape_in(self, position: int) -> tuple[int, ...]:
+        """The shape of an input that the operator cannot do without."""
+        value = self.value_in(position)
+        if value is None:
+            raise NoRowError(f"input {position} is missing")
+        return value.shape
+
+    def shape_out(self, position: int = 0) -> tuple[int, ...]:
+        """The shape of an output that the operator always has."""
+        value = self.outputs[position] if position < len(self.outputs) else None
+        if value is None:
+            raise NoRowError(f"output {position} is missing")
+        return value.shape
+
+    def has_output(self, position: int) -> bool:
+        """Whether an optional output is asked for."""
+        return position < len(self.outputs) and self.outputs[position] is not None
+
+    def is_weight(self, *positions: int) -> bool:
+        """Whether any of the given inputs is a constant: a learned parameter."""
+        values = [self.value_in(position) for position in positions]
+        return any(value is not None and value.constant for value in values)
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, (int, np.integer)):
+            raise NoRowError(f"attribute {name} is not an integer")
+        return int(value)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """A list attribute, or None where it is absent."""
+        value = self.attributes.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Iterable):
+            raise NoRowError(f"attribute {name} is not a list")
+        return tuple(int(item) for item in value)
+
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self.attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def constant(self, position: int) -> np.ndarray | None:
+        """The value of a parameter input; None where absent, refused where not known in advance."""
+        value = self.value_in(position)
+        if value is None:
+            return None
+        if value.value is None:
+            raise NoRowError(f"input {position} ({value.name}) is not a known constant")
+        return value.value
+
+    def constant_integers(self, position: int) -> tuple[int, ...] | None:
+        """The elements of a parameter input, or None where it is absent."""
+        value = self.constant(position)
+        return None if value is None else tuple(int(item) for item in np.asarray(value).ravel())
+
+    def parameter(self, name: str, position: int) -> tuple[int, ...] | None:
+        """Integers that were an attribute in early opsets and are an input since."""
+        given = self.integers(name)
+        return self.constant_integers(position) if given is None else given
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
@@ -68,7 +139,3 @@ class OperatorSpec:
 
 Row = Callable[[NodeView], OperatorSpec]
 """Describes one node; raises :class:`NoRowError` where it cannot."""
-
-
-class NoRowError(Exception):
-    """The node has no description (the message says why): it becomes opaque."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from autoturbo.database import RunInfo, TrialRecord, Verified
 from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
+from autoturbo.graph.operators import Graph
 from autoturbo.report.html.search import Predictions, predictions
 from autoturbo.report.html.time_use import TimeUse, time_use
 from autoturbo.schedule.schedule import Schedule
@@ -19,16 +20,11 @@ from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.settings import space_of_run
+from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.verify import VERIFIER_VERSION, verify_schedule
 from autoturbo.verify.findings import Check
-
-if TYPE_CHECKING:
-    from autoturbo.database import RunInfo, TrialRecord, Verified
-    from autoturbo.graph.operators import Graph
-    from autoturbo.simulate.evaluator import Evaluator
-
 
 BESIDE = ("tvm", "astitch", "graphturbo")
 """Schedulers that every report shows beside the tuned schedule."""
@@ -75,14 +71,12 @@ class Trust:
 
     Attributes:
         checks: by name ``"ok"``, ``"failed"`` or ``"not run"``.
-        when: the checks were made, ISO 8601; None for now.
         same: the best trial measured the same again, to the bit.
         refused: trials whose schedules failed a check.
         findings: what is wrong, one line each.
     """
 
     checks: Mapping[str, str]
-    when: str | None
     same: bool
     refused: int
     findings: tuple[str, ...]
@@ -236,7 +230,7 @@ def _trust(
     same = again.as_dict() == recorded.outcome.as_dict()
     if verified is not None and verified.verifier == VERIFIER_VERSION:
         checks = {c.value: "ok" if c in verified.checks else "not run" for c in Check}
-        return Trust(checks, verified.created, same, len(info.refused), ())
+        return Trust(checks, same, len(info.refused), ())
     now = verify_schedule(schedule, numbers=False)
     checks = {
         Check.REGIONS.value: "failed" if now.regions else "ok",
@@ -244,7 +238,7 @@ def _trust(
         Check.NUMBERS.value: "not run",
     }
     lines = tuple(finding.message for finding in now.findings[:5])
-    return Trust(checks, None, same, len(info.refused), lines)
+    return Trust(checks, same, len(info.refused), lines)
 
 
 def _span(records: Sequence[TrialRecord]) -> float:

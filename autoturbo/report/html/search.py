@@ -38,10 +38,9 @@ class Convergence:
     """The trials in order.
 
     Attributes:
-        points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than :attr:`edge`.
+        points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge.
         best: ``trial``, ``value``: the best so far, a line of steps.
-        edge: value beyond which trials are drawn at the edge.
-        beyond: how many of the measured trials are.
+        beyond: how many of the measured trials are drawn at the edge.
         improvements: how often a better one was found.
         failures: failed trials by reason.
         total: trials.
@@ -49,7 +48,6 @@ class Convergence:
 
     points: Columns
     best: Columns
-    edge: float
     beyond: int
     improvements: int
     failures: Counter[str]
@@ -78,7 +76,7 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
         _thinned(len(chosen), len(scored)),
     )
     return Convergence(
-        shown, Columns(_columns(line, sign)), sign * edge,
+        shown, Columns(_columns(line, sign)),
         sum(score > edge for _, score in scored), len(better),
         Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)), len(trials),
     )  # fmt: skip

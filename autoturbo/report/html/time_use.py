@@ -72,12 +72,10 @@ class KernelUse:
     Attributes:
         busy: seconds that each of :data:`WORKERS` works.
         exposed: seconds of each of :data:`PARTS`, for some order of the workers.
-        bound: what takes most of it: a worker, or the largest overhead if that is larger.
     """
 
     busy: Mapping[str, float]
     exposed: Mapping[str, float]
-    bound: str
 
 
 def time_use(
@@ -119,9 +117,7 @@ def kernel_use(schedule: Schedule, kernel: KernelInterval) -> KernelUse:
     """Return how one kernel uses its time."""
     busy = {name: _busy(kernel, name) for name in WORKERS}
     order = sorted(WORKERS, key=lambda name: -busy[name])
-    exposed = _exposed(schedule, kernel, order)
-    candidates = {**{name: exposed[name] for name in OVERHEADS}, **busy}
-    return KernelUse(busy, exposed, max(candidates, key=lambda name: candidates[name]))
+    return KernelUse(busy, _exposed(schedule, kernel, order))
 
 
 def _busy(kernel: KernelInterval, name: str) -> float:

@@ -321,15 +321,6 @@ class GraphBuilder:
             name = self.node("Gather", (name, positions), (target,), axis=axis)[0]
         return name
 
-    def pad(
-        self, name: str, before: Sequence[int], after: Sequence[int], to: str | None = None
-    ) -> str:
-        """Return the name of a floating-point value with zeros around it."""
-        widths, target = [*before, *after], to or self.new_name(f"{name}.padded")
-        if self.opset < PAD_INPUTS:
-            return self.node("Pad", (name,), (target,), pads=widths)[0]
-        return self.node("Pad", (name, self.integers(widths, "pads")), (target,))[0]
-
     def surround(self, name: str, have: Region, want: Region, element: int) -> str:
         """Return the name of a value of any type inside a larger region, zeros around it.
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import NodeProto
 
+from autoturbo.hardware.machine import AnyTarget
 from autoturbo.schedule.files import buffer_entries
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
 
 if TYPE_CHECKING:
-    from autoturbo.hardware.machine import AnyTarget
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.schedule.units.whole import OnUnits
 

@@ -12,14 +12,8 @@ from autoturbo.graph.table.build import (
     Domain,
     broadcast,
     chosen_axes,
-    constant_integers,
-    has_output,
-    integers,
-    is_weight,
-    parameter,
     per_channel,
     positive_axis,
-    text,
     whole_if,
 )
 from autoturbo.graph.table.convolution import windows
@@ -43,31 +37,31 @@ def test_no_axes_means_all() -> None:
 
 def test_attributes() -> None:
     view = node("Any", [], [], mode=b"linear", pads=(1, 2), axis=3)
-    assert text(view, "mode", "nearest") == "linear"
-    assert text(view, "other", "nearest") == "nearest"
-    assert integers(view, "pads") == (1, 2)
-    assert integers(view, "other") is None
+    assert view.text("mode", "nearest") == "linear"
+    assert view.text("other", "nearest") == "nearest"
+    assert view.integers("pads") == (1, 2)
+    assert view.integers("other") is None
     with pytest.raises(NoRowError, match="not a list"):
-        integers(view, "axis")
+        view.integers("axis")
 
 
 def test_parameters_are_attributes_or_known_inputs() -> None:
     known, unknown = node("Any", [(2,), np.array([3, 1])], []), node("Any", [(2,), (2,)], [])
-    assert constant_integers(known, 1) == (3, 1)
-    assert constant_integers(known, 2) is None
-    assert parameter(known, "axes", 1) == (3, 1)
-    assert parameter(node("Any", [(2,), (2,)], [], axes=(5,)), "axes", 1) == (5,)
+    assert known.constant_integers(1) == (3, 1)
+    assert known.constant_integers(2) is None
+    assert known.parameter("axes", 1) == (3, 1)
+    assert node("Any", [(2,), (2,)], [], axes=(5,)).parameter("axes", 1) == (5,)
     with pytest.raises(NoRowError, match="i1"):
-        parameter(unknown, "axes", 1)
+        unknown.parameter("axes", 1)
 
 
 def test_weights_and_optional_outputs() -> None:
     view = node("Any", [(2,), (2,), None], [(2,)], weights=[1])
-    assert is_weight(view, 1)
-    assert is_weight(view, 0, 1)
-    assert not is_weight(view, 0, 2, 7)
-    assert has_output(view, 0)
-    assert not has_output(view, 1)
+    assert view.is_weight(1)
+    assert view.is_weight(0, 1)
+    assert not view.is_weight(0, 2, 7)
+    assert view.has_output(0)
+    assert not view.has_output(1)
 
 
 def test_broadcast_aligns_to_the_right() -> None:

@@ -107,7 +107,7 @@ def test_the_summary_repeats_what_explain_says() -> None:
 
 def test_the_summary_says_what_speaks_against_them() -> None:
     checks = {"regions": "ok", "memory": "failed", "numbers": "not run"}
-    doubtful = Trust(checks, None, same=False, refused=2, findings=("two <buffers> meet",))
+    doubtful = Trust(checks, same=False, refused=2, findings=("two <buffers> meet",))
     facts = dataclasses.replace(small_facts(), trust=doubtful)
     assert not doubtful.ok
     assert "other numbers than the run recorded" in said(facts)

@@ -99,12 +99,6 @@ def test_a_whole_value_gets_another_name(opset: int) -> None:
     np.testing.assert_array_equal(actual, VALUE)
 
 
-@every_opset
-def test_padding_is_zero(opset: int) -> None:
-    actual = result_of(opset, lambda builder: builder.pad("x", (1, 0), (2, 3)))
-    np.testing.assert_array_equal(actual, np.pad(VALUE, ((1, 2), (0, 3))))
-
-
 @pytest.mark.parametrize(
     ("opset", "dtype"),
     [
