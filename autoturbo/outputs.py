@@ -76,7 +76,7 @@ _RECOGNISED: Mapping[Kind, Callable[[bytes], bool]] = {
     Kind.RECORDS: _matches(rb'\{[^\n]*"kind"\s*:\s*"(run|trial|best|kernel)"'),
     Kind.PARQUET: _matches(rb"PAR1"),
     Kind.DATABASE: _is_exported_database,
-    Kind.TABLE: _matches(rb"[^\n]*latency_s[^\n]*,trials,front,run\n"),
+    Kind.TABLE: _matches(rb"[^\n]*latency_s[^\n]*,trials,front,(slower_than,)?run\n"),
     Kind.SVG: _matches(rb"\s*<(\?xml[^>]*>\s*(<!DOCTYPE svg[^>]*>\s*)?<)?svg"),
     Kind.PNG: _matches(rb"\x89PNG"),
     Kind.PDF: _matches(rb"%PDF"),

@@ -145,9 +145,9 @@ def test_one_core_waits_for_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_small_cells_of_many_samples_share_out_samples(tmp_path: Path) -> None:
-    """No core waits for another, and each has room for all weights."""
+    """No core waits for another, and each has room for all weights; a cluster has 8 samples."""
     target = load_target("stcp920")
-    small = import_model(file_of(tmp_path, "LSTM", 20, 8, 64))
+    small = import_model(file_of(tmp_path, "LSTM", 20, 32, 64))
     large = import_model(file_of(tmp_path, "LSTM", 20, 8, 512))
     schedules = [Evaluator(g, target, "float16").schedule(Knobs()) for g in (small, large)]
     bindings = [template_of(schedule).bindings[0] for schedule in schedules]
