@@ -90,8 +90,10 @@ class Timeline:
         the state at every step stays, if it fits. None of other kernels, ``(kernels, 2)``.
         """
         found = np.zeros((len(self.order), len(LEVELS)), np.int64)
-        zones, own = Zones.of(self.graph.problem.target), self.buffers
-        for kernel, index in enumerate(self.order.tolist()):
+        problem, own = self.graph.problem, self.buffers
+        zones = Zones.of(problem.target)
+        recurrent = problem.work.recurrent.any()
+        for kernel, index in enumerate(self.order.tolist() if recurrent else ()):
             many = np.count_nonzero(self.templates[index].stages[:, Stage.SEQUENCE])
             if not many:
                 continue

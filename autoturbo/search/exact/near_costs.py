@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from autoturbo.schedule.codegen.tiling import RulesOf
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import without_outputs
 from autoturbo.search.exact.costs import TOGETHER, Costs, Variant, least_of_layers
@@ -61,9 +62,11 @@ class NearCosts(Costs):
         """The simulator's sums without its order, for kernels that store no outputs in DDR."""
         laid = self.laid(variants)
         problem, schedule = self.problem, laid.schedule
-        rows, kernels = schedule.timeline.rows, range(len(schedule.order))
-        near = without_outputs(schedule.timeline.streams, rows[1:] - 1, laid.outputs)
-        table = [schedule.kernel(place).rules for place in kernels]
+        timeline, graph = schedule.timeline, laid.layout.graph
+        rows, owners = timeline.rows, graph.subgraph[timeline.order].tolist()
+        near = without_outputs(timeline.streams, rows[1:] - 1, laid.outputs)
+        pairs = zip(owners, timeline.spare, strict=True)
+        table = [RulesOf.roomier(schedule.rules_of(own), spare) for own, spare in pairs]
         found = estimates(
             rows, laid.stages, near, np.asarray(table, np.int64), np.zeros(len(rows) - 1, np.int64),
             rates_of(problem.target, problem.dtype),
