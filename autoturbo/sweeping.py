@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -388,12 +388,12 @@ def _answers(
     """Measure, on as many workers as there are for tuning."""
     executor = make_executor(
         jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
-        runtime_env=execution.runtime_env,
+        runtime_env=execution.runtime_env, apart=any(run.elsewhere for run in runs),
     )  # fmt: skip
     by_id, done = {run.info.id: run for run in runs}, Counter[str]()
     try:
         for run in runs:
-            executor.introduce(run.info.id, run.recipe, run.workshop)
+            run.use(executor)
         for answer in measured(executor, tasks):
             run, done[answer.pair] = by_id[answer.pair], done[answer.pair] + 1
             if execution.on_progress is not None:
@@ -458,10 +458,12 @@ def _finish(one: _Point, execution: ExecutionConfig, store: Database) -> None:
         if min(map(_latency, one.bests.values()), default=math.inf) < own:
             run = _run_of(one, execution, store)
             trials = [Trial(t.number, t.knobs, t.outcome) for t in store.trials(info.id)]
-            try:
-                hand_out(run, trials, PHASE, numbers=bool(run.config.verify), state=state)
-            except (RefusedError, MeasurerError) as error:
-                state, one.failure = "failed", error
+            with closing(make_executor(apart=run.elsewhere is not None)) as executor:
+                run.use(executor)
+                try:
+                    hand_out(run, trials, PHASE, numbers=bool(run.config.verify), state=state)
+                except (RefusedError, MeasurerError) as error:
+                    state, one.failure = "failed", error
         store.set_state(info.id, state)
         one.borrows = store.run(info.id)
 
