@@ -45,6 +45,10 @@ class Waiting(Faulty):
         return outcome
 
 
+class Right(Waiting):
+    seconds = 0.0
+
+
 class WaitingLong(Waiting):
     seconds = 2.0
 
@@ -89,6 +93,7 @@ class Moody(Faulty):
         return Simulator().measure([schedule])[0]
 '''
 NAMES = {
+    "right": "Right",
     "moody": "Moody",
     "raising": "Raising",
     "nan": "NotANumber",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoturbo.hardware import load_target
+from tests.cli import faulty_measurers
 from tests.cli.command_line import Cli, cli_in
 
 MODEL = ("alexnet", "--batch", "1", "--trials", "2", "--subgraphs", "0")
@@ -41,6 +42,23 @@ def test_a_sweep_and_its_files(cli: Cli) -> None:
     run = again["points"][0]["run"]
     assert cli("--json", "explain", run, "--no-what-if").object["run"] == run
     assert json.loads(files[0].read_text())["name"] == again["points"][1]["target"]
+
+
+@pytest.mark.full
+def test_plug_ins_measure_settings_of_neighbours_too(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points borrow as they do with the simulator, whose figures this measurer repeats."""
+    (cli.folder / "site").mkdir()
+    faulty_measurers.install(cli.folder / "site", monkeypatch)
+    words = (*MODEL[:3], "--trials", "6", "--sampler", "random", *VARY)
+    found = [
+        cli("--json", "sweep", *words, "--measurer", measurer).object["points"]
+        for measurer in ("simulator", "right")
+    ]
+    told = [[(p["values"], p["best"]["latency_s"], p["from"]) for p in points] for points in found]
+    assert told[0] == told[1]
+    assert any(point["trials"] > 6 for point in found[1])
 
 
 @pytest.mark.parametrize(
