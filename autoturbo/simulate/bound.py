@@ -1,8 +1,8 @@
 """The latency that no schedule of a model on a target can beat.
 
-The largest of: matrix work at the chip's peak, vector work at peak, compulsory DDR traffic
-(weights, inputs and outputs once) at full bandwidth, and the steps of a recurrence one after
-another. Only what the outputs depend on counts: a row
+The largest of: matrix work at the chip's peak, vector work at peak, DDR traffic at full bandwidth
+(weights, inputs and outputs once, or what a product must move that finds no room on the chip), and
+the steps of a recurrence one after another. Only what the outputs depend on counts: a row
 of the input that no window reaches is neither read nor computed. Operators whose work goes to the
 vector engine on this target (:func:`autoturbo.schedule.codegen.work.priced`) count there, and
 those of quantised models at the rates of int8 where it has them.
@@ -33,6 +33,8 @@ from autoturbo.schedule.codegen.work import (
     ROWS,
     STEP,
     VECTOR,
+    WINDOW,
+    axis_roles,
     in_integers,
     priced,
 )
@@ -97,6 +99,29 @@ class Needs:
         read = sum(self._read(tensor) for tensor in set(self.graph.inputs))
         return written + read + self.weight_bytes()
 
+    def product_bytes(self, on_chip: float, engines: Ints) -> float:
+        """Return bytes that any order of a product moves between DDR and so many on the chip.
+
+        2 x points / sqrt(S) - 2 S elements of M x N x K points where S find room (Smith, Lowery,
+        Langou, van de Geijn 2019, "A Tight I/O Lower Bound for Matrix Multiplication"). Of the
+        largest of those products of an input of the model with constants that are an output of it:
+        what is made or used up on the chip need not pass DDR.
+
+        Args:
+            on_chip: bytes of all buffers together.
+            engines: per operator, the code of what computes it.
+        """
+        graph, most = self.graph, 0.0
+        for index, operator in enumerate(graph.operators):
+            if engines[index] != MATRIX or not _plain_product(graph, operator):
+                continue
+            tensors = (*operator.inputs, *operator.outputs)
+            size = min(self.arrays.element[t] / self.arrays.divisor[t] for t in tensors)
+            room = on_chip / max(size, 1e-9)
+            points, _ = self.points(index)
+            most = max(most, (2.0 * points / math.sqrt(room) - 2.0 * room) * size)
+        return float(most)
+
     def _read(self, tensor: int) -> int:
         readers = (self.graph.operators[r] for r in self.graph.consumers[tensor])
         return max((self._read_by(operator, tensor) for operator in readers), default=0)
@@ -116,14 +141,38 @@ class Needs:
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))
+    ratio = storage_ratio(dtype)
+    engines = np.asarray([priced(op, target, dtype).engine for op in graph.operators], np.int64)
+    product = needs.product_bytes(_on_chip(target) / ratio, engines)
     matrix_s, vector_s = target.peak_seconds(dtype, *_work(needs, target, dtype))
     recurrences = [i for i, operator in enumerate(graph.operators) if operator.recurrent]
     return LowerBound(
         matrix_s=matrix_s,
         vector_s=vector_s,
-        ddr_s=needs.compulsory_bytes() * storage_ratio(dtype) / target.ddr.bandwidth,
+        ddr_s=max(needs.compulsory_bytes(), product) * ratio / target.ddr.bandwidth,
         uncounted=graph.uncounted,
         steps_s=max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0),
+    )
+
+
+def _on_chip(target: Target) -> int:
+    """Return the bytes of all buffers of a target."""
+    core = target.lb.capacity + target.lb.weight_capacity
+    return target.clusters * (target.cores * core + target.gb.capacity)
+
+
+def _plain_product(graph: Graph, operator: Operator) -> bool:
+    """Return whether an operator multiplies an input of the model by constants into an output."""
+    data, *others = operator.inputs
+    roles = axis_roles(operator)
+    windows = [a.extent for a, role in zip(operator.axes, roles, strict=True) if role == WINDOW]
+    return (
+        data in graph.inputs
+        and bool(others)
+        and all(graph.tensors[t].constant for t in others)
+        and set(operator.outputs) <= set(graph.outputs)
+        and math.prod(windows) == 1
+        and not (operator.recurrent or operator.opaque)
     )
 
 

@@ -151,10 +151,8 @@ def _weights(k: _Layers) -> None:
 def _inputs(k: _Layers) -> None:
     """Add what tiles read from outside LB."""
     tiles, steps = k.roles.tiles, k.roles.stages[Stage.SEQUENCE] > 0
-    outside = tiles[Tiling.ROWS_OUTSIDE] > 0
-    count = tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS] * np.where(outside, 1, tiles[Tiling.DEPTHS])
-    once = outside | (tiles[Tiling.KEPT] == IN_LB)
-    anew = count * np.where(once, 1, tiles[Tiling.COLUMNS])
+    count = tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
+    anew = count * np.where(tiles[Tiling.KEPT] == IN_LB, 1, tiles[Tiling.COLUMNS])
     fetched, work = np.where(tiles[Tiling.KEPT] == 0, anew, count), k.work / anew
     k.issue(Role.FETCH_INPUT, fetched, work * k.alone, k.slots)
     k.issue(Role.PASS_INPUT, anew, work, k.slots)

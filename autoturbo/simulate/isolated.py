@@ -28,6 +28,7 @@ from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import (
     OUT_DDR,
     RESIDENCES,
+    ROOM,
     BufferRules,
     build_timeline,
     without_outputs,
@@ -137,7 +138,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         template = laid.templates[at]
         streams = laid.streams[laid.rows[at] : laid.rows[at + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
-        spilled = int(streams.sum()) - min(outputs, int(streams[-1, OUT_DDR]))
+        spilled = int(streams[:, :ROOM].sum()) - min(outputs, int(streams[-1, OUT_DDR]))
         shared = shares_weights(problem, template)
         stages = template.stages
         tail = (

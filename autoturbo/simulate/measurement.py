@@ -14,7 +14,7 @@ from autoturbo.schema import Bytes, Number, Seconds, Whole
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
 
-SIMULATOR_VERSION = "5"
+SIMULATOR_VERSION = "6"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
 
 ROUNDING = 1e-9

@@ -4,12 +4,15 @@ Buffers of a cluster must not overlap while they live nor leave their zone; the 
 with what every buffer holds (:mod:`autoturbo.verify.replay`), and accesses at the same time are
 checked in :mod:`autoturbo.verify.races`. Tiles of weights must fit the space that the target and
 the schedule have for them. Where they are as small as tiles can be, larger ones pass in several
-transfers, which the program has as one. So do streams of all tiles, whatever their size: they have
-no check here.
+transfers, which the program has as one. So do streams of tiles, whatever their size; but what a
+product reads once though several tiles use it, and partial sums, must fit the streaming zone and
+the room beside it, and that room must be free.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,9 +20,18 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import Amount, Role
+from autoturbo.schedule.codegen.tiling import IN_LB, Amount, InstructionRules, Role, tile_counts
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
-from autoturbo.schedule.memory.timeline import TILES, Timeline
+from autoturbo.schedule.memory.timeline import (
+    IN_DDR,
+    IN_GB,
+    LATE_DDR,
+    LATE_GB,
+    ROOM,
+    TILES,
+    Timeline,
+)
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (
@@ -34,6 +46,9 @@ from autoturbo.verify.races import check_races, meeting_pairs
 from autoturbo.verify.replay import check_replay
 from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of, trace_of
 
+READ = [IN_GB, IN_DDR, LATE_GB, LATE_DDR]
+"""Columns of streams that are read."""
+
 
 def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
     """Return the findings about a schedule's buffers; empty if there are none.
@@ -44,6 +59,7 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
     """
     found = check_buffers(schedule) + check_replay(schedule)
     trace = trace_of(schedule)
+    found += check_rooms(schedule) + check_kept_streams(schedule)
     return found + check_weight_tiles(schedule, trace) + check_races(schedule, trace)
 
 
@@ -129,6 +145,89 @@ def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
     rows = np.concatenate(found)
     place = np.argsort(np.argsort(birth, kind="stable"), kind="stable")
     return rows[np.lexsort(place[rows].T)]
+
+
+def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
+    """Return findings of kind ``"overlap"`` about room for streams that tensors take.
+
+    While a layer runs, its room and that of the next of its kernel, which fetches ahead, lie in one
+    gap between buffers.
+    """
+    found, zone = list[Finding](), Zones.of(schedule.problem.target).lb
+    for timeline in schedule.timelines:
+        own, rows = timeline.buffers, timeline.rows.tolist()
+        here = np.flatnonzero((own.scope == Scope.LB) & (own.core_bytes > 0))
+        for kernel, (first, end) in enumerate(itertools.pairwise(rows)):
+            instance, streams = int(timeline.order[kernel]), timeline.streams[first:end]
+            reads = streams[:, READ].any(axis=1)
+            reads |= timeline.templates[instance].stages[:, Stage.EXCHANGED] > 0
+            ahead = np.append((streams[:, ROOM] * reads)[1:], 0)
+            for at, wanted in enumerate((streams[:, ROOM] + ahead).tolist()):
+                step = first + kernel + 1 + at
+                alive = here[(own.birth[here] <= step) & (own.death[here] >= step)]
+                gap = _largest_gap(own.address[alive], own.core_bytes[alive], zone)
+                if wanted > gap:
+                    name = instance_name(schedule, instance)
+                    message = (
+                        f"{name}: streams have {wanted} bytes of LB to stay in, {gap} are free"
+                    )
+                    found.append(Finding(Check.MEMORY, "overlap", message, name))
+    return tuple(found)
+
+
+def _largest_gap(address: Ints, size: Ints, zone: int) -> int:
+    """Return the most consecutive bytes of a zone that no buffer takes."""
+    order = address.argsort()
+    ends = np.maximum.accumulate(np.append(0, (address + size)[order]))
+    gaps: Ints = np.append(address[order], zone) - ends
+    return int(gaps.max())
+
+
+def check_kept_streams(schedule: Schedule) -> tuple[Finding, ...]:
+    """Return findings of kind ``"capacity"`` about what stays of the streams of products."""
+    found = list[Finding]()
+    for cluster, timeline in enumerate(schedule.timelines):
+        for place, instance in enumerate(timeline.order.tolist()):
+            kernel, template = schedule.kernel(place, cluster), timeline.templates[instance]
+            tiles = tile_counts(
+                kernel.stages, kernel.streams, kernel.rules, kernel.weights_resident
+            )
+            for layer, one, stage, moved in zip(
+                template.layers, tiles, kernel.stages, kernel.streams, strict=True
+            ):
+                need, room = _kept_bytes(one, stage, moved, kernel.rules)
+                if need > room:
+                    name, of = instance_name(schedule, instance), layer_name(schedule, layer)
+                    message = (
+                        f"{name}, layer {of}: inputs and sums that stay take {need} bytes of "
+                        f"{room} per core"
+                    )
+                    found.append(Finding(Check.MEMORY, "capacity", message, name, of))
+    return tuple(found)
+
+
+def _kept_bytes(
+    tiles: Ints, stage: Floats, streams: Ints, rules: InstructionRules
+) -> tuple[int, int]:
+    """Return bytes of a core that a layer needs for what stays of its streams, and those it has.
+
+    A product's inputs, where they are read once for several column tiles: all of them, or of as
+    many row tiles as there are slots. Partial sums, at twice the width of the result: of all row
+    tiles between two depth tiles. None of a single row and column.
+    """
+    products, columns, depths, rows, outside, kept = tiles.tolist()
+    room = int(rules.staging + streams[ROOM])
+    if stage[Stage.MACS] <= 0 or stage[Stage.SEQUENCE] > 0:
+        return 0, room
+    cut = products * (rows if outside else 1)
+    need = 0.0
+    if kept == IN_LB and columns > 1:
+        read = streams[READ].sum() / rules.cores
+        slots = rules.ahead + 1 if cut > 1 else 1
+        need += (read + stage[Stage.EXCHANGED]) / cut * slots
+    if depths > 1 and cut * columns < stage[Stage.STEPS]:
+        need += 2.0 * stage[Stage.WRITTEN] / cut / columns
+    return math.ceil(need), room
 
 
 def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:

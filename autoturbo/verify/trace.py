@@ -26,7 +26,14 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template
-from autoturbo.schedule.codegen.tiling import MAX_TILES, InstructionRules, Role, Tiling, tile_counts
+from autoturbo.schedule.codegen.tiling import (
+    IN_LB,
+    MAX_TILES,
+    InstructionRules,
+    Role,
+    Tiling,
+    tile_counts,
+)
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Scope
@@ -117,13 +124,13 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
     base, inner = tile // (weights * rows) * (weights * rows), tile % (weights * rows)
     weight, line = (inner % weights, inner // weights) if outside else (inner // rows, inner % rows)
     depth = weight % depths
-    begin = base + depth * rows + line
-    source = base + line * weights if outside else begin if keeps == 2 else tile  # noqa: PLR2004
-    from_gb = tile if outside or not keeps else begin
-    held = source if outside or columns == 1 or keeps != 2 else base  # noqa: PLR2004
+    row = base + line * weights if outside else base  # first tile of what stays together
+    begin = row + depth if outside else base + depth * rows + line
+    source = begin if keeps == IN_LB else tile
+    from_gb = begin if keeps else tile
+    held = row if keeps == IN_LB and columns > 1 else source
     return (
-        tile if outside else tile // rows, source, from_gb, held,
-        np.full(len(tile), keeps == 1 and not outside),
+        tile if outside else tile // rows, source, from_gb, held, np.full(len(tile), keeps == 1),
     )  # fmt: skip
 
 

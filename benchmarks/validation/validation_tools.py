@@ -17,10 +17,12 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware import Target
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS, room_to_stay
 from autoturbo.schedule.place.instances import box_regions
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
@@ -167,6 +169,11 @@ def _program(problem: Problem, grid: tuple[int, int], residence: Residence) -> I
         shapes = (problem.graph.tensors[tensor] for tensor in tensors)
         size = sum(t.elements * element_bytes(t.dtype, problem.dtype) for t in shapes)
         streams[0, column] = size if moved else 0
+    zones, stage = Zones.of(problem.target), template.stages[0]
+    there = stage[Stage.READ] - stage[Stage.EXCHANGED]  # of its inputs, in a core's own buffer
+    free = zones.lb - (0 if residence.input_in_ddr else int(there))
+    free -= 0 if residence.output_in_ddr else int(stage[Stage.WRITTEN])
+    streams[0, ROOM] = room_to_stay(np.asarray(free), zones)
     rules = InstructionRules.of(problem, Knobs())
     edges = local_edges(problem, layers)
     return next(instruct([Kernel(template.stages, streams, edges, rules, 0)]))

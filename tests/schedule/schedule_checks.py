@@ -30,6 +30,7 @@ from autoturbo.schedule.memory.timeline import (
     LATE_DDR,
     LATE_GB,
     OUT_DDR,
+    ROOM,
 )
 from autoturbo.schedule.place.bind import cores_used
 from autoturbo.simulate.sequence import simulate
@@ -198,7 +199,7 @@ def check_instructions(schedule: Schedule, step: Step) -> None:
         assert loaded >= read * (1 - 1e-9)
         if schedule.rules.has_gb:
             passed = amounts[mine & (engine == TRANSFER), Amount.GB].sum()
-            assert passed >= streams[position].sum() * (1 - 1e-9)
+            assert passed >= streams[position, :ROOM].sum() * (1 - 1e-9)
     _check_dependences(schedule, step, program)
 
 

@@ -84,6 +84,7 @@ def rules_of(target: Target, **changes: Any) -> InstructionRules:
         tile_bytes=target.lb.capacity // 16, cores=target.cores, has_gb=target.gb.capacity > 0,
         broadcast=target.transfer.broadcast, native_rows=target.matrix.rows,
         native_columns=target.matrix.columns, gb_staging=zones.gb_staging, ddr_cost=1,
+        least_depth=target.matrix.rows, link_cost=target.cores,
         serial=False, rereads=False,
     )  # fmt: skip
     return rules._replace(**changes)

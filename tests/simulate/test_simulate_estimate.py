@@ -10,7 +10,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.estimate import BUSY, Estimate
 from autoturbo.simulate.kernels import BUSY as SIMULATED
 from autoturbo.simulate.kernels import Quantity, rates_of, run_kernel
-from tests.schedule.steps import program_of, steps_of
+from tests.schedule.steps import program_of, rules_at, steps_of
 from tests.simulate.simulate_samples import (
     estimated,
     evaluator,
@@ -36,7 +36,7 @@ def both(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     rates = rates_of(schedule.problem.target, schedule.problem.dtype)
     estimates, simulated = [], []
     for step in steps_of(schedule.timeline)[:40]:
-        rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
+        rules = rules_at(schedule, step)
         own = step.template.stages, step.streams, rules, step.weights_resident
         estimates.append(estimated(*own, rates))
         simulated.append(run_kernel(program_of(schedule, step), rates).totals)

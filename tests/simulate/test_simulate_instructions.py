@@ -21,7 +21,7 @@ from autoturbo.schedule.codegen.stitch import local_edges
 from autoturbo.schedule.codegen.tiling import Amount, InstructionRules
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB
+from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB, STREAM_COLUMNS
 from tests.schedule.steps import program_of, steps_of
 from tests.simulate.simulate_samples import (
     chain,
@@ -79,7 +79,7 @@ def rule_choices() -> st.SearchStrategy[InstructionRules]:
 @given(rows=layers(), rules=rule_choices(), seed=st.integers(0, 1000))
 def test_all_work_is_done_once(rows: Floats, rules: InstructionRules, seed: int) -> None:
     random = np.random.default_rng(seed)
-    moved = np.zeros((len(rows), 6), np.int64)
+    moved = np.zeros((len(rows), STREAM_COLUMNS), np.int64)
     moved[0, IN_DDR] = random.integers(0, 2) * 300_000
     moved[-1, OUT_DDR], moved[-1, OUT_GB] = random.integers(0, 2, 2) * 100_000
     found = program(rows, moved, chain(len(rows)), rules)
@@ -202,7 +202,7 @@ def test_inputs_from_ddr_are_read_from_there_once_if_gb_holds_them() -> None:
         rows=512, columns=2048, depth=1024, weights=4_194_304, read=1_000_000, written=2_097_152
     )
     moved = streams(1, IN_DDR=(0, 1_048_576))
-    found = program(table(row), moved, chain(1), rules_of(target_of()))
+    found = program(table(row), moved, chain(1), rules_of(target_of(), ddr_cost=4))
     loaded = found.amounts[on(found, DMA_IN), Amount.DDR].sum()
     assert loaded == pytest.approx(4_194_304 + 1_048_576)
 

@@ -84,9 +84,20 @@ def test_inputs_that_stay_serve_all_columns() -> None:
 
 
 def test_rows_outside_load_weights_anew_and_inputs_once() -> None:
-    found = tiles_of(np.asarray([[1, 2, 2, 2, 1, 0]]), stages(1))
+    """Two rows of two columns of two depths: a row keeps both depths for its second column."""
+    found = tiles_of(np.asarray([[1, 2, 2, 2, 1, 2]]), stages(1))
     assert found.weight.tolist() == list(range(8))
-    assert found.source.tolist() == [0] * 4 + [4] * 4
+    assert found.source.tolist() == [0, 1, 0, 1, 4, 5, 4, 5]
+    assert found.held.tolist() == [0] * 4 + [4] * 4
+
+
+def test_rows_outside_that_do_not_stay_are_read_for_every_column() -> None:
+    found = tiles_of(np.asarray([[1, 2, 2, 2, 1, 0]]), stages(1))
+    assert found.source.tolist() == found.from_gb.tolist() == found.held.tolist() == list(range(8))
+    in_gb = tiles_of(np.asarray([[1, 2, 2, 2, 1, 1]]), stages(1))
+    assert in_gb.source.tolist() == list(range(8))
+    assert in_gb.from_gb.tolist() == [0, 1, 0, 1, 4, 5, 4, 5]
+    assert in_gb.kept.all()
 
 
 def test_layers_number_their_tiles_on() -> None:

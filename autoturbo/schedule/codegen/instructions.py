@@ -222,7 +222,7 @@ def _number_tiles(p: _Program, layer: int) -> None:
         weight = place // each
         column, depth = weight // depths % columns, weight % depths
         p.owner[index] = layer
-        p.reads[index] = column + depth == 0 if outside else column == 0 or kept != IN_LB
+        p.reads[index] = column == 0 or kept != IN_LB
         p.asks[index] = p.reads[index] and (column == 0 or kept == 0)
         p.ends[index] = depth == depths - 1
         p.weight_of[index] = number = p.first_weight[layer] + weight if loads else -1

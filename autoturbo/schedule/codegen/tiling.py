@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
@@ -23,11 +24,20 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.graph.operators import element_bytes
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.memory.allocate import Zones
-from autoturbo.schedule.memory.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
+from autoturbo.schedule.memory.timeline import (
+    IN_DDR,
+    IN_GB,
+    LATE_DDR,
+    LATE_GB,
+    OUT_DDR,
+    OUT_GB,
+    ROOM,
+)
 from autoturbo.schedule.problem import STAGING_SHARE, Problem
 
 MAX_TILES = 64
@@ -35,6 +45,12 @@ MAX_TILES = 64
 
 IN_LB = 2
 """Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
+
+SUMS_MOVED = 4.0
+"""Times its result's bytes that a tile of partial sums moves, in and out at twice the width."""
+
+SUMS_SHARE = 1 / 8
+"""Most of the array's time that adding partial sums takes LB, where tiles may as well be deeper."""
 
 N = TypeVar("N")
 
@@ -44,7 +60,8 @@ class Tiling(IntEnum):
 
     Parts over ``PRODUCTS`` (or the rows of a layer without matrix work), ``COLUMNS``, ``DEPTHS``
     and ``ROWS``; ``ROWS_OUTSIDE`` is 1 if row tiles are around column tiles; ``KEPT`` says where
-    inputs stay between column tiles: 0 nowhere, 1 in GB, 2 in LB.
+    inputs stay between column tiles, those of a row tile or, where rows are inside, of all: 0
+    nowhere, they are read again, 1 in GB, 2 in LB.
     """
 
     PRODUCTS = 0
@@ -122,8 +139,12 @@ class RulesOf(NamedTuple, Generic[N]):
         broadcast: one read of GB feeds all cores.
         native_rows: rows of the matrix engine.
         native_columns: its columns.
+        least_depth: of a depth tile, where columns may be cut instead: adding sums takes LB at most
+            :data:`SUMS_SHARE` of what the product takes the array.
         gb_staging: bytes of GB for streams and weights on their way.
         ddr_cost: how many times slower a byte of DDR is than one of GB.
+        link_cost: how many times slower a byte between cores is than one of GB, or of DDR where
+            there is no GB.
         serial: no software pipeline at all: one instruction after another.
         rereads: every native block of a result reads its operands from LB anew.
     """
@@ -139,8 +160,10 @@ class RulesOf(NamedTuple, Generic[N]):
     broadcast: N
     native_rows: N
     native_columns: N
+    least_depth: N
     gb_staging: N
     ddr_cost: N
+    link_cost: N
     serial: N
     rereads: N
 
@@ -161,6 +184,8 @@ class RulesOf(NamedTuple, Generic[N]):
         asked = 0.0 if knobs.weight_share == AUTO else float(knobs.weight_share)
         share = int(asked * target.lb.capacity)
         ahead = 1 if knobs.prefetch_depth == AUTO else int(knobs.prefetch_depth)
+        has_gb = target.gb.capacity > 0
+        shared = target.gb.bandwidth if has_gb else target.ddr_bandwidth_per_cluster
         return InstructionRules(
             ahead=0 if serial else ahead,
             divisor=1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor),
@@ -169,18 +194,28 @@ class RulesOf(NamedTuple, Generic[N]):
             staging=zones.lb_staging,
             tile_bytes=max(target.lb.capacity // STAGING_SHARE, 1),
             cores=target.cores,
-            has_gb=target.gb.capacity > 0,
+            has_gb=has_gb,
             broadcast=target.transfer.broadcast,
             native_rows=target.matrix.rows,
             native_columns=target.matrix.columns,
+            least_depth=_least_depth(problem),
             gb_staging=zones.gb_staging,
             ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
+            link_cost=max(round(shared / target.transfer.bandwidth), 1),
             serial=serial,
             rereads=target.matrix.rereads_operands,
         )
 
 
 InstructionRules = RulesOf[int]
+
+
+def _least_depth(problem: Problem) -> int:
+    """Return how deep a tile is of which sums take LB a small part of what it takes the array."""
+    target, dtype = problem.target, problem.dtype
+    bytes_per_cycle = target.lb.bandwidth / target.clock
+    sums = SUMS_MOVED * element_bytes("float32", dtype) * target.matrix.macs_per_cycle(dtype)
+    return max(math.ceil(sums / bytes_per_cycle / SUMS_SHARE), target.matrix.rows)
 
 
 def _best_cut(extent: float, native: int, least: int) -> int:
@@ -196,27 +231,108 @@ def _best_cut(extent: float, native: int, least: int) -> int:
     return min(range(min(least, most), most + 1), key=cost)
 
 
+_Cut = tuple[float, tuple[int, int, int, int, int, int]]
+"""Cost and the columns of :class:`Tiling`."""
+
+
+class _Product(NamedTuple):
+    """What the tiles of a matrix layer follow from, on one core.
+
+    Attributes:
+        products: of ``m`` x ``n`` x ``depth``.
+        parts: weight tiles, at least.
+        tiles: tiles of rows, at least, where the reduction is not cut.
+        results: likewise, for results alone.
+        read: bytes of inputs that are not in LB.
+        slots: for tiles of them, where there is more than one that stays.
+        sums: bytes of partial sums.
+        weights: cost of loading its weights once more.
+        inputs: cost of reading its inputs once more, where they do not stay on the chip.
+        near: likewise, where they stay in GB.
+        gb: bytes of inputs that would stay in GB.
+        least_depth: of a depth tile, where columns may be cut instead.
+    """
+
+    products: float
+    m: float
+    n: float
+    depth: float
+    parts: int
+    tiles: int
+    results: float
+    read: float
+    slots: int
+    sums: float
+    weights: float
+    inputs: float
+    near: float
+    gb: float
+    least_depth: int
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def _product_tiles(
-    count: float, m: float, n: float, depth: float, parts: int, tiles: int, rows: int, columns: int
-) -> tuple[int, int, int, int]:
-    """Return parts over products, columns, depths and rows of a matrix layer.
+    own: _Product, rows: int, columns: int, kept: int, gb_kept: int
+) -> tuple[int, int, int, int, int, int]:
+    """Return how a matrix layer is cut and in which order, the columns of :class:`Tiling`.
 
-    Its ``count`` products ``m`` x ``n`` x ``depth`` are cut into at least ``parts`` weight tiles
-    and ``tiles`` results, on an array of ``rows`` x ``columns``. Products first, then columns, then
-    the reduction for the weights; rows, then columns again for the results. A tile falls below the
-    native width only when no other way to cut is left.
+    Its products are cut into at least ``parts`` weight tiles and ``tiles`` results, on an array of
+    ``rows`` x ``columns``. Products first, then columns, then the reduction for the weights; rows,
+    then columns again for the results. A tile falls below the native width only when no other way
+    to cut is left.
+
+    Column tiles are outside, and inputs are read again for each if they do not all stay; or row
+    tiles are, as small as stays in LB while all columns go by, and weights are loaded again for
+    each: whichever costs less. Partial sums of several row tiles stay in LB or there are none.
     """
-    wide = rows if m <= columns else columns
-    products = min(max(parts, tiles), int(max(count, 1.0)))
-    parts, tiles = -(-parts // products), -(-tiles // products)
-    widest = max(math.ceil(n / wide), 1)
-    across = _best_cut(n, wide, min(parts, widest))
-    depths = min(-(-parts // across), max(int(depth // rows), 1))
-    across = max(across, min(-(-parts // depths), int(max(n, 1.0))))
-    down = _best_cut(m, rows, max(-(-tiles // across), 1))
-    across = max(across, min(-(-tiles // down), widest))
-    return products, across, depths, down
+    wide = rows if own.m <= columns else columns
+    products = min(max(own.parts, own.tiles), int(max(own.products, 1.0)))
+    parts = -(-own.parts // products)
+    widest, highest = max(math.ceil(own.n / wide), 1), int(max(own.m, 1.0))
+    deepest = max(int(own.depth // own.least_depth), 1)
+    least = max(kept * products, 1)
+
+    def order(outside: int, row_tiles: int, column_tiles: int, depths: int) -> list[_Cut]:
+        """Return a cut with its cost, with so many row tiles around column tiles, if it fits."""
+        alone, held = products * outside, own.sums / column_tiles if depths > 1 else 0.0
+        room = kept - held / alone
+        if room < 0:
+            return []
+        read = own.read * (own.slots if alone > 1 else 1)
+        where = IN_LB if read <= room * alone else int(own.gb <= gb_kept)
+        again = 0.0 if where == IN_LB else own.near if where else own.inputs
+        cost = own.weights * (outside - 1) + again * (column_tiles - 1)
+        cut = products, column_tiles, depths, row_tiles, int(outside > 1), where
+        return [(cost, cut)]
+
+    def orders(across: int, depths: int) -> list[_Cut]:
+        """Return cuts into so many column tiles, or more where these cost nothing."""
+        of_inputs = -(-(own.tiles - own.results) // depths)
+        tiles = math.ceil((own.results + of_inputs) / products)
+        down = _best_cut(own.m, rows, max(-(-tiles // across), 1))
+        found = order(1, down, max(across, min(-(-tiles // down), widest)), depths)
+        if not found or found[0][1][-1] != IN_LB:
+            found = order(1, min(max(down, -(-tiles // across)), highest), across, depths)
+        held = own.sums / across if depths > 1 else 0.0
+        for fit in sorted(
+            {math.ceil((own.read * own.slots + held) / least), math.ceil(held / least), down}
+        ):
+            high = own.m / max(fit, 1)
+            outside = min(math.ceil(own.m / max(high - high % rows, min(high, rows), 1.0)), highest)
+            for cut in sorted({across, max(across, min(-(-tiles // outside), widest))})[::-1]:
+                found += order(outside, outside, cut, depths)
+        return found
+
+    across, limit = _best_cut(own.n, wide, min(parts, widest)), max(int(own.depth // rows), 1)
+    depths = min(-(-parts // across), limit)
+    found = orders(max(across, min(-(-parts // depths), int(max(own.n, 1.0)))), depths)
+    across = widest
+    while across:  # what a smaller buffer allows, a larger one does
+        if -(-parts // across) <= deepest:
+            found += orders(across, -(-parts // across))
+        across = _best_cut(own.n, wide, across // 2) if across > 1 else 0
+    found = found or order(highest, highest, int(max(own.n, 1.0)), deepest)
+    return min(found, key=operator.itemgetter(0))[1]
 
 
 def tile_counts(
@@ -237,31 +353,42 @@ def tile_counts(
     read = stream[[IN_GB, IN_DDR, LATE_GB, LATE_DDR]].sum(axis=0).astype(np.float64)
     read = read / rules.cores + row[Stage.EXCHANGED]
     written = (stream[OUT_GB] + stream[OUT_DDR]) / rules.cores
-    tiles = _ceil((read + written) * slots, rules.staging)
-    tiles = np.maximum(np.maximum(tiles, _ceil(row[Stage.WRITTEN], rules.tile_bytes)), 1)
-    tiles = np.minimum(tiles * rules.divisor, MAX_TILES)
+    results = np.maximum(_ceil(row[Stage.WRITTEN], rules.tile_bytes), 1)
+    tiles = np.maximum(_ceil((read + written) * slots, rules.staging), results) * rules.divisor
+    results = np.maximum(_ceil(written * slots, rules.staging), results) * rules.divisor
+    tiles, results = np.minimum(tiles, MAX_TILES), np.minimum(results, MAX_TILES)
     counts = np.ones((len(Tiling), len(stages)), np.int64)
     plain = np.minimum(np.maximum(tiles, np.minimum(parts, MAX_TILES)), row[Stage.STEPS])
     steps = np.minimum(tiles, row[Stage.SEQUENCE])
     recurrent = row[Stage.SEQUENCE] > 0
     counts[Tiling.PRODUCTS] = np.where(recurrent, steps, np.maximum(plain, 1))
+    has_gb = np.asarray(rules.has_gb) > 0
+    counts[Tiling.KEPT] = np.where(
+        read / counts[Tiling.PRODUCTS] * slots <= rules.staging, IN_LB,
+        (stream[IN_DDR] * 2 <= rules.gb_staging) & has_gb,
+    )  # fmt: skip
     products = np.flatnonzero(~recurrent & (row[Stage.MACS] > 0))
-    if len(products):
-        shape = row[[Stage.COUNT, Stage.ROWS, Stage.COLUMNS, Stage.DEPTH]][:, products].tolist()
-        least = parts[products].tolist(), tiles[products].tolist()
-        native = int(np.max(rules.native_rows)), int(np.max(rules.native_columns))  # of one target
-        cuts = [_product_tiles(*own, *native) for own in zip(*shape, *least, strict=True)]
-        counts[: Tiling.ROWS + 1, products] = np.transpose(cuts)
-    in_lb = read / counts[Tiling.PRODUCTS] * slots <= rules.staging
-    in_gb = (stream[IN_DDR] * 2 <= rules.gb_staging) & (np.asarray(rules.has_gb) > 0)
-    counts[Tiling.KEPT] = kept = np.where(in_lb, IN_LB, in_gb)
-    # Rows are outside if weights loaded again for every row tile cost less than inputs for columns:
-    # a byte of DDR counts as many bytes of GB as it is slower; other cores are as near as GB.
+    if not len(products):
+        return np.ascontiguousarray(counts.T)
+    # A byte of DDR, or of another core, counts as many bytes of GB as it is slower.
     weights = row[Stage.WEIGHTS] * np.where(np.asarray(resident) > 0, 1, rules.ddr_cost)
-    inputs = stream[IN_GB] + stream[LATE_GB] + row[Stage.EXCHANGED] * rules.cores
-    ddr = stream[IN_DDR] * np.where(kept > 0, 1, rules.ddr_cost) + stream[LATE_DDR] * rules.ddr_cost
-    again = weights * (counts[Tiling.ROWS] - 1), (inputs + ddr) * (counts[Tiling.COLUMNS] - 1)
-    counts[Tiling.ROWS_OUTSIDE] = (again[0] < again[1]) & (kept != IN_LB)
+    near = stream[IN_GB] + stream[LATE_GB] + row[Stage.EXCHANGED] * rules.link_cost
+    near = near + stream[LATE_DDR] * rules.ddr_cost
+    columns = (
+        row[Stage.COUNT], row[Stage.ROWS], row[Stage.COLUMNS], row[Stage.DEPTH], parts, tiles,
+        results, read, slots, 2.0 * row[Stage.WRITTEN], weights,
+        near + stream[IN_DDR] * rules.ddr_cost, near + stream[IN_DDR], stream[IN_DDR] * 2.0,
+        rules.least_depth,
+    )  # fmt: skip
+    shape = [np.broadcast_to(column, len(stages))[products].tolist() for column in columns]
+    native = int(np.max(rules.native_rows)), int(np.max(rules.native_columns))  # of one target
+    kept = (rules.staging + stream[ROOM])[products].tolist()
+    gb_kept = np.broadcast_to(rules.gb_staging * has_gb, len(stages))[products].tolist()
+    cuts = [
+        _product_tiles(_Product(*own), *native, *rooms)
+        for own, *rooms in zip(zip(*shape, strict=True), kept, gb_kept, strict=True)
+    ]
+    counts[:, products] = np.transpose(cuts)
     return np.ascontiguousarray(counts.T)
 
 
@@ -376,8 +503,7 @@ class Roles:
     def _bring_inputs(self) -> None:
         """Note inputs from before the kernel, and what it spilled or other cores made."""
         stages, streams, tiles, cores = self.stages, self.streams, self.tiles, self.rules.cores
-        share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS])
-        share = share / np.where(tiles[Tiling.ROWS_OUTSIDE] > 0, 1, tiles[Tiling.DEPTHS])
+        share = 1.0 / tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
         for role, column in ((Role.FETCH_INPUT, IN_DDR), (Role.FETCH_LATE, LATE_DDR)):
             size = streams[column] * share
             self._move(role, size > 0, size, Stage.RUN_READ, size / cores)
@@ -410,7 +536,9 @@ class Roles:
         local = (
             stages[Stage.READ] / (products * rows * depths) * across
             + weights / (products * columns * depths) * down
-            + stages[Stage.WRITTEN] / (products * rows * columns) * np.where(depths == 1, 1.0, 4.0)
+            + stages[Stage.WRITTEN]
+            / (products * rows * columns)
+            * np.where(depths == 1, 1.0, SUMS_MOVED)
         )
         self._note(Role.MULTIPLY, stages[Stage.MACS] > 0, {
             Amount.COUNT: count / products, Amount.ROWS: high, Amount.COLUMNS: wide,

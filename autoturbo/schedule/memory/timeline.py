@@ -26,11 +26,12 @@ from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.place.movement import STAY, Movements, move
 
-IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
+IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR, ROOM = range(7)
 """Columns of a kernel's stream table: bytes of the cluster per layer, read and written. What is
-late is read from buffers that the same kernel wrote, so it cannot be fetched ahead."""
+late is read from buffers that the same kernel wrote, so it cannot be fetched ahead. The last are
+bytes of every core's LB that no tensor takes, where streams of a product may stay."""
 
-STREAM_COLUMNS = 6
+STREAM_COLUMNS = 7
 
 RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
 """Codes of where weights stay between the instances of a sub-graph."""
@@ -152,12 +153,73 @@ def build_timeline(
     held = np.asarray([(b.kind, b.tensor, b.owner) for b in walk.buffers], np.int64)
     kind, tensor, owner = held.reshape(-1, 3).T.copy()
     rows = np.cumsum([0, *(len(templates[index].layers) for index in order)])
+    streams = walk.streams()
+    free = _free_bytes(buffers, kind, len(steps) + int(rows[-1]), zones)
+    kernels = [templates[index] for index in order]
+    streams[:, ROOM] = _rooms(kernels, streams, free, rows, zones)
     found = Timeline(
-        graph, steps, templates, movements, rows, walk.streams(), copied, crossing,
+        graph, steps, templates, movements, rows, streams, copied, crossing,
         np.asarray(resident, np.int64), kind, tensor, owner, buffers,
     )  # fmt: skip
     if len(steps) < graph.count:
         buffers.death[handed_over(found)] = len(steps) + int(rows[-1]) - 1
+    return found
+
+
+def _rooms(
+    kernels: Sequence[Template], streams: Ints, free: Ints, rows: Ints, zones: Zones
+) -> Ints:
+    """Return, per layer of kernels with products, bytes of LB where its streams may stay.
+
+    None of kernels with recurrences, whose weights stay there. A layer that reads streams has room
+    from the one before it on, which fetches ahead: the two share what is free then.
+
+    Args:
+        kernels: in order.
+        streams: of their layers.
+        free: bytes of LB in each step.
+        rows: first layer of each kernel, and one entry more.
+        zones: of the buffers.
+    """
+    columns = [Stage.MACS, Stage.SEQUENCE, Stage.EXCHANGED]
+    macs, sequence, exchanged = np.concatenate([own.stages[:, columns] for own in kernels]).T
+    kernel = np.repeat(np.arange(len(kernels)), np.diff(rows))
+    recurrent = np.bincount(kernel, sequence, len(kernels)) > 0
+    product = (macs > 0) & ~recurrent[kernel]
+    reads = streams[:, [IN_GB, IN_DDR, LATE_GB, LATE_DDR]].any(axis=1) | (exchanged > 0)
+    follows = product & reads & (np.diff(kernel, prepend=-1) == 0)
+    step = np.arange(len(kernel)) + kernel + 1
+    now = free[step] // np.where(np.append(follows[1:], False), 2, 1)
+    before = free[step - 1] // np.where(np.append(False, product[:-1]), 2, 1)
+    room = np.where(follows, np.minimum(now, before), now)
+    return np.where(product, room_to_stay(room, zones), 0)
+
+
+def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
+    """Return bytes of a core's LB, per step, between tensors and what is kept from the top."""
+    top, bottom = np.zeros(steps, np.int64), np.full(steps, zones.lb)
+    pinned = np.isin(kind, (WEIGHTS, TILES)).tolist()
+    ends = -(-(buffers.address + buffers.core_bytes) // ALIGNMENT) * ALIGNMENT
+    columns = (buffers.birth, buffers.death + 1, buffers.address, ends)
+    local = np.flatnonzero((buffers.scope == Scope.LB) & (buffers.core_bytes > 0))
+    for at in local.tolist():
+        birth, death, low, high = (int(column[at]) for column in columns)
+        if pinned[at]:
+            np.minimum(bottom[birth:death], low, out=bottom[birth:death])
+        else:
+            np.maximum(top[birth:death], high, out=top[birth:death])
+    return np.maximum(bottom - top, 0)
+
+
+def room_to_stay(free: Ints, zones: Zones) -> Ints:
+    """Return what of free bytes of a core's LB streams may stay in.
+
+    Once, twice, three, four, six, eight, twelve times the zone for streams: few sizes make few
+    programs.
+    """
+    times = free // max(zones.lb_staging, 1)
+    step = np.maximum(np.frexp(times)[1].astype(np.int64) - 2, 0)
+    found: Ints = (times >> step << step) * zones.lb_staging
     return found
 
 
