@@ -89,12 +89,12 @@ def compare(
         UsageError: the target does not compute in the type, or there is no such measurer.
     """
     from autoturbo.schedule.baselines import scheduler_names
+    from autoturbo.search.executors.processes import evaluator_by
     from autoturbo.simulate.blocks import dlfusion_outcome
     from autoturbo.simulate.contract import SIMULATOR
-    from autoturbo.simulate.evaluator import Evaluator, find_measurer
 
     chosen = dtype or target.default_dtype
-    evaluator = Evaluator(model, target, chosen, find_measurer(measurer))
+    evaluator = evaluator_by(measurer, model, target, chosen)
     outcomes = {name: _measured(evaluator, name) for name in scheduler_names()}
     if measurer == SIMULATOR and target.clusters == 1 and target.cores > 1:
         outcomes["dlfusion"] = dlfusion_outcome(model, target, chosen)  # the chip that it is for

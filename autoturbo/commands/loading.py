@@ -61,12 +61,11 @@ class Pair(NamedTuple):
         """What measures settings of it.
 
         Raises:
-            PluginError: the measurer is a plug-in's and cannot be had.
+            UsageError: there is no such measurer.
         """
-        from autoturbo.simulate.evaluator import Evaluator, find_measurer
+        from autoturbo.search.executors.processes import evaluator_by
 
-        measurer = find_measurer(self.measurer)
-        return Evaluator(self.model, self.target, self.dtype, measurer)
+        return evaluator_by(self.measurer, self.model, self.target, self.dtype)
 
 
 class MachinePair(NamedTuple):

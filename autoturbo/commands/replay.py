@@ -73,8 +73,8 @@ def evaluator_of_run(info: RunInfo) -> Evaluator | MachineEvaluator:
     """
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine_file import target_from_dict
+    from autoturbo.search.executors.processes import evaluator_by
     from autoturbo.simulate.contract import SIMULATOR
-    from autoturbo.simulate.evaluator import MeasuredBy
     from autoturbo.simulate.units.evaluator import evaluator_of
     from autoturbo.tuner import measurer_of, pair_key, scheduler_version
 
@@ -89,7 +89,7 @@ def evaluator_of_run(info: RunInfo) -> Evaluator | MachineEvaluator:
     if pair_key(graph, target, info.key.dtype, measurer) != info.key:
         raise RunError(f"run {info.id}: {info.model_file} has changed", hint="replay another run")
     if measurer != SIMULATOR and isinstance(target, Target):
-        return MeasuredBy(measurer)(graph, target, info.key.dtype)
+        return evaluator_by(measurer, graph, target, info.key.dtype)
     return evaluator_of(graph, target, info.key.dtype)
 
 

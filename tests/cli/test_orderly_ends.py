@@ -303,6 +303,19 @@ def test_a_crash_of_a_measurer_is_a_failed_trial(
 
 
 @pytest.mark.full
+def test_a_crash_of_a_measurer_does_not_end_the_command(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It ended ``simulate`` too, with status 0 and nothing said."""
+    (cli.folder / "site").mkdir()
+    faulty_measurers.install(cli.folder / "site", monkeypatch)
+    ran = cli("simulate", TUNE[1], "--measurer", "fragile", "--scheduler", "tvm")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "the worker died while measuring it, 2 times" in ran.err
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.full
 def test_a_plug_in_measures_the_heuristic_once_and_the_best_once_more(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ process with threads may hang.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import time
 from collections import deque
@@ -18,9 +19,12 @@ from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 
 from autoturbo.errors import ExecutorError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
 from autoturbo.search.executors.base import (
     Answer,
     Blame,
+    Elsewhere,
     MakeEvaluator,
     Pace,
     Task,
@@ -29,7 +33,8 @@ from autoturbo.search.executors.base import (
 )
 from autoturbo.search.executors.held import Held
 from autoturbo.search.executors.worker import READY, Unbuilt, serve
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.contract import SIMULATOR, Evaluates
+from autoturbo.simulate.evaluator import Evaluator, MeasuredBy, measurer_version
 from autoturbo.simulate.outcomes import late
 
 START_S = 300.0
@@ -291,3 +296,25 @@ class Processes:
 
     def _until_overdue(self) -> float | None:
         return until_overdue((w.since, self._limit(w)) for w in self._workers)
+
+
+def evaluator_by(measurer: str, graph: Graph, target: Target, dtype: str) -> Evaluator:
+    """Return the evaluator of a model with a measurer by name.
+
+    One that is plugged in measures in a process of its own, which ends with this one.
+
+    Args:
+        measurer: its name.
+        graph: the whole model.
+        target: the accelerator.
+        dtype: the compute type.
+
+    Raises:
+        UsageError: there is no such measurer, or the target has no path for the compute type.
+    """
+    if measurer == SIMULATOR:
+        return Evaluator(graph, target, dtype)
+    measurer_version(measurer)  # which there must be
+    pool = Processes(1)
+    pool.introduce(measurer, functools.partial(MeasuredBy(measurer), graph, target, dtype))
+    return Evaluator(graph, target, dtype, Elsewhere(measurer, pool), elsewhere=True)
