@@ -213,7 +213,7 @@ class TuneConfig(ResumeConfig):
     def resolved(self, target: AnyTarget) -> Self:
         """Return the same with every default that depends on the target or the sampler decided."""
         from autoturbo.hardware.machine import Machine
-        from autoturbo.search.settings import searched_subgraphs
+        from autoturbo.search.names import searched_subgraphs
 
         objective = self.objective if isinstance(self.objective, str) else ",".join(self.objective)
         usual = dataclasses.replace(

@@ -46,7 +46,7 @@ from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import ANNEALING
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.search.settings import space_of_run
+from autoturbo.search.space import space_of_run
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR

@@ -134,7 +134,7 @@ def _space(info: RunInfo) -> Space:
     """
     from autoturbo.hardware import Target
     from autoturbo.schedule.pipeline import Workbench
-    from autoturbo.search.settings import space_of_run
+    from autoturbo.search.space import space_of_run
 
     graph = model_of_run(info)
     if graph.hash != info.key.graph_hash:

@@ -46,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the knobs and the estimate."""
-    from autoturbo.search.settings import SUBGRAPHS
+    from autoturbo.search.names import SUBGRAPHS
     from autoturbo.search.space import Space
 
     pair = load_pair(options)

@@ -23,7 +23,7 @@ from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
 from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search import SAMPLERS
-from autoturbo.search.settings import SUBGRAPHS
+from autoturbo.search.names import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
