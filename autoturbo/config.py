@@ -378,6 +378,10 @@ class ExecutionConfig:
         "where run folders are made", "path", metavar="PATH", usual=RUNS, kept=True,
         more="Without a database, a temporary folder that goes with the result.",
     ))  # fmt: skip
+    proposer: str | None = field(default=None, metadata=option(
+        "a program that proposes settings, by lines of JSON, for --sampler program", "text",
+        metavar="COMMAND", more="It is kept nowhere: 'resume' is given it again.",
+    ))  # fmt: skip
     storage: str | None = field(default=None, repr=False, metadata=option(
         "mirror the Optuna study, for optuna-dashboard (or AUTOTURBO_STORAGE)", "text",
         metavar="URL", kept=True,

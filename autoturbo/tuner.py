@@ -46,7 +46,7 @@ from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best
 from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
-from autoturbo.search.names import ANNEALING
+from autoturbo.search.names import ANNEALING, PROGRAM
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.workshop import Workshop
@@ -510,10 +510,20 @@ def _check_storage(execution: ExecutionConfig) -> None:
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
     """Refuse what cannot be."""
+    from autoturbo.search.program import words_of
     from autoturbo.search.samplers import check_sampler
 
     asked.check()
     execution.check()
+    if asked.sampler == PROGRAM and execution.proposer is None:
+        raise UsageError("a program is to propose settings", hint="add --proposer 'COMMAND'")
+    if execution.proposer is not None:
+        words_of(execution.proposer)
+        if asked.sampler != PROGRAM:
+            raise UsageError("nobody asks the proposer", hint=f"add --sampler {PROGRAM}")
+    if asked.sampler == PROGRAM and isinstance(target, Machine):
+        hint = "leave --sampler out"
+        raise UsageError("programs propose for targets of one kind of unit", hint=hint)
     objectives = [objective.name for objective in find_objectives(asked.objective)]
     if asked.sampler != ANNEALING or not isinstance(target, Machine):
         check_sampler(asked.sampler, len(objectives))

@@ -58,30 +58,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     names = {"model": pair.model.name, "target": pair.target.name}
     console.emit(
-        {**names, **as_json(space), "expected_s": expected, **notes_field(assumed(pair.model))}
+        {**names, **space.as_json(), "expected_s": expected, **notes_field(assumed(pair.model))}
     )
     if not console.json:
         _print(pair, space, console)
         for effort, trials in EFFORTS.items():
             console.answer(_time(effort, expected[effort], trials))
     return 0
-
-
-def as_json(space: Space) -> dict[str, Any]:
-    """Knobs with their choices, and exact sizes, however large."""
-    sizes = space.conditions.block_sizes
-    kinds = [
-        {"layers": list(block.layers), "knobs": {n: ["auto", *v] for n, v in block.choices.items()},
-         "size": size}
-        for block, size in zip(space.blocks, sizes, strict=True)
-    ]  # fmt: skip
-    return {
-        "knobs": space.describe(),
-        "subgraph_knobs": space.describe_subgraphs(),
-        "subgraphs": kinds,
-        "model_size": space.conditions.model_size,
-        "size": space.size,
-    }
 
 
 def seconds_per_trial(

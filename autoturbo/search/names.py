@@ -21,13 +21,17 @@ OURS = "cost-model"
 ANNEALING = "annealing"
 """Ours on a machine of several processing units: over units and cuts."""
 
+PROGRAM = "program"
+"""A program of the user's (:mod:`autoturbo.search.program`)."""
+
 SUBGRAPHS = 8
 """Kinds of sub-graphs whose own knobs our sampler searches by default."""
 
 
 def sampler_names() -> tuple[str, ...]:
-    """Samplers by name: those of :data:`SAMPLERS`, then plug-ins'."""
-    return (*SAMPLERS, *(n for n in plugins.plugin_names(plugins.SAMPLERS) if n not in SAMPLERS))
+    """Return samplers by name: :data:`SAMPLERS`, a program of the user's, then plug-ins'."""
+    ours = (*SAMPLERS, PROGRAM)
+    return (*ours, *(n for n in plugins.plugin_names(plugins.SAMPLERS) if n not in ours))
 
 
 def searched_subgraphs(asked: int | None, sampler: str) -> int:

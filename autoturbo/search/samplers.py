@@ -24,7 +24,7 @@ from autoturbo import plugins
 from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.levels import Levels
-from autoturbo.search.names import SAMPLERS, sampler_names
+from autoturbo.search.names import PROGRAM, SAMPLERS, sampler_names
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 
@@ -347,7 +347,8 @@ def check_sampler(name: str, objectives: int = 1) -> None:
     known = sampler_names()
     if name not in known:
         raise UsageError(f"no sampler is called {name!r}", hint=did_you_mean(name, known))
-    several = name not in ("cmaes", "grid") if name in SAMPLERS else takes_several(name)
+    ours = {*SAMPLERS, PROGRAM}
+    several = name not in ("cmaes", "grid") if name in ours else takes_several(name)
     if objectives > 1 and not several:
         raise UsageError(
             f"sampler {name!r} works on one objective", hint="take nsgaii, tpe or random"

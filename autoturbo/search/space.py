@@ -245,6 +245,22 @@ class Space(Moves):
             raise _outside("overrides", layer, tuple(x for b in self.blocks for x in b.layers))
         return params
 
+    def as_json(self) -> dict[str, Any]:
+        """Return knobs with their choices, and exact sizes, however large."""
+        kinds = [
+            {"layers": list(block.layers),
+             "knobs": {name: [AUTO, *values] for name, values in block.choices.items()},
+             "size": size}
+            for block, size in zip(self.blocks, self.conditions.block_sizes, strict=True)
+        ]  # fmt: skip
+        return {
+            "knobs": self.describe(),
+            "subgraph_knobs": self.describe_subgraphs(),
+            "subgraphs": kinds,
+            "model_size": self.conditions.model_size,
+            "size": self.size,
+        }
+
     def describe(self) -> list[dict[str, Any]]:
         """One row per knob of the model: name, what it means, choices, published value."""
         specs = knob_specs()

@@ -51,7 +51,7 @@ def quiet_optuna() -> Iterator[None]:
 
 
 @dataclass(eq=False)
-class Asker:
+class StudyProposer:
     """A sampler at work on a study in memory.
 
     Attributes:
