@@ -20,7 +20,7 @@ from autoturbo.commands.streams import (
 )
 from autoturbo.commands.tuning import LiveLine
 from autoturbo.errors import AutoTurboError, InterruptedRunError, UsageError
-from autoturbo.masking import without_secrets
+from autoturbo.files import without_secrets
 from autoturbo.signals import interruptible
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from autoturbo.commands.scheduling import (
     schedule_of_database,
 )
 from autoturbo.config import TuneConfig
-from autoturbo.outputs import Kind
+from autoturbo.files import Kind
 
 if TYPE_CHECKING:
     from autoturbo.verify.onnx_writer.scheduled_file import Applied

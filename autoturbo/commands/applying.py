@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.commands.loading import model_file
 from autoturbo.errors import Location, RefusedError, UsageError
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.files import NO_OTHERS, Kind, Outputs
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule

@@ -22,7 +22,7 @@ from autoturbo.config import (
     options_of,
 )
 from autoturbo.errors import Location, UsageError
-from autoturbo.limits import read_text
+from autoturbo.files import read_text
 
 if TYPE_CHECKING:
     import yaml

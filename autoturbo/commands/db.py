@@ -13,7 +13,7 @@ from autoturbo.commands.db_health import CHECK, STATS, counted
 from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
 from autoturbo.commands.values import OneOf, whole_number, wrong
-from autoturbo.outputs import Kind
+from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent
 
 if TYPE_CHECKING:

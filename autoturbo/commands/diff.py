@@ -14,7 +14,7 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.values import percentage
 from autoturbo.errors import Location, ScheduleFileError
-from autoturbo.limits import read_json
+from autoturbo.files import read_json
 from autoturbo.report.units import count, duration, percent, ratio, size
 from autoturbo.schedule.knobs import Knobs
 

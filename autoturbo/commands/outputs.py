@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoturbo.commands.parser import Parser
-from autoturbo.outputs import Outputs
+from autoturbo.files import Outputs
 
 _NO_INPUTS = frozenset(
     ("output", "netron", "file", "save_targets", "runs_folder", "db", "command", "action")

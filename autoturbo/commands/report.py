@@ -15,7 +15,7 @@ from autoturbo.commands.outputs import outputs_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.show import verified_of
-from autoturbo.outputs import Kind
+from autoturbo.files import Kind
 
 _FILE = "report.html"
 

@@ -24,7 +24,7 @@ from autoturbo.commands.tuning import (
 )
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import plain
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from autoturbo.commands.tuning import LiveLine, check_places
 from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import clock
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from autoturbo.commands.outputs import outputs_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.values import OneOf, wrong
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo

@@ -31,7 +31,7 @@ from autoturbo.commands.tuning import LiveLine, check_places, finish_all, starti
 from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:

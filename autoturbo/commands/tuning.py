@@ -20,7 +20,7 @@ from autoturbo.commands.values import wrong
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.report.live import Standing, compiling_line, live_line
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import percent, plain
