@@ -10,8 +10,15 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import ManyOf, OneOf, duration, percentage, whole_number, wrong
+from autoturbo.commands.parser import (
+    ManyOf,
+    OneOf,
+    Parser,
+    duration,
+    percentage,
+    whole_number,
+    wrong,
+)
 from autoturbo.config import (
     STORAGE_VARIABLE,
     ExecutionConfig,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
+from autoturbo.commands.parser import OneOf, Parser, Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
-from autoturbo.commands.values import OneOf
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -13,9 +13,16 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.facts import say_notes
 from autoturbo.commands.loading import DEFAULT_TARGET, add_dim_option, load_targets, model_file
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
+from autoturbo.commands.parser import (
+    OneOf,
+    Parser,
+    Subcommand,
+    add_subcommands,
+    merged,
+    whole_number,
+    wrong,
+)
 from autoturbo.commands.tables import titled_table
-from autoturbo.commands.values import OneOf, merged, whole_number, wrong
 from autoturbo.errors import InterruptedRunError
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import percentage
+from autoturbo.commands.parser import Parser, percentage
 from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.files import read_json
 from autoturbo.report.units import count, duration, percent, ratio, size

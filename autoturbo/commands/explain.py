@@ -22,8 +22,7 @@ from autoturbo.commands.loading import (
     model_of_run,
 )
 from autoturbo.commands.of_run import not_of_machines
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import whole_number, wrong
+from autoturbo.commands.parser import Parser, whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import AUTO

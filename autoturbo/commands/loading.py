@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import (
+from autoturbo.commands.parser import (
+    Parser,
     dimension,
     merged,
     shape,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import model_of_run
 from autoturbo.commands.of_run import add_run_argument, not_of_machines
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import whole_number
+from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.errors import RunError
 
 if TYPE_CHECKING:

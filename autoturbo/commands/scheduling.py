@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autoturbo.commands.loading import AnyPair, MachinePair, Pair
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import OneOf, wrong
+from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.errors import DatabaseError, KnobsError, Location
 from autoturbo.schedule.knobs import Knobs, load_knobs
 

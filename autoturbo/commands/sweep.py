@@ -23,11 +23,10 @@ from autoturbo.commands.loading import (
     load_pair,
 )
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser
+from autoturbo.commands.parser import Parser, wrong
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.tune import expected_seconds
 from autoturbo.commands.tuning import LiveLine, check_places
-from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.files import Kind, Outputs

@@ -14,9 +14,8 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.loading import model_path_of_run
 from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of, folder_of
 from autoturbo.commands.outputs import outputs_of
-from autoturbo.commands.parser import Parser
+from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.commands.replay import evaluator_on_target
-from autoturbo.commands.values import OneOf, wrong
 from autoturbo.files import Kind, Outputs
 
 if TYPE_CHECKING:

@@ -24,11 +24,10 @@ from autoturbo.commands.loading import (
     load_pairs,
 )
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser
+from autoturbo.commands.parser import Parser, wrong
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.commands.tuning import LiveLine, check_places, finish_all, starting_lines
-from autoturbo.commands.values import wrong
 from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError
 from autoturbo.files import Kind, Outputs

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.facts import notes_field
-from autoturbo.commands.parser import DEFAULT_DATABASE
-from autoturbo.commands.values import wrong
+from autoturbo.commands.parser import DEFAULT_DATABASE, wrong
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError

@@ -21,7 +21,7 @@ from autoturbo.commands.loading import (
     model_file,
     pair_of_run,
 )
-from autoturbo.commands.parser import Parser
+from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.commands.scheduling import (
     AnyChosen,
     add_schedule_options,
@@ -29,7 +29,6 @@ from autoturbo.commands.scheduling import (
     require_runtime,
     schedule_of_run,
 )
-from autoturbo.commands.values import whole_number
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
