@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, LiveLine
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
-from autoturbo.commands.tuning import LiveLine
 from autoturbo.errors import (
     AutoTurboError,
     InterruptedRunError,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.db_health import CHECK, STATS, counted
-from autoturbo.commands.outputs import add_force_option, outputs_of
+from autoturbo.commands.loading import add_force_option, outputs_of
 from autoturbo.commands.parser import (
     OneOf,
     Parser,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoturbo import signals
-from autoturbo.commands.console import Console
-from autoturbo.commands.tuning import LiveLine
+from autoturbo.commands.console import Console, LiveLine
 from autoturbo.errors import InterruptedRunError
 from tests import processes
 from tests.cli import faulty_measurers
