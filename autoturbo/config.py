@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from autoturbo.errors import RunError, UsageError
-from autoturbo.limits import JOBS, ROUND, Limit
+from autoturbo.files import JOBS, ROUND, Limit
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo

@@ -38,8 +38,8 @@ from autoturbo.config import (
 )
 from autoturbo.database import BORROWS, LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
+from autoturbo.files import is_masked, masked
 from autoturbo.hardware.machine import Machine
-from autoturbo.masking import is_masked, masked
 from autoturbo.report.live import compiling_line
 from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
 from autoturbo.schedule.knobs import KNOBS_SCHEMA

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench_tools import print_table
 
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets import workloads
 from autoturbo.errors import UsageError
+from autoturbo.files import atomic_write
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target

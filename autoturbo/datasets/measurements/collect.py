@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets.measurements.columns import DATASET_SCHEMA, VERSIONS
 from autoturbo.datasets.measurements.reading import read_setting
 from autoturbo.datasets.measurements.rows import kernel_columns, setting_columns
@@ -33,10 +32,10 @@ from autoturbo.datasets.measurements.shards import (
     write_shard,
 )
 from autoturbo.errors import ExecutorError, InputError, Location, ModelError, UsageError
+from autoturbo.files import JOBS, atomic_write, read_json
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.limits import JOBS, read_json
 from autoturbo.simulate.evaluator import Evaluator
 
 COLLECTION: Final = "collection.json"

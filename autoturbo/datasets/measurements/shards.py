@@ -15,11 +15,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets.measurements.columns import DATASET_SCHEMA, KERNELS, LIST, SETTINGS, WORD
 from autoturbo.datasets.measurements.rows import Columns
 from autoturbo.errors import InputError, Location, UsageError
-from autoturbo.limits import is_bomb, read_json
+from autoturbo.files import atomic_write, is_bomb, read_json
 
 TABLES: Final[dict[str, dict[str, str]]] = {"settings": SETTINGS, "kernels": KERNELS}
 """Folders of Parquet files, and the columns of each."""
