@@ -1,7 +1,8 @@
 """The workloads: real networks at the batch sizes that the experiments use.
 
 The first ten are the paper's (GraphTurbo, Table 2, rows A to J); the others are older and newer
-networks that a scheduler meets in the field. Listing them imports neither ONNX nor NumPy.
+networks that a scheduler meets in the field. ``workloads.csv`` beside their files lists them, which
+is read without ONNX and NumPy.
 
 Their files hold the graph and every small tensor. Large weights are external data in
 ``NAME.weights.bin``, which is not shipped: scheduling needs shapes only, and whoever wants to
@@ -11,6 +12,8 @@ How the files were made: ``datasets/README.md`` at the repository's root.
 
 from __future__ import annotations
 
+import csv
+import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +50,8 @@ class Workload:
     batch: int
     family: str
     source: str
-    paper_row: str | None = None
-    macs_reference: str | None = None
+    paper_row: str | None
+    macs_reference: str | None
 
     @property
     def file(self) -> Path:
@@ -56,64 +59,34 @@ class Workload:
         return MODELS_FOLDER / f"{self.name}.onnx"
 
 
-_BERT = "transformers.BertModel"
-_LLAMA = "transformers LlamaDecoderLayer"
-
-_WORKLOADS = (
-    Workload("resnet50", 64, "convolutional", "torchvision.resnet50 (v1.5)", "A", "resnet50"),
-    Workload("bert_base_s128", 32, "transformer", _BERT, "B", "bert_base_s128"),
-    Workload("bert_base_s256", 16, "transformer", _BERT, "C", "bert_base_s256"),
-    Workload("bert_large_s384", 8, "transformer", _BERT, "D"),
-    Workload("bert_base_s512", 8, "transformer", _BERT, "E", "bert_base_s512"),
-    Workload("dlrm", 1024, "recommender", "autoturbo DLRM, 26 tables", "F", "dlrm"),
-    Workload("mobilenet_v2", 128, "convolutional", "torchvision.mobilenet_v2", "G", "mobilenet_v2"),
-    Workload("vit_b16", 32, "transformer", "timm vit_base_patch16_224", "H", "vit_b16"),
-    Workload("densenet121", 32, "convolutional", "torchvision.densenet121", "I", "densenet121"),
-    Workload("conformer", 12, "speech", "autoturbo Conformer, 12 blocks", "J", "conformer"),
-    Workload("resnet18", 32, "convolutional", "torchvision.resnet18", None, "resnet18"),
-    Workload("vgg19", 16, "convolutional", "torchvision.vgg19", None, "vgg19"),
-    Workload("alexnet", 64, "convolutional", "torchvision.alexnet", None, "alexnet"),
-    Workload("googlenet", 32, "convolutional", "torchvision.googlenet", None, "googlenet"),
-    Workload(
-        "squeezenet1_1", 32, "convolutional", "torchvision.squeezenet1_1", None, "squeezenet1_1"
-    ),
-    Workload("zfnet", 16, "convolutional", "autoturbo ZFNet", None, "zfnet"),
-    Workload("resnext50", 8, "convolutional", "torchvision.resnext50_32x4d", None, "resnext50"),
-    Workload(
-        "shufflenet_v2",
-        64,
-        "convolutional",
-        "torchvision.shufflenet_v2_x1_0",
-        None,
-        "shufflenet_v2",
-    ),
-    Workload("convnext_tiny", 16, "convolutional", "timm convnext_tiny", None, "convnext_tiny"),
-    Workload("swin_t", 16, "transformer", "timm swin_tiny_patch4_window7_224", None, "swin_t"),
-    Workload(
-        "efficientnet_b0", 32, "convolutional", "timm efficientnet_b0", None, "efficientnet_b0"
-    ),
-    Workload("llama_prefill", 1, "transformer", _LLAMA, None, "llama3_8b_block"),
-    Workload("llama_decode", 16, "transformer", _LLAMA, None, "llama_decode"),
-    Workload("unet", 2, "diffusion", "autoturbo U-Net, Stable Diffusion 1 shape", None, "unet_sd"),
-    Workload(
-        "whisper_base_enc", 8, "speech", "transformers WhisperEncoder", None, "whisper_base_enc"
-    ),
-    Workload("yolov5s_like", 8, "detector", "autoturbo YOLOv5s shape", None, "yolov5s_like"),
-)
-
-_BY_NAME = {workload.name: workload for workload in _WORKLOADS}
-
-PAPER_TEN: tuple[str, ...] = tuple(
-    workload.name
-    for workload in sorted(_WORKLOADS, key=lambda w: w.paper_row or "")
-    if workload.paper_row is not None
-)
+PAPER_TEN = (
+    "resnet50", "bert_base_s128", "bert_base_s256", "bert_large_s384", "bert_base_s512", "dlrm",
+    "mobilenet_v2", "vit_b16", "densenet121", "conformer",
+)  # fmt: skip
 """Names of the paper's ten workloads, rows A to J."""
+
+
+@functools.cache
+def _table() -> dict[str, Workload]:
+    """Return all workloads by name.
+
+    Raises:
+        UsageError: this copy of the package has none.
+    """
+    try:
+        with (MODELS_FOLDER / "workloads.csv").open(encoding="utf-8", newline="") as file:
+            _titles, *rows = csv.reader(file)
+    except OSError:
+        raise UsageError("no workloads are in the package", hint="install it again") from None
+    return {
+        name: Workload(name, int(batch), family, source, paper_row or None, macs_reference or None)
+        for name, batch, family, source, paper_row, macs_reference in rows
+    }
 
 
 def names() -> tuple[str, ...]:
     """Names of all workloads: the paper's ten first, in its order."""
-    return tuple(_BY_NAME)
+    return tuple(_table())
 
 
 def get(name: str) -> Workload:
@@ -122,9 +95,9 @@ def get(name: str) -> Workload:
     Raises:
         UsageError: there is none; the hint offers the nearest name.
     """
-    found = _BY_NAME.get(name)
+    found = _table().get(name)
     if found is None:
-        raise UsageError(f"no workload is called '{name}'", hint=did_you_mean(name, _BY_NAME))
+        raise UsageError(f"no workload is called '{name}'", hint=did_you_mean(name, _table()))
     return found
 
 

@@ -46,6 +46,11 @@ def sample(
     return list(Sample(FewDraws(), measure, np.random.default_rng(seed)).take(count))
 
 
+def latency(drawn: Drawn) -> float:
+    assert isinstance(drawn.reading.outcome, Measurement)
+    return drawn.reading.outcome.latency
+
+
 def test_the_default_is_first_and_kinds_take_turns() -> None:
     found = sample(9)
     assert [drawn.origin for drawn in found] == [Origin.DEFAULT, *TURNS, *TURNS]
@@ -80,8 +85,8 @@ def test_mutants_are_of_what_they_say(seed: int) -> None:
         if drawn.origin is Origin.NEAR_DEFAULT:
             assert drawn.parent == 0
         elif drawn.origin is Origin.NEAR_BEST:
-            before = sorted(d.reading.latency for d in found[: drawn.number])
-            assert found[drawn.parent].reading.latency <= before[:ELITE][-1]
+            before = sorted(latency(d) for d in found[: drawn.number])
+            assert latency(found[drawn.parent]) <= before[:ELITE][-1]
         else:
             assert drawn.parent == -1
 
@@ -90,7 +95,7 @@ def test_mutants_of_the_best_are_better_than_random_ones() -> None:
     latencies: dict[Origin, list[float]] = {origin: [] for origin in Origin}
     for seed in range(20):
         for drawn in sample(40, seed=seed):
-            latencies[drawn.origin].append(drawn.reading.latency)
+            latencies[drawn.origin].append(latency(drawn))
     near, anywhere = latencies[Origin.NEAR_BEST], latencies[Origin.DENSE]
     assert np.mean(near) < np.mean(anywhere) - 0.25
 

@@ -209,12 +209,11 @@ def collect(
     if jobs > JOBS.most:
         raise UsageError(f"jobs: {jobs} processes are too many", hint=JOBS.hint)
     begin(collection, folder)
-    missing = [part for part in collection.parts if not is_there(folder, part.name)]
-    there = (part.name for part in collection.parts if part not in missing)
-    made = _alone if jobs <= 1 else functools.partial(_together, jobs=jobs)
+    there = [part.name for part in collection.parts if is_there(folder, part.name)]
+    missing = [part for part in collection.parts if part.name not in there]
     seals = itertools.chain(
         ((name, read_seal(folder, name), False) for name in there),
-        ((name, seal, True) for name, seal in made(collection, missing, folder)),
+        ((name, seal, True) for name, seal in _made(collection, missing, folder, jobs)),
     )
     for done, (name, seal, new) in enumerate(seals, 1):
         on_shard(Progress(done, len(collection.parts), name, seal, new))
@@ -279,29 +278,26 @@ def read_collection(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _alone(
-    collection: Collection, missing: Sequence[Part], folder: Path
-) -> Iterator[tuple[str, Seal]]:
-    for part in missing:
-        yield part.name, make_shard(collection, part, folder)
-
-
-def _together(
+def _made(
     collection: Collection, missing: Sequence[Part], folder: Path, jobs: int
 ) -> Iterator[tuple[str, Seal]]:
-    """In processes started afresh: forking one that has threads may hang."""
-    workers = min(jobs, max(len(missing), 1))
+    """Yield the shards as they are made, here or in processes.
+
+    These are started afresh: forking one that has threads may hang.
+    """
+    if jobs <= 1 or not missing:
+        yield from ((part.name, make_shard(collection, part, folder)) for part in missing)
+        return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
+    pool = ProcessPoolExecutor(min(jobs, len(missing)), context, initializer=_begin_worker)
+    try:
         names = {pool.submit(make_shard, collection, part, folder): part.name for part in missing}
-        try:
-            for future in as_completed(names):
-                yield names[future], future.result()
-        except BrokenProcessPool:
-            hint = "the shards that are done are kept: collect again to go on"
-            raise ExecutorError("a process that measures has died", hint=hint) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        yield from ((names[future], future.result()) for future in as_completed(names))
+    except BrokenProcessPool:
+        hint = "the shards that are done are kept: collect again to go on"
+        raise ExecutorError("a process that measures has died", hint=hint) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _begin_worker() -> None:
@@ -329,11 +325,10 @@ def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
     graph = load_graph(part.file, part.asked, part.dims)
     if graph.hash != part.graph_hash:
         raise ModelError("the model has changed meanwhile", Location(part.file))
-    evaluator = Evaluator(graph, part.target, part.dtype)
     seed = part.seed(collection.seed)
     sample = Sample(
         collection.draws(graph, part.target, part.dtype),
-        functools.partial(read_setting, evaluator),
+        functools.partial(read_setting, Evaluator(graph, part.target, part.dtype)),
         np.random.default_rng(seed),
     )
     drawn = list(sample.take(collection.settings))
@@ -344,7 +339,7 @@ def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
         "seed": seed,
     }
     rows = {
-        "settings": [one.row(same) for one in drawn],
-        "kernels": [row for one in drawn for row in one.kernels()],
+        "settings": [{**same, **one.row} for one in drawn],
+        "kernels": [{"setting": one.number, **row} for one in drawn for row in one.reading.kernels],
     }
     return write_shard(folder, part.name, rows, sample.repeats)

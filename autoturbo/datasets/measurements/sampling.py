@@ -11,7 +11,7 @@ import hashlib
 import heapq
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -20,7 +20,7 @@ import numpy as np
 
 from autoturbo.datasets.measurements.shards import MEASURED, Row
 from autoturbo.errors import KnobsError
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule, plan
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule
@@ -97,19 +97,6 @@ class Reading:
     shared: Row = field(default_factory=dict)
     kernels: tuple[Row, ...] = ()
 
-    @property
-    def latency(self) -> float:
-        """Seconds; infinite for a failure."""
-        return self.outcome.latency if isinstance(self.outcome, Measurement) else float("inf")
-
-    def row(self) -> Row:
-        """Return what the table of settings says of it."""
-        found, outcome = {"knobs": self.knobs.canonical(), **self.shared}, self.outcome
-        if isinstance(outcome, Failure):
-            sizes = {"demand_bytes": outcome.demand, "capacity_bytes": outcome.capacity}
-            return {"outcome": outcome.reason, "message": outcome.message, **sizes, **found}
-        return {**outcome.as_json(), "outcome": MEASURED, **found}
-
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -127,14 +114,17 @@ class Drawn:
     parent: int
     reading: Reading
 
-    def row(self, same: Mapping[str, object]) -> Row:
-        """Return its row of the table of settings, given the columns that all have in common."""
-        about = {"number": self.number, "origin": self.origin.value, "parent": self.parent}
-        return {**self.reading.row(), **about, **same}
-
-    def kernels(self) -> Iterator[Row]:
-        """Return its rows of the table of kernels."""
-        return ({"setting": self.number, **row} for row in self.reading.kernels)
+    @property
+    def row(self) -> Row:
+        """What the table of settings says of it."""
+        outcome = self.reading.outcome
+        if isinstance(outcome, Failure):
+            sizes = {"demand_bytes": outcome.demand, "capacity_bytes": outcome.capacity}
+            measured = {"outcome": outcome.reason, "message": outcome.message, **sizes}
+        else:
+            measured = {**outcome.as_json(), "outcome": MEASURED}
+        place = {"number": self.number, "origin": self.origin.value, "parent": self.parent}
+        return {**measured, **place, **self.reading.shared, "knobs": self.reading.knobs.canonical()}
 
 
 @dataclass
@@ -196,7 +186,7 @@ class Sample:
         self._numbers[point] = number
         if isinstance(reading.outcome, Measurement):
             self._schedules.add(reading.schedule)
-            ranked = [*self._best, (reading.latency, number, point)]
+            ranked = [*self._best, (reading.outcome.latency, number, point)]
             self._best = heapq.nsmallest(ELITE, ranked)
         return Drawn(number, origin, parent, reading)
 
@@ -233,32 +223,22 @@ def _kernels(evaluator: Evaluator, schedule: Schedule, outcome: Outcome) -> Iter
     known = evaluator.statistics(schedule.knobs)
     if known is None:
         return
-    subgraphs = range(len(known.values))
-    # all clusters that work, where they work alike or there is only one
-    homes = plan(evaluator.bench, schedule.knobs).homes or ((0, schedule.share.clusters),) * len(
-        subgraphs
-    )
-    reads = _reads(schedule.instances)
-    times: list[Row] = [{} for _ in subgraphs]
-    if isinstance(outcome, Measurement):
-        times = _times(schedule, outcome)
-    for at in subgraphs:
+    count = len(known.values)
+    everywhere = ((0, schedule.share.clusters),) * count
+    homes = plan(evaluator.bench, schedule.knobs).homes or everywhere
+    times = _times(schedule, outcome) if isinstance(outcome, Measurement) else [{}] * count
+    for at, reads in enumerate(_reads(schedule.instances)):
+        own = known.overrides.get(at)
         yield {
             "subgraph": at,
             **dict(zip(PLAN_COLUMNS, known.values[at].tolist(), strict=True)),
             "launches": int(known.launches[at]),
             "first_cluster": homes[at][0],
             "clusters": homes[at][1],
-            "reads": reads[at],
-            "own": _own(known.overrides.get(at)),
+            "reads": reads,
+            "own": own and json.dumps(own.as_dict(), sort_keys=True, separators=(",", ":")),
             **times[at],
         }
-
-
-def _own(override: SubGraphKnobs | None) -> str | None:
-    if override is None:
-        return None
-    return json.dumps(override.as_dict(), sort_keys=True, separators=(",", ":"))
 
 
 def _reads(instances: InstanceGraph) -> list[list[int]]:
