@@ -11,7 +11,7 @@ dynamic programme's first start, which needs no cost model.
 
 ::
 
-    python tools/collect_dataset.py measurements
+    python datasets/collect.py measurements
     python benchmarks/first_guess.py measurements [WORKLOAD ...]
 """
 

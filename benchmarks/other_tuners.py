@@ -1,6 +1,6 @@
 """DLFusion and PartitionTuner, published figures beside ours: what ``paper_tables.py`` prints.
 
-``benchmarks/dlfusion.py`` and ``benchmarks/units.py`` add brute force, our search and its cost.
+``search/dlfusion.py`` and ``benchmarks/units.py`` add brute force, our search and its cost.
 """
 
 from __future__ import annotations

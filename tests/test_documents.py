@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("autoturbo", "benchmarks", "docs", "examples", "tests", "tools")
+FOLDERS = (
+    *("autoturbo", "benchmarks", "cost_models", "datasets", "docs", "examples", "search"),
+    *("tests", "tools"),
+)
 """Where pages are; other folders beside them may be environments, builds and runs."""
 
 

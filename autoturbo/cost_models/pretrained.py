@@ -7,7 +7,6 @@ kernel depends on the kernel and not on the schedule around it, and is asked for
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ import numpy as np
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
 from autoturbo.cost_models.training import Table
-from autoturbo.datasets.measurements.columns import VERSIONS
+from autoturbo.datasets import data_folder
+from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
 from autoturbo.schedule.codegen.work import Flags
@@ -136,8 +136,8 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
 
 def bundled() -> dict[str, Path]:
     """Folders of the models in the package, by name."""
-    place = Path(str(importlib.resources.files("autoturbo.cost_models") / "models"))
-    return {card.parent.name: card.parent for card in sorted(place.glob(f"*/{CARD}"))}
+    cards = sorted(data_folder("cost_models").glob(f"*/{CARD}"))
+    return {card.parent.name: card.parent for card in cards}
 
 
 @functools.cache

@@ -51,12 +51,11 @@ class Table:
     @staticmethod
     def of(data: Measurements) -> Table:
         """From a data set."""
-        words = {name: data.words[name] for name in ("model", "target")}
         return Table(
             portable_rows(data.statistics, _own(data)), base_seconds(data.statistics),
             data.launches, data.times, data.statistics, data.owner, data.latency, data.measured,
-            data.numbers["number"] == 0, data.numbers["lower_bound_s"], data.pairs,
-            {n: np.asarray(w.table, object)[w.codes] for n, w in words.items()},
+            data.settings["number"] == 0, data.settings["lower_bound_s"], data.pairs,
+            {name: data.settings[name] for name in ("model", "target")},
         )  # fmt: skip
 
     def total(self, seconds: Floats) -> Floats:

@@ -66,11 +66,11 @@ def test_several_targets_batches_and_types(cli: Cli, tmp_path: Path) -> None:
         *("--vary-targets", "1", "--settings", "1", "-o", "data", "--seed", "5"),
     )  # fmt: skip
     data = load_measurements(tmp_path / "data")
-    pairs = [(data.words["target"][row], data.words["dtype"][row]) for row in range(len(data))]
+    pairs = list(zip(data.settings["target"], data.settings["dtype"], strict=True))
     targets = ["goya", "goya-v5.1", "ascend-910", "ascend-910-v5.1"]
     known = {
         target.name: [d for d in ("float16", "int8") if target.supports(d)]
-        for target in data.targets
+        for target in data.targets.values()
     }
     assert set(known) == set(targets)
     assert pairs == [(name, dtype) for name in targets for dtype in known[name]] * 2
@@ -125,7 +125,7 @@ def test_without_pyarrow(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_pretrained_models_data_set_is_one_that_can_be_collected() -> None:
-    script = runpy.run_path(str(ROOT / "tools" / "collect_dataset.py"))
+    script = runpy.run_path(str(ROOT / "datasets" / "collect.py"))
     options = build_parser().parse_args(script["command"](["data", "--jobs", "2"]))
     assert (str(options.output), options.jobs) == ("data", 2)
     assert set(options.models) <= set(workloads.names())

@@ -19,7 +19,7 @@ from autoturbo.cost_models.pretrained import (
     train,
 )
 from autoturbo.cost_models.training import Table
-from autoturbo.datasets.measurements.columns import VERSIONS
+from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, UsageError
 from autoturbo.report.judging import KINDS, METHODS, accuracy, evaluate
 from autoturbo.simulate.plan import COLUMNS

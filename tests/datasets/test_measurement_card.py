@@ -73,8 +73,8 @@ def test_counts_add_up(card: dict[str, Any], data: Measurements) -> None:
 
 def test_latencies_are_over_the_pairs_own_default(data: Measurements) -> None:
     relative = relative_latency(data)
-    assert relative[data.numbers["number"] == 0].tolist() == [1.0] * 4
-    row = int(np.flatnonzero(data.numbers["number"] == 3)[2])
+    assert relative[data.settings["number"] == 0].tolist() == [1.0] * 4
+    row = int(np.flatnonzero(data.settings["number"] == 3)[2])
     assert relative[row] == data.latency[row] / data.latency[row - 3]
 
 

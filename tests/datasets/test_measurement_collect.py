@@ -69,8 +69,8 @@ def test_the_order_of_models_changes_no_shard(whole: Path, models: Path, tmp_pat
 def test_another_seed_makes_another_sample(whole: Path, models: Path, tmp_path: Path) -> None:
     collect(collection(models, seed=1), tmp_path)
     one, other = load_measurements(whole), load_measurements(tmp_path)
-    assert one.knobs.tolist() != other.knobs.tolist()
-    assert one.knobs[0] == other.knobs[0] == "{}"
+    assert one.settings["knobs"].tolist() != other.settings["knobs"].tolist()
+    assert one.settings["knobs"][0] == other.settings["knobs"][0] == "{}"
 
 
 @pytest.mark.full

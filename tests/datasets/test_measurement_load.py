@@ -11,8 +11,8 @@ import pytest
 
 from autoturbo.datasets.measurements import Measurements, collect, load_measurements
 from autoturbo.datasets.measurements.collect import load_graph
-from autoturbo.datasets.measurements.columns import MEASURES, VERSIONS
 from autoturbo.datasets.measurements.sampling import TURNS
+from autoturbo.datasets.measurements.shards import MEASURES, VERSIONS
 from autoturbo.errors import InputError
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.simulate.evaluator import Evaluator
@@ -51,20 +51,23 @@ def test_settings_measure_again_what_the_data_set_says(data: Measurements, model
     assert len(data) == 64
     assert 0 < (~data.measured).sum() < 32
     for row in range(len(data)):
-        layers = int(data.words["model"][row].removeprefix("chain"))
-        evaluator = evaluators[layers, data.words["target_hash"][row]]
+        layers = int(data.settings["model"][row].removeprefix("chain"))
+        evaluator = evaluators[layers, data.settings["target_hash"][row]]
         knobs = data.setting(row)
         outcome = evaluator.evaluate(knobs)
         low, high = data.offsets[row : row + 2]
         if isinstance(outcome, Failure):
-            assert (data.words["outcome"][row], data.messages[row]) == ("invalid", outcome.message)
+            assert (data.settings["outcome"][row], data.settings["message"][row]) == (
+                "invalid",
+                outcome.message,
+            )
             assert low == high
             continue
-        assert data.messages[row] is None
+        assert data.settings["message"][row] is None
         assert tuple(data.times[low:high].tolist()) == outcome.subgraph_times
         for name in MEASURES:
             expected = outcome.as_json()[name]
-            found = data.numbers[name][row]
+            found = data.settings[name][row]
             assert found == expected or (expected is None and np.isnan(found))
         plan, again = data.plan(row), evaluator.statistics(knobs)
         assert plan is not None
@@ -75,13 +78,13 @@ def test_settings_measure_again_what_the_data_set_says(data: Measurements, model
 
 
 def test_kernels_sum_up_to_the_latency_where_clusters_work_alike(data: Measurements) -> None:
-    alike = data.numbers["alike"] == 1
+    alike = data.settings["alike"] == 1
     assert 0 < alike.sum() < data.measured.sum()
     assert data.sums[alike] == pytest.approx(data.latency[alike], rel=1e-12)
 
 
 def test_a_pipeline_replayed_is_near_its_latency(data: Measurements) -> None:
-    alike = data.numbers["alike"] == 1
+    alike = data.settings["alike"] == 1
     pipeline = np.asarray(
         [data.setting(row).cluster_split == "pipeline" for row in range(len(data))]
     )
@@ -89,7 +92,7 @@ def test_a_pipeline_replayed_is_near_its_latency(data: Measurements) -> None:
     assert data.replayed[alike].tolist() == data.sums[alike].tolist()
     assert pipeline.sum() > 3
     assert data.replayed[pipeline] == pytest.approx(data.latency[pipeline], rel=0.02)
-    assert data.numbers["loops"][pipeline].max() > 1
+    assert data.settings["loops"][pipeline].max() > 1
     assert (data.sums[pipeline] > 1.2 * data.latency[pipeline]).any()
 
 
@@ -98,18 +101,18 @@ def test_times_are_kernels_and_what_comes_before_them(data: Measurements) -> Non
         target.hash: target.overheads.kernel_launch + target.overheads.barrier
         for target, _ in two_targets()
     }
-    paid = np.asarray([fixed[data.words["target_hash"][row]] for row in data.owner.tolist()])
-    assert (data.kernel_times > 0).all()
-    before = data.times - data.kernel_times - paid
+    paid = np.asarray([fixed[data.settings["target_hash"][row]] for row in data.owner.tolist()])
+    assert (data.kernels["kernel_s"] > 0).all()
+    before = data.times - data.kernels["kernel_s"] - paid
     assert (before > -1e-12).all()
     assert (before > 1e-9).any()
 
 
 def test_sub_graphs_read_from_earlier_ones(data: Measurements) -> None:
     place = np.arange(len(data.times)) - data.offsets[data.owner]
-    reader = np.repeat(place, np.diff(data.reads_start))
-    assert len(data.reads)
-    assert (data.reads < reader).all()
+    reads = data.kernels["reads"]
+    assert any(map(len, reads))
+    assert all((made < reader).all() for made, reader in zip(reads, place, strict=True))
 
 
 def test_a_chain_cut_everywhere_reads_link_by_link(data: Measurements) -> None:
@@ -117,49 +120,50 @@ def test_a_chain_cut_everywhere_reads_link_by_link(data: Measurements) -> None:
     assert cut
     for row in cut:
         low, high = data.offsets[row : row + 2]
-        start = data.reads_start[low : high + 1]
-        assert data.reads[start[0] : start[-1]].tolist() == list(range(high - low - 1))
+        reads = [made.tolist() for made in data.kernels["reads"][low:high]]
+        assert reads == [[], *([at] for at in range(high - low - 1))][: high - low]
 
 
 def test_clusters_of_kernels_are_clusters_of_the_target(data: Measurements) -> None:
     clusters = np.asarray([data.target(row).clusters for row in data.owner.tolist()])
-    assert (data.first_cluster + data.clusters <= clusters).all()
-    assert (data.clusters >= 1).all()
-    assert data.first_cluster.max() > 0
+    first, own = data.kernels["first_cluster"], data.kernels["clusters"]
+    assert (first + own <= clusters).all()
+    assert (own >= 1).all()
+    assert first.max() > 0
 
 
 def test_targets_come_with_all_their_figures(data: Measurements) -> None:
-    assert {t.hash for t in data.targets} == {t.hash for t, _ in two_targets()}
+    assert {t.hash for t in data.targets.values()} == {t.hash for t, _ in two_targets()}
     assert data.target(0).as_dict() == two_targets()[0][0].as_dict()
 
 
 def test_every_row_names_the_versions(data: Measurements) -> None:
     for name, version in VERSIONS.items():
-        assert data.words[f"{name}_version"].table == (version,)
+        assert data.settings[f"{name}_version"].tolist() == [version] * len(data)
 
 
 def test_the_default_comes_first_and_half_are_mutants(data: Measurements) -> None:
-    first = np.flatnonzero(data.numbers["number"] == 0)
+    first = np.flatnonzero(data.settings["number"] == 0)
     assert first.tolist() == [0, 16, 32, 48]
-    assert {data.words["origin"][row] for row in first.tolist()} == {"default"}
-    assert set(data.words["origin"].table) == {"default", *TURNS}
-    mutants = data.numbers["parent"] >= 0
+    assert {data.settings["origin"][row] for row in first.tolist()} == {"default"}
+    assert set(data.settings["origin"]) == {"default", *TURNS}
+    mutants = data.settings["parent"] >= 0
     assert 24 <= mutants.sum() <= 40
-    assert (data.numbers["parent"][mutants] < data.numbers["number"][mutants]).all()
+    assert (data.settings["parent"][mutants] < data.settings["number"][mutants]).all()
 
 
 def test_no_setting_and_no_measurement_is_there_twice(data: Measurements) -> None:
     for pair in range(4):
         rows = data.pairs == pair
-        assert len(set(data.knobs[rows])) == rows.sum()
+        assert len(set(data.settings["knobs"][rows])) == rows.sum()
     assert sum(data.repeats.values()) > 0
 
 
 def test_settings_with_one_schedule_are_one(data: Measurements) -> None:
     """A single cluster has nothing to share out, so that knob makes no schedule of its own."""
-    single = np.flatnonzero(data.words["target"].rows("ascend-910"))
+    single = np.flatnonzero(data.settings["target"] == "ascend-910")
     without = [replace(data.setting(row), cluster_split=AUTO) for row in single.tolist()]
-    models = [data.words["model"][row] for row in single.tolist()]
+    models = [data.settings["model"][row] for row in single.tolist()]
     assert len(single) == 32
     assert len(set(zip(models, without, strict=True))) == 32
     assert any(data.setting(row).cluster_split != AUTO for row in single.tolist())

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoturbo.datasets.measurements.replay import replay
+from autoturbo.datasets.measurements.load import replay
 
 
 def _replay(
     seconds: list[float], first: list[int], clusters: list[int], reads: list[list[int]], loops: int
 ) -> float:
-    start = np.cumsum([0, *map(len, reads)])
-    flat = np.asarray([maker for made in reads for maker in made], np.int64)
     homes = np.asarray([first, clusters], np.int64)
-    return replay(np.asarray(seconds), homes[0], homes[1], start, flat, loops, barrier=0.5)
+    return replay(np.asarray(seconds), homes[0], homes[1], reads, loops, barrier=0.5)
 
 
 def test_one_cluster_takes_the_sum() -> None:

@@ -171,7 +171,8 @@ def test_importing_the_exporter_needs_no_torch() -> None:
         "import sys; import workload_export.make as _;"
         "print(sorted({'torch', 'timm', 'transformers', 'onnxslim'} & set(sys.modules)))"
     )
-    tools = {**os.environ, "PYTHONPATH": str(Path(recipes.__file__).parents[1])}
+    known = (str(Path(recipes.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
+    tools = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, known))}
     ran = subprocess.run(  # our own interpreter and code
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=tools
     )

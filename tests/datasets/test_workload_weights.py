@@ -9,7 +9,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from autoturbo.datasets import workloads
-from autoturbo.datasets.workloads import weights
 from autoturbo.errors import ModelError, UsageError
 from autoturbo.graph import weight_values
 from autoturbo.verify.inputs import random_inputs
@@ -102,7 +101,7 @@ def toy(folder: Path, seed: str | None, names: Sequence[str] = ("first", "second
     )
     model = helper.make_model(graph)
     if seed is not None:
-        helper.set_model_props(model, {weights.SEED_KEY: seed})
+        helper.set_model_props(model, {workloads.SEED_KEY: seed})
     path = folder / "toy.onnx"
     path.write_bytes(model.SerializeToString())
     return path
@@ -114,35 +113,35 @@ def matrices_of(path: Path) -> dict[str, np.ndarray]:
 
 def test_values_depend_on_the_seed(tmp_path: Path) -> None:
     first, second = (
-        matrices_of(weights.materialize_file(toy(tmp_path, seed), tmp_path / seed))["first"]
+        matrices_of(workloads.materialize_file(toy(tmp_path, seed), tmp_path / seed))["first"]
         for seed in ("1", "2")
     )
     assert not np.array_equal(first, second)
 
 
 def test_values_depend_on_the_tensors_name_and_not_on_its_place(tmp_path: Path) -> None:
-    plain = matrices_of(weights.materialize_file(toy(tmp_path, "1"), tmp_path / "plain"))
+    plain = matrices_of(workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "plain"))
     swapped_file = toy(tmp_path, "1", ("second", "first"))
-    swapped = matrices_of(weights.materialize_file(swapped_file, tmp_path / "swapped"))
+    swapped = matrices_of(workloads.materialize_file(swapped_file, tmp_path / "swapped"))
     assert np.array_equal(plain["first"], swapped["first"])
     assert not np.array_equal(plain["first"], plain["second"])
 
 
 def test_the_external_file_has_the_length_that_the_model_says(tmp_path: Path) -> None:
-    weights.materialize_file(toy(tmp_path, "1"), tmp_path / "out")
+    workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "out")
     assert (tmp_path / "out" / "w.bin").stat().st_size == 2 * 16384 + 64
 
 
 def test_pieces_do_not_change_the_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = matrices_of(weights.materialize_file(toy(tmp_path, "1"), tmp_path / "whole"))
+    whole = matrices_of(workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "whole"))
     monkeypatch.setattr(weight_values, "_PIECE", 1000)
-    pieces = matrices_of(weights.materialize_file(toy(tmp_path, "1"), tmp_path / "pieces"))
+    pieces = matrices_of(workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "pieces"))
     assert np.array_equal(whole["second"], pieces["second"])
 
 
 def test_a_file_without_a_seed_is_refused_with_the_missing_field(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
-        weights.materialize_file(toy(tmp_path, None), tmp_path / "out")
+        workloads.materialize_file(toy(tmp_path, None), tmp_path / "out")
     assert caught.value.at.field == "metadata_props[autoturbo.weights_seed]"
 
 
@@ -152,9 +151,9 @@ def test_a_failed_write_leaves_nothing_behind(
     def fail(*_: object) -> bytes:
         raise OSError("disk full")
 
-    monkeypatch.setattr(weights, "pieces", fail)
-    with pytest.raises(OSError, match="disk full"):
-        weights.materialize_file(toy(tmp_path, "1"), tmp_path / "out")
+    monkeypatch.setattr(weight_values, "pieces", fail)
+    with pytest.raises(UsageError, match="cannot write: disk full"):
+        workloads.materialize_file(toy(tmp_path, "1"), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autoturbo.datasets.workloads import get
-from autoturbo.datasets.workloads.weights import materialize_file
+from autoturbo.datasets.workloads import get, materialize_file
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target

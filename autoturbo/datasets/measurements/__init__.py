@@ -15,9 +15,9 @@ byte of it.
 
 from autoturbo.datasets.measurements.card import make_card, readme, write_card
 from autoturbo.datasets.measurements.collect import Collection, Part, Progress, collect, parts_of
-from autoturbo.datasets.measurements.columns import DATASET_SCHEMA
 from autoturbo.datasets.measurements.load import Measurements, forged, load_measurements
 from autoturbo.datasets.measurements.sampling import Draws, Origin
+from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 from autoturbo.datasets.measurements.variation import varied_targets
 
 __all__ = [

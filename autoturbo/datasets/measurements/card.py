@@ -6,6 +6,7 @@ It holds no date and nothing of the machine, so that the same collection has the
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from autoturbo.datasets.measurements.columns import DATASET_SCHEMA
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.datasets.measurements.sampling import Origin
+from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import AUTO, knob_specs, subgraph_knob_specs
@@ -25,11 +26,9 @@ LICENSE: Final = "Apache-2.0"
 QUANTILES: Final = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
 """Of distributions."""
 
-_DIGITS = 6
-
 
 def make_card(data: Measurements) -> dict[str, Any]:
-    """All figures; a quantity that nothing was measured for is None."""
+    """Return all figures; a quantity that nothing was measured for is None."""
     relative = relative_latency(data)
     return {
         "schema": DATASET_SCHEMA,
@@ -38,9 +37,17 @@ def make_card(data: Measurements) -> dict[str, Any]:
         "shards": {"there": len(data.repeats), "all": len(data.collection["parts"])},
         "rows": {"settings": len(data), "kernels": len(data.times)},
         "repeats_left_out": sum(data.repeats.values()),
-        "outcomes": _counted(data.words["outcome"][i] for i in range(len(data))),
-        "pairs": _pairs(data, relative),
-        "origins": _origins(data, relative),
+        "outcomes": _ranked(Counter(data.settings["outcome"].tolist())),
+        "pairs": [_pair(data, relative, pair) for pair in range(len(data.repeats))],
+        "origins": {
+            origin.value: {
+                "settings": int(rows.sum()),
+                "measured": int((rows & data.measured).sum()),
+                "latency_over_default": _quantiles(relative[rows]),
+            }
+            for origin in Origin
+            for rows in [data.settings["origin"] == origin.value]
+        },
         "latency_over_default": _quantiles(relative),
         "kernel_sums": _sums(data),
         "knobs": _coverage(data),
@@ -48,17 +55,16 @@ def make_card(data: Measurements) -> dict[str, Any]:
 
 
 def relative_latency(data: Measurements) -> Floats:
-    """Latency over that of the pair's default schedule; not a number for failures."""
-    first = np.flatnonzero(data.numbers["number"] == 0)
-    default = np.full(int(data.pairs.max(initial=-1)) + 1, np.nan)
+    """Return latency over that of the pair's default schedule; not a number for failures."""
+    first = np.flatnonzero(data.settings["number"] == 0)
+    default = np.full(len(data.repeats), np.nan)
     default[data.pairs[first]] = data.latency[first]
     found: Floats = data.latency / default[data.pairs]
     return found
 
 
-def _counted(values: Iterable[str]) -> dict[str, int]:
-    """Most frequent first, then by name."""
-    counts = Counter(values)
+def _ranked(counts: Counter[str]) -> dict[str, int]:
+    """Return the most frequent first, then by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -67,51 +73,27 @@ def _quantiles(values: Floats) -> dict[str, float] | None:
     if not len(known):
         return None
     found = np.quantile(known, list(QUANTILES.values())).tolist()
-    return {n: _short(v) for n, v in zip(QUANTILES, found, strict=True)}
+    return {n: float(f"{v:.6g}") for n, v in zip(QUANTILES, found, strict=True)}
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
-
-
-def _pairs(data: Measurements, relative: Floats) -> list[dict[str, Any]]:
-    """A row per shard."""
-    kernels = np.diff(data.offsets)
-    found = []
-    for pair in range(int(data.pairs.max(initial=-1)) + 1):
-        rows = np.flatnonzero(data.pairs == pair)
-        default = data.latency[rows[0]]
-        found.append(
-            {
-                **{name: data.words[name][int(rows[0])] for name in ("model", "target", "dtype")},
-                "batch": int(data.numbers["batch"][rows[0]]),
-                "settings": len(rows),
-                "measured": int(data.measured[rows].sum()),
-                "kernels": int(kernels[rows].sum()),
-                "default_latency_s": None if np.isnan(default) else float(default),
-                "latency_over_default": _quantiles(relative[rows]),
-            }
-        )
-    return found
-
-
-def _origins(data: Measurements, relative: Floats) -> dict[str, dict[str, Any]]:
-    """By how settings came into the sample: how many, how many failed, how good they are."""
-    found = {}
-    for origin in Origin:
-        rows = data.words["origin"].rows(origin.value)
-        found[origin.value] = {
-            "settings": int(rows.sum()),
-            "measured": int((rows & data.measured).sum()),
-            "latency_over_default": _quantiles(relative[rows]),
-        }
-    return found
+def _pair(data: Measurements, relative: Floats, pair: int) -> dict[str, Any]:
+    rows = np.flatnonzero(data.pairs == pair)
+    default = float(data.latency[rows[0]])
+    return {
+        **{name: data.settings[name][rows[0]] for name in ("model", "target", "dtype")},
+        "batch": int(data.settings["batch"][rows[0]]),
+        "settings": len(rows),
+        "measured": int(data.measured[rows].sum()),
+        "kernels": int(np.diff(data.offsets)[rows].sum()),
+        "default_latency_s": None if math.isnan(default) else default,
+        "latency_over_default": _quantiles(relative[rows]),
+    }
 
 
 def _sums(data: Measurements) -> dict[str, Any]:
-    """How far launches times times, summed up, is from the latency."""
+    """Return how far launches times times, summed up, is from the latency."""
     error = data.sums / data.latency - 1
-    alike = data.measured & (data.numbers["alike"] > 0)
+    alike = data.measured & (data.settings["alike"] > 0)
     joint = data.measured & ~alike
     largest = np.abs(error[alike]).max(initial=0.0)
     return {
@@ -125,66 +107,72 @@ def _sums(data: Measurements) -> dict[str, Any]:
 
 
 def _coverage(data: Measurements) -> dict[str, dict[str, dict[str, int]]]:
-    """Settings by value of each of the model's knobs; those with each sub-graph's knob."""
-    model: dict[str, Counter[str]] = {name: Counter() for name in knob_specs()}
-    own: dict[str, Counter[str]] = {name: Counter() for name in subgraph_knob_specs()}
-    for text in data.knobs:
+    """Return settings by value of each of the model's knobs; those with each sub-graph's knob.
+
+    A sub-graph's value counts once per setting, however many sub-graphs have it.
+    """
+    model = {name: Counter[str]() for name in knob_specs()}
+    own = {name: Counter[str]() for name in subgraph_knob_specs()}
+    for text in data.settings["knobs"]:
         values = json.loads(text)
+        overrides = values.get("overrides", [])
         for name, counts in model.items():
             counts[str(values.get(name, AUTO))] += 1
-        _count_own(own, values.get("overrides", []))
-    return {
-        "model": {name: _counted(counts.elements()) for name, counts in model.items()},
-        "subgraph": {name: _counted(counts.elements()) for name, counts in own.items()},
-    }
+        for name, counts in own.items():
+            counts.update({str(one[name]) for one in overrides if name in one})
+    groups = {"model": model, "subgraph": own}
+    return {g: {name: _ranked(counts) for name, counts in own.items()} for g, own in groups.items()}
 
 
-def _count_own(counts: Mapping[str, Counter[str]], overrides: Sequence[Mapping[str, Any]]) -> None:
-    """A value counts once per setting, however many sub-graphs have it."""
-    for name, found in counts.items():
-        found.update({str(o[name]) for o in overrides if name in o})
+README: Final = """\
+# Measurements
+
+{settings} settings with {kernels} kernels in {there} of
+{all} shards. Made with AutoTurbo's simulator ({versions}; data set schema
+{schema}) from seed {seed}; licence {license}.
+{command}
+Half of each sample is drawn at random, the other half are mutants of the default
+schedule and of the best that the sample had seen by then. Settings whose schedules
+measure the same are one; {repeats_left_out} were left out for that.
+
+## Outcomes
+
+{outcomes}
+
+## Latency over that of the default schedule
+
+{origins}
+
+## Models and targets
+
+{pairs}
+
+## Kernels against the whole
+
+{sums}
+
+## Values of knobs
+
+{knobs}
+"""
 
 
 def readme(card: Mapping[str, Any]) -> str:
-    """The card for people."""
-    recipe, rows, shards = card["recipe"], card["rows"], card["shards"]
+    """Return the card for people."""
+    command = card["recipe"]["command"]
+    tables = {
+        "outcomes": _markdown(("outcome", "settings"), card["outcomes"].items()),
+        "origins": _markdown(("origin", *ORIGIN_TITLES), origin_cells(card)),
+        "pairs": _markdown(PAIR_TITLES, pair_cells(card)),
+        "knobs": _markdown(("knob", "settings by value"), knob_cells(card)),
+    }
     versions = ", ".join(f"{name} {value}" for name, value in card["versions"].items())
-    return "\n".join(
-        [
-            "# Measurements",
-            "",
-            f"{rows['settings']} settings with {rows['kernels']} kernels in {shards['there']} of",
-            f"{shards['all']} shards. Made with AutoTurbo's simulator ({versions}; data set schema",
-            f"{card['schema']}) from seed {card['seed']}; licence {card['license']}.",
-            "",
-            *(f"    {line}" for line in [recipe["command"]] if line),
-            "",
-            "Half of each sample is drawn at random, the other half are mutants of the default",
-            "schedule and of the best that the sample had seen by then. Settings whose schedules",
-            f"measure the same are one; {card['repeats_left_out']} were left out for that.",
-            "",
-            "## Outcomes",
-            "",
-            *_markdown(("outcome", "settings"), list(card["outcomes"].items())),
-            "",
-            "## Latency over that of the default schedule",
-            "",
-            *_markdown(("origin", *ORIGIN_TITLES), origin_cells(card)),
-            "",
-            "## Models and targets",
-            "",
-            *_markdown(PAIR_TITLES, pair_cells(card)),
-            "",
-            "## Kernels against the whole",
-            "",
-            *_sentences(card["kernel_sums"]),
-            "",
-            "## Values of knobs",
-            "",
-            *_markdown(("knob", "settings by value"), knob_cells(card)),
-            "",
-        ]
-    )
+    about = {
+        "versions": versions,
+        "command": f"\n    {command}\n" if command else "\n",
+        "sums": _sentences(card["kernel_sums"]),
+    }
+    return README.format(**{**card, **card["rows"], **card["shards"], **tables, **about})
 
 
 PAIR_TITLES: Final = ("model", "batch", "target", "dtype", "settings", "measured", "kernels",
@@ -193,36 +181,31 @@ ORIGIN_TITLES: Final = ("settings", "measured", *QUANTILES)
 
 
 def pair_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Rows of the table of models and targets."""
-    return [_pair_row(pair) for pair in card["pairs"]]
-
-
-def _pair_row(pair: Mapping[str, Any]) -> tuple[str, ...]:
-    names = ("model", "batch", "target", "dtype", "settings", "measured", "kernels")
-    default, relative = pair["default_latency_s"], pair["latency_over_default"] or {}
-    return (
-        *(str(pair[name]) for name in names),
-        "-" if default is None else f"{1e3 * default:.4g} ms",
-        *_figures([relative.get("min"), relative.get("median")]),
-    )
-
-
-def origin_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Rows of the table of origins."""
+    """Return rows of the table of models and targets."""
     found = []
-    for origin, row in card["origins"].items():
-        relative = row["latency_over_default"] or {}
-        figures = _figures([relative.get(name) for name in QUANTILES])
-        found.append((origin, str(row["settings"]), str(row["measured"]), *figures))
+    for pair in card["pairs"]:
+        default, relative = pair["default_latency_s"], pair["latency_over_default"] or {}
+        shown = "-" if default is None else f"{1e3 * default:.4g} ms"
+        texts = (str(pair[name]) for name in PAIR_TITLES[:7])
+        found.append((*texts, shown, *_figures(relative, "min", "median")))
     return found
 
 
-def _figures(values: Iterable[float | None]) -> list[str]:
-    return ["-" if value is None else f"{value:.3f}" for value in values]
+def origin_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return rows of the table of origins."""
+    return [
+        (origin, str(row["settings"]), str(row["measured"]),
+         *_figures(row["latency_over_default"] or {}, *QUANTILES))
+        for origin, row in card["origins"].items()
+    ]  # fmt: skip
+
+
+def _figures(values: Mapping[str, float], *names: str) -> list[str]:
+    return [f"{values[name]:.3f}" if name in values else "-" for name in names]
 
 
 def knob_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Rows of the table of knobs; a sub-graph's are ``subgraph.NAME``."""
+    """Return rows of the table of knobs; a sub-graph's are ``subgraph.NAME``."""
     prefix = {"model": "", "subgraph": "subgraph."}
     return [
         (prefix[group] + name, ", ".join(f"{value} {n}" for value, n in counts.items()) or "-")
@@ -231,28 +214,27 @@ def knob_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _sentences(sums: Mapping[str, Any]) -> list[str]:
-    """How exact sums of kernels are, in words."""
+def _sentences(sums: Mapping[str, Any]) -> str:
+    """Return how exact sums of kernels are, in words."""
     alike, joint = sums["alike"], sums["joint"]
-    found = [
-        f"Where clusters work alike ({alike['settings']} settings), launches times seconds of a",
-        "launch, summed up, are the latency with a relative error of at most",
-        f"{alike['largest_relative_error']:.1e}.",
-    ]
-    if joint["relative_error"]:
-        median = joint["relative_error"]["median"]
-        again = joint["replayed_relative_error"]["median"]
-        found += [
-            f"Where they share out one pass ({joint['settings']} settings), they run side by side",
-            f"and wait for each other: there the sum is off by {100 * median:.3g} % in the median,",
-            f"and sub-graphs run one after another on their clusters by {100 * again:.3g} %.",
-        ]
-    return found
+    found = (
+        f"Where clusters work alike ({alike['settings']} settings), launches times seconds of a\n"
+        "launch, summed up, are the latency with a relative error of at most\n"
+        f"{alike['largest_relative_error']:.1e}."
+    )
+    if not joint["relative_error"]:
+        return found
+    median, again = (joint[f"{n}relative_error"]["median"] for n in ("", "replayed_"))
+    return found + (
+        f"\nWhere they share out one pass ({joint['settings']} settings), they run side by side\n"
+        f"and wait for each other: there the sum is off by {100 * median:.3g} % in the median,\n"
+        f"and sub-graphs run one after another on their clusters by {100 * again:.3g} %."
+    )
 
 
-def _markdown(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def _markdown(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [titles, ["---"] * len(titles), *rows]
-    return [f"| {' | '.join(map(str, line))} |" for line in lines]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 CARDS = {"card.json": Kind.DATASET_CARD, "README.md": Kind.DATASET_README}

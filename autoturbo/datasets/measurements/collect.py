@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -11,19 +12,20 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
+from pydantic import Field, TypeAdapter
 
-from autoturbo.datasets.measurements.columns import DATASET_SCHEMA, VERSIONS
-from autoturbo.datasets.measurements.reading import read_setting
-from autoturbo.datasets.measurements.rows import kernel_columns, setting_columns
-from autoturbo.datasets.measurements.sampling import Draws, Sample
+from autoturbo.files import atomic_write, JOBS, read_json
+from autoturbo.datasets.measurements.sampling import Draws, Sample, read_setting
 from autoturbo.datasets.measurements.shards import (
+    DATASET_SCHEMA,
+    VERSIONS,
     Seal,
     is_there,
     other_version,
@@ -32,10 +34,10 @@ from autoturbo.datasets.measurements.shards import (
     write_shard,
 )
 from autoturbo.errors import ExecutorError, InputError, Location, ModelError, UsageError
-from autoturbo.files import JOBS, atomic_write, read_json
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
+
 from autoturbo.simulate.evaluator import Evaluator
 
 COLLECTION: Final = "collection.json"
@@ -204,20 +206,17 @@ def collect(
         ExecutorError: a process died.
     """
     require_parquet()
-    begin(collection, folder)
-    total = len(collection.parts)
     if jobs > JOBS.most:
         raise UsageError(f"jobs: {jobs} processes are too many", hint=JOBS.hint)
-    missing = [part for part in collection.parts if not is_there(folder, part.name)]
-    done = 0
-    for part in collection.parts:
-        if part not in missing:
-            done += 1
-            on_shard(Progress(done, total, part.name, read_seal(folder, part.name), made=False))
-    made = _alone if jobs <= 1 else functools.partial(_together, jobs=jobs)
-    for name, seal in made(collection, missing, folder):
-        done += 1
-        on_shard(Progress(done, total, name, seal, made=True))
+    begin(collection, folder)
+    there = [part.name for part in collection.parts if is_there(folder, part.name)]
+    missing = [part for part in collection.parts if part.name not in there]
+    seals = itertools.chain(
+        ((name, read_seal(folder, name), False) for name in there),
+        ((name, seal, True) for name, seal in _made(collection, missing, folder, jobs)),
+    )
+    for done, (name, seal, new) in enumerate(seals, 1):
+        on_shard(Progress(done, len(collection.parts), name, seal, new))
 
 
 def begin(collection: Collection, folder: Path) -> None:
@@ -226,19 +225,41 @@ def begin(collection: Collection, folder: Path) -> None:
     Raises:
         InputError: another data set was begun here.
     """
-    path, wanted = folder / COLLECTION, collection.described()
+    path, text = folder / COLLECTION, json.dumps(collection.described(), indent=2, sort_keys=True)
     if path.exists():
-        _check_same(path, read_collection(folder), json.loads(json.dumps(wanted)))
+        found, wanted = read_collection(folder), json.loads(text)
+        if different := [name for name in collection.described() if found[name] != wanted[name]]:
+            message = f"another data set was begun here: {', '.join(different)} differ"
+            hint = "give the same arguments to go on with it, or another folder"
+            raise InputError(message, Location(path), hint)
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder: {error.strerror}", Location(folder)) from None
-    atomic_write(path, json.dumps(wanted, indent=2, sort_keys=True) + "\n")
+    atomic_write(path, text + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """What must be right of a part in a collection's file: a name of files in its folder."""
+
+    shard: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,240}$")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """What must be right in a collection's file."""
+
+    versions: dict[str, str]
+    seed: int
+    settings: int
+    recipe: dict[str, Any]
+    parts: list[_Shard]
 
 
 def read_collection(folder: Path) -> dict[str, Any]:
-    """What a data set is made of.
+    """Return what a data set is made of.
 
     Raises:
         InputError: the folder holds no data set, or one of another version.
@@ -246,59 +267,37 @@ def read_collection(folder: Path) -> dict[str, Any]:
     path = folder / COLLECTION
     try:
         found = read_json(path)
+        version = found.get("schema") if isinstance(found, dict) else None
+        if version == DATASET_SCHEMA:
+            TypeAdapter(_Described).validate_python(found)
     except (OSError, ValueError):
         hint = "make one with 'autoturbo dataset collect'"
         raise InputError("no data set that can be read", Location(path), hint) from None
-    if not isinstance(found, dict) or found.get("schema") != DATASET_SCHEMA:
-        raise other_version(path, found.get("schema") if isinstance(found, dict) else None)
-    parts = found.get("parts")
-    whole = isinstance(parts, list) and all(
-        isinstance(one, dict) and _is_name(one.get("shard")) for one in parts
-    )
-    if not whole:
-        hint = "make one with 'autoturbo dataset collect'"
-        raise InputError("no data set that can be read: its parts", Location(path), hint)
-    return found
+    if version != DATASET_SCHEMA:
+        raise other_version(path, version)
+    return dict(found)
 
 
-def _is_name(value: object) -> bool:
-    """Return whether a value can be the name of a shard: of a file in the folder."""
-    return isinstance(value, str) and "\0" not in value and Path(value).name == value != ""
-
-
-def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    different = [name for name in wanted if found.get(name) != wanted[name]]
-    if different:
-        raise InputError(
-            f"another data set was begun here: {', '.join(different)} differ",
-            Location(path),
-            "give the same arguments to go on with it, or another folder",
-        )
-
-
-def _alone(
-    collection: Collection, missing: Sequence[Part], folder: Path
-) -> Iterator[tuple[str, Seal]]:
-    for part in missing:
-        yield part.name, make_shard(collection, part, folder)
-
-
-def _together(
+def _made(
     collection: Collection, missing: Sequence[Part], folder: Path, jobs: int
 ) -> Iterator[tuple[str, Seal]]:
-    """In processes started afresh: forking one that has threads may hang."""
-    workers = min(jobs, max(len(missing), 1))
+    """Yield the shards as they are made, here or in processes.
+
+    These are started afresh: forking one that has threads may hang.
+    """
+    if jobs <= 1 or not missing:
+        yield from ((part.name, make_shard(collection, part, folder)) for part in missing)
+        return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
-        left = {pool.submit(make_shard, collection, part, folder): part.name for part in missing}
-        try:
-            while left:
-                yield from _finished(left)
-        except BrokenProcessPool:
-            hint = "the shards that are done are kept: collect again to go on"
-            raise ExecutorError("a process that measures has died", hint=hint) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    pool = ProcessPoolExecutor(min(jobs, len(missing)), context, initializer=_begin_worker)
+    try:
+        names = {pool.submit(make_shard, collection, part, folder): part.name for part in missing}
+        yield from ((names[future], future.result()) for future in as_completed(names))
+    except BrokenProcessPool:
+        hint = "the shards that are done are kept: collect again to go on"
+        raise ExecutorError("a process that measures has died", hint=hint) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _begin_worker() -> None:
@@ -317,12 +316,6 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _finished(left: dict[Future[Seal], str]) -> Iterator[tuple[str, Seal]]:
-    ready, _ = wait(left, return_when=FIRST_COMPLETED)
-    for future in ready:
-        yield left.pop(future), future.result()
-
-
 def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
     """Measure one part and write its shard.
 
@@ -332,22 +325,21 @@ def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
     graph = load_graph(part.file, part.asked, part.dims)
     if graph.hash != part.graph_hash:
         raise ModelError("the model has changed meanwhile", Location(part.file))
-    evaluator = Evaluator(graph, part.target, part.dtype)
     seed = part.seed(collection.seed)
     sample = Sample(
         collection.draws(graph, part.target, part.dtype),
-        functools.partial(read_setting, evaluator),
+        functools.partial(read_setting, Evaluator(graph, part.target, part.dtype)),
         np.random.default_rng(seed),
     )
     drawn = list(sample.take(collection.settings))
-    same = _same(part, seed)
-    tables = {"settings": setting_columns(drawn, same), "kernels": kernel_columns(drawn)}
-    return write_shard(folder, part.name, tables, sample.repeats)
-
-
-def _same(part: Part, seed: int) -> dict[str, Any]:
-    """Columns that all settings of a shard have in common."""
-    about = {k: v for k, v in part.described().items() if k != "shard"}
-    versions = {f"{name}_version": version for name, version in VERSIONS.items()}
-    figures = json.dumps(part.target.as_dict(), sort_keys=True, separators=(",", ":"))
-    return {**about, **versions, "target_figures": figures, "seed": seed}
+    same = {
+        **part.described(),
+        **{f"{name}_version": version for name, version in VERSIONS.items()},
+        "target_figures": json.dumps(part.target.as_dict(), sort_keys=True, separators=(",", ":")),
+        "seed": seed,
+    }
+    rows = {
+        "settings": [{**same, **one.row} for one in drawn],
+        "kernels": [{"setting": one.number, **row} for one in drawn for row in one.reading.kernels],
+    }
+    return write_shard(folder, part.name, rows, sample.repeats)

@@ -1,4 +1,4 @@
-"""Which settings of a pair are measured: half at random, half such as a search will ask about.
+"""Which settings of a pair are measured, and what of each is kept.
 
 Settings drawn at random are nearly all bad, and a model that knows only those cannot tell good ones
 apart. So every second setting is a mutant: of the default schedule, or of one of the best that the
@@ -7,7 +7,10 @@ sample has seen so far.
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,8 +18,15 @@ from typing import Protocol
 
 import numpy as np
 
-from autoturbo.datasets.measurements.reading import Reading
+from autoturbo.datasets.measurements.shards import MEASURED, Row
+from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import build_schedule, plan
+from autoturbo.schedule.place.instances import InstanceGraph
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 
 Point = tuple[int, ...]
 """A setting as the sampler has it."""
@@ -69,6 +79,25 @@ class Draws(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """A setting, what came of it, and what the tables say of it.
+
+    Attributes:
+        knobs: the setting.
+        outcome: measurement or failure.
+        schedule: equal for settings whose schedules measure the same in every respect.
+        shared: how clusters share out the work; empty where it does not fit the model.
+        kernels: a row for each of its sub-graphs; none likewise.
+    """
+
+    knobs: Knobs
+    outcome: Outcome
+    schedule: bytes = b""
+    shared: Row = field(default_factory=dict)
+    kernels: tuple[Row, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """A setting of a sample.
@@ -84,6 +113,18 @@ class Drawn:
     origin: Origin
     parent: int
     reading: Reading
+
+    @property
+    def row(self) -> Row:
+        """What the table of settings says of it."""
+        outcome = self.reading.outcome
+        if isinstance(outcome, Failure):
+            sizes = {"demand_bytes": outcome.demand, "capacity_bytes": outcome.capacity}
+            measured = {"outcome": outcome.reason, "message": outcome.message, **sizes}
+        else:
+            measured = {**outcome.as_json(), "outcome": MEASURED}
+        place = {"number": self.number, "origin": self.origin.value, "parent": self.parent}
+        return {**measured, **place, **self.reading.shared, "knobs": self.reading.knobs.canonical()}
 
 
 @dataclass
@@ -106,19 +147,20 @@ class Sample:
     _best: list[tuple[float, int, Point]] = field(default_factory=list)
 
     def take(self, count: int) -> Iterator[Drawn]:
-        """As many settings, or as many as there are."""
+        """Yield as many settings, or as many as there are."""
         default = self.draws.default
         yield self._keep(Origin.DEFAULT, -1, default, self.measure(self.draws.knobs(default)))
-        turn = exhausted = 0
-        while len(self._numbers) < count and exhausted < len(TURNS):
-            found = self._next(TURNS[turn % len(TURNS)])
-            turn += 1
+        exhausted = 0
+        for origin in itertools.cycle(TURNS):
+            if len(self._numbers) >= count or exhausted == len(TURNS):
+                return
+            found = self._next(origin)
             exhausted = 0 if found else exhausted + 1
             if found:
                 yield found
 
     def _next(self, origin: Origin) -> Drawn | None:
-        """The first new one of a few."""
+        """Return the first new one of a few."""
         for _ in range(TRIES):
             point, parent = self._draw(origin)
             if point in self._numbers:
@@ -142,8 +184,85 @@ class Sample:
     def _keep(self, origin: Origin, parent: int, point: Point, reading: Reading) -> Drawn:
         number = len(self._numbers)
         self._numbers[point] = number
-        if reading.measured:
+        if isinstance(reading.outcome, Measurement):
             self._schedules.add(reading.schedule)
-            ranked = [*self._best, (reading.latency, number, point)]
+            ranked = [*self._best, (reading.outcome.latency, number, point)]
             self._best = heapq.nsmallest(ELITE, ranked)
         return Drawn(number, origin, parent, reading)
+
+
+def read_setting(evaluator: Evaluator, knobs: Knobs) -> Reading:
+    """Build the schedule of a setting and measure it; a failure is a value."""
+    try:
+        schedule = build_schedule(evaluator.bench, knobs)
+    except KnobsError as error:
+        return Reading(knobs, Failure("invalid", str(error)))
+    outcome, share = evaluator.measure(schedule), schedule.share
+    # one cluster's kernels in a row are the latency where no other does otherwise
+    alike = len(schedule.timelines) == 1
+    return Reading(
+        schedule.knobs,
+        outcome,
+        _identity(outcome) if isinstance(outcome, Measurement) else b"",
+        {"loops": share.loops, "clusters": share.clusters, "alike": alike},
+        tuple(_kernels(evaluator, schedule, outcome)),
+    )
+
+
+def _identity(outcome: Measurement) -> bytes:
+    """Return a hash of all measures, every kernel's signature among them.
+
+    Schedules that differ in nothing that can be measured are one here, whatever led to them.
+    """
+    text = repr(sorted(outcome.as_dict().items()))
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _kernels(evaluator: Evaluator, schedule: Schedule, outcome: Outcome) -> Iterator[Row]:
+    """Yield a row per sub-graph."""
+    known = evaluator.statistics(schedule.knobs)
+    if known is None:
+        return
+    count = len(known.values)
+    everywhere = ((0, schedule.share.clusters),) * count
+    homes = plan(evaluator.bench, schedule.knobs).homes or everywhere
+    times = _times(schedule, outcome) if isinstance(outcome, Measurement) else [{}] * count
+    for at, reads in enumerate(_reads(schedule.instances)):
+        own = known.overrides.get(at)
+        yield {
+            "subgraph": at,
+            **dict(zip(PLAN_COLUMNS, known.values[at].tolist(), strict=True)),
+            "launches": int(known.launches[at]),
+            "first_cluster": homes[at][0],
+            "clusters": homes[at][1],
+            "reads": reads,
+            "own": own and json.dumps(own.as_dict(), sort_keys=True, separators=(",", ":")),
+            **times[at],
+        }
+
+
+def _reads(instances: InstanceGraph) -> list[list[int]]:
+    """Return the edges between sub-graphs, from those between instances."""
+    owner = instances.subgraph.tolist()
+    found: list[set[int]] = [set() for _ in instances.subgraphs]
+    for reader, makers in zip(owner, instances.producers, strict=True):
+        found[reader].update(owner[maker] for maker in makers)
+    return [sorted(makers - {reader}) for reader, makers in enumerate(found)]
+
+
+def _times(schedule: Schedule, outcome: Measurement) -> list[Row]:
+    """Return what a measurement says of each sub-graph, from the kernels of all clusters."""
+    order = np.concatenate([timeline.order for timeline in schedule.timelines])
+    owner = schedule.instances.subgraph[order]
+    signatures = [s for at in range(len(schedule.timelines)) for s in schedule.signatures(at)]
+    seconds = np.asarray([outcome.kernel_times[s.hex()] for s in signatures], np.float64)
+    count = len(schedule.instances.subgraphs)
+    kernels = np.maximum(np.bincount(owner, minlength=count), 1)
+    own: list[dict[bytes, None]] = [{} for _ in range(count)]
+    for subgraph, signature in zip(owner.tolist(), signatures, strict=True):
+        own[subgraph][signature] = None
+    means = (np.bincount(owner, seconds, count) / kernels).tolist()
+    return [
+        {"time_s": t, "kernel_s": s, "signature": next(iter(found), b""), "signatures": len(found)}
+        for t, s, found in zip(outcome.subgraph_times, means, own, strict=True)
+    ]

@@ -1,7 +1,7 @@
-"""Shards on the disk: written whole or not at all, checked when read.
+"""The two tables of a data set, and shards of them on the disk.
 
-Two Parquet files and, last, a small JSON file with their checksums: where that one is missing the
-shard is not there, whatever else is.
+A shard is two Parquet files and, last, a small JSON file with their rows and checksums, its seal:
+where that one is missing the shard is not there, whatever else is.
 """
 
 from __future__ import annotations
@@ -10,20 +10,104 @@ import hashlib
 import importlib
 import io
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from autoturbo.datasets.measurements.columns import DATASET_SCHEMA, KERNELS, LIST, SETTINGS, WORD
-from autoturbo.datasets.measurements.rows import Columns
+from pydantic import Field, TypeAdapter
+
+from autoturbo.files import atomic_write, is_bomb, read_text
 from autoturbo.errors import InputError, Location, UsageError
-from autoturbo.files import atomic_write, is_bomb, read_json
 
-TABLES: Final[dict[str, dict[str, str]]] = {"settings": SETTINGS, "kernels": KERNELS}
+from autoturbo.schedule.knobs import KNOBS_SCHEMA
+from autoturbo.schedule.schedule import SCHEDULER_VERSION
+from autoturbo.simulate.measurement import SIMULATOR_VERSION
+from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
+
+DATASET_SCHEMA: Final = 4
+"""Raised whenever a column changes its name, meaning or type; others are refused."""
+
+VERSIONS: Final = {
+    "scheduler": SCHEDULER_VERSION,
+    "simulator": SIMULATOR_VERSION,
+    "knobs": str(KNOBS_SCHEMA),
+}
+"""What the same setting may measure differently under."""
+
+MEASURED: Final = "measured"
+"""The outcome of a setting that could be measured."""
+
+WORD: Final = "dictionary"
+"""Text that repeats: a number and a table of words."""
+
+LIST: Final = "list"
+"""Whole numbers, any number of them."""
+
+MEASURES: Final = {
+    "latency_s": "float64",
+    "ddr_bytes": "int64",
+    "gb_bytes": "int64",
+    "matrix_utilization": "float64",
+    "vector_utilization": "float64",
+    "peak_lb_bytes": "int64",
+    "peak_gb_bytes": "int64",
+    "kernels": "int64",
+    "lower_bound_s": "float64",
+    "energy_j": "float64",
+}
+"""Measures of a setting, as :meth:`autoturbo.simulate.measurement.Measurement.as_json` has them."""
+
+SETTINGS: Final = {
+    "model": WORD,
+    "graph_hash": WORD,
+    "batch": "int64",
+    "target": WORD,
+    "target_hash": WORD,
+    "target_figures": WORD,  # the target file's content, so that features need nothing else
+    "dtype": WORD,
+    "scheduler_version": WORD,
+    "simulator_version": WORD,
+    "knobs_version": WORD,
+    "seed": "int64",  # of this shard
+    "number": "int32",  # place in the sample, 0 for the default schedule
+    "origin": WORD,
+    "parent": "int32",  # place of what it is a mutant of, -1 for none
+    "knobs": "string",  # canonical JSON
+    "outcome": WORD,  # "measured", or the failure's reason
+    "message": "string",
+    "demand_bytes": "int64",
+    "capacity_bytes": "int64",
+    **MEASURES,  # null where the outcome is a failure
+    "loops": "int64",  # passes
+    "clusters": "int32",  # that work
+    "alike": "bool",  # whether clusters work alike: then launches x time_s sum up to the latency
+}
+"""Columns of the table of settings, and their types as pyarrow names them."""
+
+KERNELS: Final = {
+    "setting": "int32",  # place in the sample
+    "subgraph": "int32",  # row of the plan
+    **dict.fromkeys(PLAN_COLUMNS, "float64"),
+    "launches": "int64",  # by one cluster over the whole batch
+    "first_cluster": "int32",
+    "clusters": "int32",  # that launch it: these many from the first on
+    "reads": LIST,  # sub-graphs that it reads from
+    "own": "string",  # knobs of its own as JSON, null for none
+    "time_s": "float64",  # mean of a launch, with the movements and overheads before it
+    "kernel_s": "float64",  # of these the kernels alone
+    "signature": "binary",  # of its first kernel
+    "signatures": "int32",  # different ones among its kernels
+}
+"""Columns of the table of kernels; times and signatures are null where nothing was measured."""
+
+TABLES: Final = {"settings": SETTINGS, "kernels": KERNELS}
 """Folders of Parquet files, and the columns of each."""
 
-_SEALS: Final = "shards"
+Row = dict[str, Any]
+"""Values by the column's name; one that is missing is null."""
+
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +123,10 @@ class Seal:
         kernels_sha256: of the file.
     """
 
-    schema: int
-    settings: int
-    kernels: int
-    repeats: int
+    schema: Count
+    settings: Count
+    kernels: Count
+    repeats: Count
     settings_sha256: str
     kernels_sha256: str
 
@@ -64,71 +148,60 @@ def _arrow(name: str) -> Any:
         raise UsageError("data sets are Parquet files, which need pyarrow", hint=hint) from None
 
 
-def write_shard(folder: Path, name: str, tables: Mapping[str, Columns], repeats: int) -> Seal:
+def write_shard(folder: Path, name: str, rows: Mapping[str, Sequence[Row]], repeats: int) -> Seal:
     """Write the tables, then the seal.
 
     Raises:
         UsageError: a file cannot be written, or pyarrow is missing.
     """
-    sums = {}
-    for table, columns in TABLES.items():
-        data = _parquet(tables[table], columns)
-        path = _table_path(folder, table, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, data)
-        sums[table] = hashlib.sha256(data).hexdigest()
-    rows = {table: len(next(iter(tables[table].values()))) for table in TABLES}
-    seal = Seal(
-        DATASET_SCHEMA, rows["settings"], rows["kernels"], repeats, sums["settings"],
-        sums["kernels"],
-    )  # fmt: skip
-    path = _seal_path(folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, json.dumps(asdict(seal), indent=2) + "\n")
+    facts: dict[str, Any] = {}
+    for table in TABLES:
+        data = _parquet(rows[table], table)
+        _write(_place(folder, table, name), data)
+        facts |= {table: len(rows[table]), f"{table}_sha256": hashlib.sha256(data).hexdigest()}
+    seal = Seal(schema=DATASET_SCHEMA, repeats=repeats, **facts)
+    _write(_place(folder, "shards", name), json.dumps(asdict(seal), indent=2) + "\n")
     return seal
 
 
+def _write(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, content)
+
+
 def is_there(folder: Path, name: str) -> bool:
-    """Whether a shard is complete; what is missing of it is made again."""
-    paths = [_table_path(folder, table, name) for table in TABLES]
-    return all(path.exists() for path in [_seal_path(folder, name), *paths])
+    """Return whether a shard is complete; what is missing of it is made again."""
+    return all(_place(folder, kind, name).exists() for kind in ("shards", *TABLES))
 
 
 def read_shard(folder: Path, name: str) -> tuple[Seal, dict[str, Any]]:
-    """The seal of a shard, and its tables as pyarrow has them.
+    """Return the seal of a shard, and its tables as pyarrow has them.
 
     Raises:
         InputError: a file is missing or damaged, or of another version; it is named.
         UsageError: pyarrow is missing.
     """
     seal = read_seal(folder, name)
-    sums = {"settings": seal.settings_sha256, "kernels": seal.kernels_sha256}
-    rows = {"settings": seal.settings, "kernels": seal.kernels}
+    sums, rows = (seal.settings_sha256, seal.kernels_sha256), (seal.settings, seal.kernels)
     found = {}
-    for table, columns in TABLES.items():
-        path = _table_path(folder, table, name)
-        found[table] = _table(path, sums[table])
-        if list(found[table].column_names) != list(columns) or len(found[table]) != rows[table]:
+    for table, checksum, count in zip(TABLES, sums, rows, strict=True):
+        path = _place(folder, table, name)
+        found[table] = _table(path, checksum)
+        if not found[table].schema.equals(_schema(table)) or len(found[table]) != count:
             raise damaged(path, "other columns or rows than its shard is said to have")
-        if list(found[table].schema.types) != _types(columns):
-            raise damaged(path, "columns of other types than a shard's")
     return seal, found
 
 
 def read_seal(folder: Path, name: str) -> Seal:
-    """Counts and checksums of a shard.
+    """Return counts and checksums of a shard.
 
     Raises:
         InputError: the file is missing or damaged, or of another version.
     """
-    path = _seal_path(folder, name)
+    path = _place(folder, "shards", name)
     try:
-        values = read_json(path)
-        seal = Seal(**{f.name: values[f.name] for f in fields(Seal)})
-        numbers = (seal.schema, seal.settings, seal.kernels, seal.repeats)
-        if any(type(one) is not int or one < 0 for one in numbers):
-            raise damaged(path, "its counts are no whole numbers")
-    except (OSError, ValueError, KeyError, TypeError):
+        seal = TypeAdapter(Seal).validate_json(read_text(path), strict=True)
+    except (OSError, ValueError):
         raise damaged(path, "cannot be read") from None
     if seal.schema != DATASET_SCHEMA:
         raise other_version(path, seal.schema)
@@ -136,47 +209,33 @@ def read_seal(folder: Path, name: str) -> Seal:
 
 
 def damaged(path: Path, what: str) -> InputError:
-    """The error for a file of a data set that is not as it was written."""
+    """Return the error for a file of a data set that is not as it was written."""
     hint = "delete it, and 'autoturbo dataset collect' makes the shard again"
     return InputError(f"a damaged shard: {what}", Location(path), hint)
 
 
 def other_version(path: Path, found: object) -> InputError:
-    """The error for a data set of another schema."""
+    """Return the error for a data set of another schema."""
     message = f"a data set of version {found!r:.40}, this release reads {DATASET_SCHEMA}"
     return InputError(message, Location(path), "collect it again")
 
 
-def _table_path(folder: Path, table: str, name: str) -> Path:
-    return folder / table / f"{name}.parquet"
+def _place(folder: Path, kind: str, name: str) -> Path:
+    return folder / kind / f"{name}.{'parquet' if kind in TABLES else 'json'}"
 
 
-def _seal_path(folder: Path, name: str) -> Path:
-    return folder / _SEALS / f"{name}.json"
-
-
-def _parquet(values: Columns, columns: Mapping[str, str]) -> bytes:
-    """A file's content: the same bytes for the same values."""
-    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
-    fields = [(name, _type(arrow, kind)) for name, kind in columns.items()]
-    table = arrow.table(values, schema=arrow.schema(fields))
+def _parquet(rows: Sequence[Row], table: str) -> bytes:
+    """Return a file's content: the same bytes for the same values."""
     buffer = io.BytesIO()
-    parquet.write_table(table, buffer, compression="zstd")
+    values = _arrow("pyarrow").Table.from_pylist(rows, schema=_schema(table))
+    _arrow("pyarrow.parquet").write_table(values, buffer, compression="zstd")
     return buffer.getvalue()
 
 
-def _types(columns: Mapping[str, str]) -> list[Any]:
-    """Return the types of columns, as pyarrow has them."""
+def _schema(table: str) -> Any:
     arrow = _arrow("pyarrow")
-    return [_type(arrow, kind) for kind in columns.values()]
-
-
-def _type(arrow: Any, kind: str) -> Any:
-    if kind == WORD:
-        return arrow.dictionary(arrow.int32(), arrow.string())
-    if kind == LIST:
-        return arrow.list_(arrow.int32())
-    return arrow.bool_() if kind == "bool" else getattr(arrow, kind)()
+    own = {WORD: arrow.dictionary(arrow.int32(), arrow.string()), LIST: arrow.list_(arrow.int32())}
+    return arrow.schema([(name, own.get(kind, kind)) for name, kind in TABLES[table].items()])
 
 
 def _table(path: Path, checksum: str) -> Any:
@@ -186,11 +245,10 @@ def _table(path: Path, checksum: str) -> Any:
         raise damaged(path, "cannot be read") from None
     if hashlib.sha256(data).hexdigest() != checksum:
         raise damaged(path, "its checksum is not the one it was written with")
-    # Neither threads nor reading ahead pay for files of some kilobytes that are in memory.
-    source = _arrow("pyarrow").BufferReader(data)
-    arrow = _arrow("pyarrow")
+    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     try:
-        file = _arrow("pyarrow.parquet").ParquetFile(source, pre_buffer=False)
+        # Neither threads nor reading ahead pay for files of some kilobytes that are in memory.
+        file = parquet.ParquetFile(arrow.BufferReader(data), pre_buffer=False)
         if is_bomb(_unpacked(file.metadata), len(data)):
             raise damaged(path, f"unpacks to far more than its {len(data)} bytes")
         return file.read(use_threads=False)
@@ -199,7 +257,7 @@ def _table(path: Path, checksum: str) -> Any:
 
 
 def _unpacked(metadata: Any) -> int:
-    """Bytes that a Parquet file's values take in memory, 8 each where they are shorter on disk."""
+    """Return bytes that a file's values take in memory, 8 each where they are shorter on disk."""
     groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
     columns = (group.column(at) for group in groups for at in range(group.num_columns))
     return sum(max(8 * one.num_values, one.total_uncompressed_size) for one in columns)

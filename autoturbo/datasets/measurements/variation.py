@@ -33,7 +33,7 @@ _TRIES = 100
 
 
 def varied_targets(target: Target, count: int, seed: int) -> list[Target]:
-    """Targets near one, all different, named ``NAME-vSEED.NUMBER``.
+    """Return targets near one, all different, named ``NAME-vSEED.NUMBER``.
 
     Raises:
         TargetError: none that is possible is found, which is no ordinary target's fault.
@@ -49,7 +49,7 @@ def varied_targets(target: Target, count: int, seed: int) -> list[Target]:
 
 
 def _candidates(target: Target, rng: np.random.Generator) -> Iterator[Target]:
-    """Possible ones.
+    """Yield possible ones.
 
     Raises:
         TargetError: after a while.
@@ -66,7 +66,7 @@ def _candidates(target: Target, rng: np.random.Generator) -> Iterator[Target]:
 
 
 def is_physical(target: Target) -> bool:
-    """Whether no level of the memory is slower than what it feeds or is fed by."""
+    """Return whether no level of the memory is slower than what it feeds or is fed by."""
     buffers = target.lb.bandwidth >= target.transfer.bandwidth
     shared = not target.gb.capacity or target.gb.bandwidth >= target.ddr_bandwidth_per_cluster
     return buffers and shared
@@ -75,45 +75,39 @@ def is_physical(target: Target) -> bool:
 def _varied(document: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     document.pop("energy", None)
     engines = {engine["kind"]: engine for engine in document["engines"]}
-    _whole(document, "clusters", rng)
-    _whole(document, "cores_per_cluster", rng)
-    _scaled(document, ("clock_mhz",), _between(rng, CLOCKS))
-    _whole(engines["matrix"], "rows", rng)
-    _whole(engines["matrix"], "columns", rng)
+    matrix, vector = engines["matrix"], engines["vector"]
+
+    def whole(values: dict[str, Any], *names: str) -> None:
+        for name in names:
+            values[name] = max(int(values[name] * float(rng.choice(HALVES))), 1)
+
+    def scaled(values: dict[str, Any], *names: str, bounds: tuple[float, float] = RATES) -> None:
+        for name in names:
+            factor = float(np.exp(rng.uniform(*np.log(bounds))))
+            values[name] = _short(values[name] * factor)
+
+    whole(document, "clusters", "cores_per_cluster")
+    scaled(document, "clock_mhz", bounds=CLOCKS)
+    whole(matrix, "rows", "columns")
     lanes = float(rng.choice(HALVES))
-    _scaled(engines["vector"]["lanes"], tuple(engines["vector"]["lanes"]), lanes)
-    _scaled(engines["vector"], ("special_lanes",), lanes)
+    vector["lanes"] = {dtype: _short(n * lanes) for dtype, n in vector["lanes"].items()}
+    vector["special_lanes"] = _short(vector["special_lanes"] * lanes)
     for kind in ("transfer", "dma"):
-        _scaled(engines[kind], ("bandwidth_gb_s",), _between(rng, RATES))
-        _scaled(engines[kind], ("latency_ns",), _between(rng, RATES))
-    for memory in ("lb", "gb", "ddr"):
-        if memory in document:
-            _scaled(document[memory], ("bandwidth_gb_s",), _between(rng, RATES))
+        scaled(engines[kind], "bandwidth_gb_s", "latency_ns")
+    memories = {name: document[name] for name in ("lb", "gb", "ddr") if name in document}
+    for memory in memories.values():
+        scaled(memory, "bandwidth_gb_s")
     for memory, name in (("lb", "capacity_kib"), ("lb", "weight_capacity_kib"),
                          ("gb", "capacity_kib")):  # fmt: skip
-        if memory in document:
-            _capacity(document[memory], name, rng)
-    for name in document.get("overheads", {}):
-        _scaled(document["overheads"], (name,), _between(rng, RATES))
+        if memory in memories:
+            steps = memories[memory][name] * float(rng.choice(SIZES)) / _STEP_KIB
+            if steps:
+                memories[memory][name] = max(round(steps), 1) * _STEP_KIB
+    overheads = document.get("overheads", {})
+    scaled(overheads, *overheads)
     return document
 
 
-def _between(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
-    low, high = np.log(bounds)
-    return float(np.exp(rng.uniform(low, high)))
-
-
-def _scaled(values: dict[str, Any], names: tuple[str, ...], factor: float) -> None:
-    """Figures times a factor, to four digits."""
-    for name in names:
-        values[name] = float(f"{values[name] * factor:.4g}")
-
-
-def _whole(values: dict[str, Any], name: str, rng: np.random.Generator) -> None:
-    values[name] = max(int(values[name] * float(rng.choice(HALVES))), 1)
-
-
-def _capacity(values: dict[str, Any], name: str, rng: np.random.Generator) -> None:
-    steps = values[name] * float(rng.choice(SIZES)) / _STEP_KIB
-    if values[name]:
-        values[name] = max(round(steps), 1) * _STEP_KIB
+def _short(value: float) -> float:
+    """Return a figure to four digits."""
+    return float(f"{value:.4g}")

@@ -13,7 +13,7 @@ from autoturbo.graph.onnx_import import import_model
 from tests.tiers import FAST, tiered, workloads
 
 REPOSITORY = Path(__file__).parents[3]
-MODELS = REPOSITORY / "autoturbo/datasets/workloads/models"
+MODELS = REPOSITORY / "datasets/workloads"
 REFERENCES = REPOSITORY / "benchmarks/validation/references/macs"
 RENAMED = {"unet": "unet_sd", "llama_prefill": "llama3_8b_block"}
 """Workloads whose reference goes by another name."""

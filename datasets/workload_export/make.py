@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from autoturbo.datasets.workloads.registry import get
-from autoturbo.datasets.workloads.weights import SEED_KEY
+from autoturbo.datasets.workloads import SEED_KEY, get
 from autoturbo.verify.inputs import LIMITS_KEY
 from workload_export.exporters import export
 from workload_export.pack import drop_unused, load_small, pack

@@ -2,8 +2,8 @@
 
 ::
 
-    python tools/collect_dataset.py FOLDER            # about 3 minutes of one processor
-    python tools/collect_dataset.py FOLDER --jobs 8   # the same files, sooner
+    python datasets/collect.py FOLDER            # about 3 minutes of one processor
+    python datasets/collect.py FOLDER --jobs 8   # the same files, sooner
 
 Interrupted, it goes on where it was. Needs pyarrow: ``pip install 'autoturbo[parquet]'``.
 """
@@ -38,5 +38,5 @@ def command(arguments: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:  # noqa: PLR2004  the folder
-        sys.exit("usage: python tools/collect_dataset.py FOLDER [--jobs N]")
+        sys.exit("usage: python datasets/collect.py FOLDER [--jobs N]")
     sys.exit(main(command(sys.argv[1:])))

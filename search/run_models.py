@@ -8,7 +8,7 @@ counts against it: what it took for good by mistake is among what it has to pred
 
 ::
 
-    python benchmarks/run_models.py [--models M,...] [--targets T,...]
+    python search/run_models.py [--models M,...] [--targets T,...]
 """
 
 from __future__ import annotations

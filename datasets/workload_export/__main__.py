@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from autoturbo.datasets.workloads.registry import MODELS_FOLDER, get, names
+from autoturbo.datasets.workloads import MODELS_FOLDER, get, names
 from autoturbo.errors import AutoTurboError
 
 

@@ -1,6 +1,6 @@
 """How much sooner a search ends that starts from what another model's search decided.
 
-``python benchmarks/transfer.py [--trials N] [--seeds N] [--target T]``: for every pair of models
+``python search/transfer.py [--trials N] [--seeds N] [--target T]``: for every pair of models
 the first one is tuned; then the second, once knowing nothing of the first and once starting from
 its decisions (``autoturbo.search.transfer``). A row says how far each was from the best of both
 after 1, 10, 20, 50 and all measurements, in percent, medians over seeds, and how many measurements

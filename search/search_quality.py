@@ -14,9 +14,9 @@ is missing is passed over with a note.
 
 ::
 
-    python benchmarks/search_quality.py --models resnet18,dlrm --targets stcp920 --seeds 10
-    python benchmarks/search_quality.py --exact --models resnet18     # add the dynamic programme
-    python benchmarks/search_quality.py --table search_quality.json
+    python search/search_quality.py --models resnet18,dlrm --targets stcp920 --seeds 10
+    python search/search_quality.py --exact --models resnet18     # add the dynamic programme
+    python search/search_quality.py --table search_quality.json
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Blocks of layers and their cores on MLU100: DLFusion, what it was compared with, and our search.
 
-``python benchmarks/dlfusion.py [--models A,B] [--longest N] [--trials N] [--seed N]``: per network
+``python search/dlfusion.py [--models A,B] [--longest N] [--trials N] [--seed N]``: per network
 at batch 1 the speed-up over no optimisation (every layer by itself on one core) of each strategy,
 of the reduced brute force over blocks of at most N layers (any by default) on 1, 2, 4 ... 32 cores,
 and of what our search finds in its own space; how far DLFusion and ours are from the brute force;

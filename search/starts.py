@@ -5,7 +5,7 @@ the first start has the cuts made for that, and the others those made for output
 
 ::
 
-    python benchmarks/starts.py [--target T] [NAME ...]
+    python search/starts.py [--target T] [NAME ...]
 """
 
 from __future__ import annotations

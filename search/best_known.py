@@ -7,14 +7,14 @@ gains, then all pairs of choices of a block, block by block. A descent takes som
 thousand measurements where a search is given 200.
 
 The file keeps the lowest of each pair with its setting; a later run of this command only replaces
-what is slower. ``benchmarks/search_quality.py`` measures gaps by it. After a change of the
+what is slower. ``search/search_quality.py`` measures gaps by it. After a change of the
 scheduler or the simulator its seconds are others: remove the file and make it anew.
 
 ::
 
-    python benchmarks/best_known.py --models dlrm --targets mlu100
-    python benchmarks/best_known.py --seeds 2                # from where two searches end, as well
-    python benchmarks/best_known.py --check                  # measure every setting of the file
+    python search/best_known.py --models dlrm --targets mlu100
+    python search/best_known.py --seeds 2                # from where two searches end, as well
+    python search/best_known.py --check                  # measure every setting of the file
 """
 
 from __future__ import annotations

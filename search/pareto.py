@@ -1,6 +1,6 @@
 """How much of the space of two objectives a search's front dominates, sampler by sampler.
 
-``python benchmarks/pareto.py [--models A,B] [--targets T] [--samplers S,S] [--seeds N] [--trials N]
+``python search/pareto.py [--models A,B] [--targets T] [--samplers S,S] [--seeds N] [--trials N]
 [--objectives latency,ddr-bytes]``: per pair the median over seeds of the hypervolume of what a run
 measured over that of what all runs of the pair measured together. Both objectives count in
 logarithms; the reference point is the published heuristic's, trial 0 of every run, or the worst of

@@ -1,0 +1,164 @@
+"""The workloads: real networks at the batch sizes that the experiments use.
+
+The first ten are the paper's (GraphTurbo, Table 2, rows A to J); the others are older and newer
+networks that a scheduler meets in the field. ``workloads.csv`` beside their files lists them, which
+is read without ONNX and NumPy.
+
+Their files hold the graph and every small tensor. Large weights are external data in
+``NAME.weights.bin``, which is not shipped: scheduling needs shapes only, and whoever wants to
+run a model calls :func:`materialize`, which makes the weights from the seed in the file's metadata.
+How the files were made: ``datasets/README.md`` at the repository's root.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.files import atomic_writer
+from autoturbo.datasets import data_folder
+from autoturbo.errors import Location, ModelError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+MODELS_FOLDER = data_folder("datasets") / "workloads"
+
+SEED_KEY = "autoturbo.weights_seed"
+"""Of a file's metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A network at a batch size.
+
+    Attributes:
+        name: how commands call it, and the stem of its file.
+        batch: samples per inference, baked into the file's shapes.
+        family: what kind of network it is (``convolutional``, ``transformer``, ...).
+        source: the library class or function that the file was exported from.
+        paper_row: letter of the row in the paper's Table 2, or None.
+        macs_reference: stem of the reference table of multiply-accumulates per operator for one
+            sample (``benchmarks/validation/references/macs``), or None.
+    """
+
+    name: str
+    batch: int
+    family: str
+    source: str
+    paper_row: str | None
+    macs_reference: str | None
+
+    @property
+    def file(self) -> Path:
+        """The ONNX file; its large weights are external data that `materialize` makes."""
+        return MODELS_FOLDER / f"{self.name}.onnx"
+
+
+PAPER_TEN = (
+    "resnet50", "bert_base_s128", "bert_base_s256", "bert_large_s384", "bert_base_s512", "dlrm",
+    "mobilenet_v2", "vit_b16", "densenet121", "conformer",
+)  # fmt: skip
+"""Names of the paper's ten workloads, rows A to J."""
+
+
+@functools.cache
+def _table() -> dict[str, Workload]:
+    """Return all workloads by name.
+
+    Raises:
+        UsageError: this copy of the package has none.
+    """
+    try:
+        with (MODELS_FOLDER / "workloads.csv").open(encoding="utf-8", newline="") as file:
+            _titles, *rows = csv.reader(file)
+    except OSError:
+        raise UsageError("no workloads are in the package", hint="install it again") from None
+    return {
+        name: Workload(name, int(batch), family, source, paper_row or None, macs_reference or None)
+        for name, batch, family, source, paper_row, macs_reference in rows
+    }
+
+
+def names() -> tuple[str, ...]:
+    """Names of all workloads: the paper's ten first, in its order."""
+    return tuple(_table())
+
+
+def get(name: str) -> Workload:
+    """Return the workload called `name`.
+
+    Raises:
+        UsageError: there is none; the hint offers the nearest name.
+    """
+    found = _table().get(name)
+    if found is None:
+        raise UsageError(f"no workload is called '{name}'", hint=did_you_mean(name, _table()))
+    return found
+
+
+def example_inputs(name: str, seed: int = 0) -> dict[str, Any]:
+    """Return random arrays that the workload accepts, by input (indices stay within tables)."""
+    import onnx
+
+    from autoturbo.verify.inputs import random_inputs
+
+    return random_inputs(onnx.load(get(name).file, load_external_data=False), seed)
+
+
+def materialize(name: str, folder: str | Path) -> Path:
+    """Write the workload's ONNX file and its weights into `folder`; return the file's path."""
+    return materialize_file(get(name).file, folder)
+
+
+def materialize_file(model: Path, folder: str | Path) -> Path:
+    """Copy `model` into `folder` and write its external data beside it, each file atomically.
+
+    The copy appears last, so a reader that sees it finds its weights complete.
+
+    Raises:
+        ModelError: the file does not say from which seed its weights come.
+        UsageError: a file cannot be written.
+    """
+    import onnx
+
+    from autoturbo.graph.weight_fills import fills
+    from autoturbo.graph.weight_values import pieces
+
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    proto = onnx.load(model, load_external_data=False)
+    chosen = fills(proto.graph)
+    for location, tensors in _external(proto).items():
+        seed = _seed(proto, model)
+        with atomic_writer(target / location) as stream:
+            for offset, tensor in tensors:
+                stream.seek(offset)
+                for piece in pieces(tensor, chosen[tensor.name], seed):
+                    stream.write(piece)
+    with atomic_writer(target / model.name) as stream, model.open("rb") as original:
+        shutil.copyfileobj(original, stream)
+    return target / model.name
+
+
+def _seed(proto: ModelProto, model: Path) -> str:
+    found: str | None = {entry.key: entry.value for entry in proto.metadata_props}.get(SEED_KEY)
+    if found is None:
+        at = Location(model, field=f"metadata_props[{SEED_KEY}]")
+        raise ModelError("the seed of the weights is missing", at)
+    return found
+
+
+def _external(proto: ModelProto) -> dict[str, list[tuple[int, TensorProto]]]:
+    """Return external tensors by file, each with its offset in bytes, ascending."""
+    files: dict[str, list[tuple[int, TensorProto]]] = {}
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == tensor.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            place = (int(entries.get("offset", "0")), tensor)
+            files.setdefault(entries["location"], []).append(place)
+    return {location: sorted(found, key=lambda p: p[0]) for location, found in files.items()}
