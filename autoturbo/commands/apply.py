@@ -30,7 +30,7 @@ from autoturbo.commands.scheduling import (
     chosen_schedule,
     schedule_of_database,
 )
-from autoturbo.config import TuneConfig
+from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
@@ -136,8 +136,6 @@ def _verify(chosen: AnyChosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
     if chosen.run:
         return _command([options.model, "--run", chosen.run], options)
-    from autoturbo.report.html.origin import extent_flags
-
     flags = {
         "--target": options.target, "--dtype": options.dtype,
         "--schedule": options.schedule, "--knobs": options.knobs, "--scheduler": options.scheduler,

@@ -32,9 +32,9 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure what the database keeps sums of only, and write the page."""
     from autoturbo.database import Database
-    from autoturbo.report.html.charts import library
-    from autoturbo.report.html.document import document
-    from autoturbo.report.html.facts import gather
+    from autoturbo.report.facts import gather
+    from autoturbo.report.figures import library
+    from autoturbo.report.page import document
 
     library()  # before anything long is done
     with Database.open(options.db, create=False, read_only=True) as database:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.report.html.charts import Columns, evenly
-from autoturbo.report.html.search import (
+from autoturbo.report.figures import Columns, evenly
+from autoturbo.report.search import (
     MOST_POINTS,
     convergence,
     front,

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.advisor import KernelAdvisor
-from autoturbo.report.html.charts import Columns, evenly
+from autoturbo.report.figures import Chart, Columns, evenly
 from autoturbo.report.judging import Scores
+from autoturbo.search.importance import Importance, KnobReport
 from autoturbo.search.objectives import OBJECTIVES, Objective
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -64,20 +66,15 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
             better.append(at)
     chosen = sorted({*better, *evenly(len(scored), MOST_POINTS)})
     sign = factor if objective.direction == "minimize" else -factor
-    line = [scored[at] for at in better]
+    edge = _edge([score for _, score in scored])
+    drawn = [(number, sign * s, sign * min(s, edge)) for number, s in (scored[i] for i in chosen)]
+    line = [(scored[at][0], sign * scored[at][1]) for at in better]
     if line:
         line.append((trials[-1].number, line[-1][1]))
-    edge = _edge([score for _, score in scored])
-    shown = Columns(
-        {
-            **_columns([scored[at] for at in chosen], sign),
-            "at": [sign * min(scored[at][1], edge) for at in chosen],
-        },
-        _thinned(len(chosen), len(scored)),
-    )
+    note = "every best so far, and an even share"
     return Convergence(
-        shown, Columns(_columns(line, sign)),
-        sum(score > edge for _, score in scored), len(better),
+        Columns.of("trial value at", drawn, _thinned(len(chosen), len(scored), "measured ", note)),
+        Columns.of("trial value", line), sum(score > edge for _, score in scored), len(better),
         Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)), len(trials),
     )  # fmt: skip
 
@@ -93,14 +90,21 @@ def _edge(scores: Sequence[float]) -> float:
     return min(max(scores), scores[0] + 0.5 * abs(scores[0]))
 
 
-def _columns(rows: Sequence[tuple[int, float]], sign: float) -> dict[str, list[float]]:
-    return {"trial": [number for number, _ in rows], "value": [sign * v for _, v in rows]}
-
-
-def _thinned(shown: int, total: int) -> str:
+def _thinned(shown: int, total: int, of: str = "", which: str = "") -> str:
+    """Return which trials are drawn; empty where all are."""
     if shown == total:
         return ""
-    return f"{shown} of {total} measured trials are drawn: every best so far, and an even share."
+    return f"{shown} of {total} {of}trials are drawn{which and f': {which}'}."
+
+
+def convergence_chart(found: Convergence, objective: Objective, best: Measurement) -> Chart:
+    """Return a chart of trials in order, the best so far, and the bound."""
+    title, factor = UNITS[objective.name]
+    data = {"points": found.points, "best": found.best}
+    least = best.bound.seconds
+    limit = {"latency": least, "throughput": best.batch / least}.get(objective.name)
+    bound = Columns.of("value", [] if limit is None else [(limit * factor,)])
+    return Chart("convergence", {**data, "bound": bound}, {"title": title})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,14 +137,12 @@ def front(trials: Sequence[Trial], sought: Sequence[Objective]) -> Front:
     kept = unbeaten(values)
     rest = sorted(set(range(len(scored))) - set(kept))
     drawn = [rest[at] for at in evenly(len(rest), MOST_POINTS)]
-    members = _pairs([scored[at] for at in kept], pair)
-    shown = len(drawn) + len(kept)
-    note = ""
-    if shown < len(scored):
-        note = f"{shown} of {len(scored)} trials are drawn: the whole front, and an even share."
+    signs = [UNITS[o.name][1] * (1.0 if o.direction == "minimize" else -1.0) for o in pair]
+    shown = [(number, signs[0] * x, signs[1] * y) for number, x, y in scored]
+    note = _thinned(len(drawn) + len(kept), len(scored), "", "the whole front, and an even share")
     return Front(
-        pair, len(sought) > 1, Columns(_pairs([scored[at] for at in drawn], pair), note),
-        Columns(members),
+        pair, len(sought) > 1, Columns.of("trial x y", [shown[at] for at in drawn], note),
+        Columns.of("trial x y", [shown[at] for at in kept]),
     )  # fmt: skip
 
 
@@ -156,15 +158,17 @@ def _pair(trials: Sequence[Trial], sought: Sequence[Objective]) -> tuple[Objecti
     return first, OBJECTIVES[name]
 
 
-def _pairs(
-    rows: Sequence[tuple[int, float, float]], pair: tuple[Objective, Objective]
-) -> dict[str, list[float]]:
-    signs = [UNITS[o.name][1] * (1.0 if o.direction == "minimize" else -1.0) for o in pair]
-    return {
-        "trial": [number for number, _, _ in rows],
-        "x": [signs[0] * x for _, x, _ in rows],
-        "y": [signs[1] * y for _, _, y in rows],
-    }
+def front_chart(found: Front) -> Chart:
+    """Return a chart of trials by two objectives, and those that nothing beats."""
+    given: dict[str, Any] = {}
+    for side, objective in zip("xy", found.objectives, strict=True):
+        values = [*found.points.values[side], *found.members.values[side]]
+        wide = bool(values) and min(values) > 0 and max(values) > 3 * min(values)
+        given[f"{side}_title"] = UNITS[objective.name][0]
+        given[f"{side}_scale"] = {"type": "log", "nice": False, "padding": 8} if wide else {
+            "zero": False, "padding": 8
+        }  # fmt: skip
+    return Chart("front", {"points": found.points, "front": found.members}, given)
 
 
 def unbeaten(values: NDArray[np.float64]) -> list[int]:
@@ -183,6 +187,12 @@ MOST_PAIRED = 1500
 
 MOST_ASKED = 2000
 """Trials that are gone through again, the first ones: asking for more takes minutes."""
+
+SHOWN_KNOBS = 15
+"""Knobs in the chart; all are in the table."""
+
+_LEAST = 5e-4
+"""Share of a knob that has no bar."""
 
 FEWEST = 8
 """Predicted trials below which a correlation says nothing."""
@@ -235,20 +245,26 @@ def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
     numbers, guessed, measured = zip(*pairs, strict=True)
     said, true = np.asarray(guessed), np.asarray(measured)
     drawn = evenly(len(pairs), MOST_PAIRED)
-    shown = "" if len(drawn) == len(pairs) else f"{len(drawn)} of {len(pairs)} trials are drawn."
-    points = Columns(
-        {
-            "trial": [numbers[at] for at in drawn],
-            "predicted": [1e3 * guessed[at] for at in drawn],
-            "measured": [1e3 * measured[at] for at in drawn],
-        },
-        shown,
-    )
+    shown = ((numbers[at], 1e3 * guessed[at], 1e3 * measured[at]) for at in drawn)
+    note = _thinned(len(drawn), len(pairs))
+    points = Columns.of("trial predicted measured", shown, note)
     known = len(pairs) >= FEWEST and np.ptp(true) > 0 and np.ptp(said) > 0
     if not known:
         return Predictions(points, len(pairs), None, None, None)
     scores = Scores.of(said[drawn], true[drawn])
     return Predictions(points, len(pairs), spearman(said, true), scores.pairwise, scores.error)
+
+
+def prediction_chart(found: Predictions) -> Chart:
+    """Return a chart of predicted against measured latency, with the line of equality."""
+    values = [*found.points.values["predicted"], *found.points.values["measured"]]
+    low, high = min(values), max(values)
+    ends = [low * 0.97, high * 1.03]
+    scale = {"domain": ends, "nice": False, "zero": False}
+    if high > 3 * low:
+        scale["type"] = "log"
+    same = Columns({"predicted": ends, "measured": ends})
+    return Chart("predicted", {"points": found.points, "same": same}, {"scale": scale})
 
 
 def spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
@@ -261,3 +277,28 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     ends = counts.cumsum()
     ranks: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
     return ranks
+
+
+def knob_title(knob: KnobReport) -> str:
+    """Return a knob with the layer whose own it is."""
+    if not knob.layers:
+        return knob.knob
+    more = f" +{len(knob.layers) - 1}" if len(knob.layers) > 1 else ""
+    start = f", start {knob.start}" if knob.start else ""
+    return f"{knob.knob} of {knob.layers[0]}{more}{start}"
+
+
+def ranked(found: Importance) -> list[KnobReport]:
+    """Return knobs, those with the largest shares first."""
+    return sorted(found.knobs, key=lambda knob: -(knob.share or 0.0))
+
+
+def importance_chart(found: Importance) -> Chart:
+    """Return a chart of each knob's share of what differs between trials."""
+    rows = (
+        (knob_title(knob), knob.share, "at its border" if knob.border else "inside",
+         f"{knob.tried} of {knob.offered} values")
+        for knob in ranked(found)[:SHOWN_KNOBS]
+        if (knob.share or 0.0) > _LEAST
+    )  # fmt: skip
+    return Chart("knobs", {"rows": Columns.of("knob share kind tried", rows)})

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.report.html import timeline as timeline_module
-from autoturbo.report.html.facts import Measured
-from autoturbo.report.html.graph_view import graph_layout
-from autoturbo.report.html.memory import occupancy
-from autoturbo.report.html.subgraphs import layer_scopes, subgraph_facts
-from autoturbo.report.html.time_use import OVERHEADS, PARTS, WORKERS, _covered, time_use
-from autoturbo.report.html.timeline import core_lanes, engine_bars, lane_names
+from autoturbo.report import timeline as timeline_module
+from autoturbo.report.facts import Measured
+from autoturbo.report.graph_view import graph_layout, layer_scopes, subgraph_facts
+from autoturbo.report.time_use import OVERHEADS, PARTS, WORKERS, _covered, time_use
+from autoturbo.report.timeline import core_lanes, engine_bars, lane_names, named, occupancy
 from autoturbo.schedule.codegen.instructions import ENGINES
 from autoturbo.schedule.place.bind import Scope
 from tests.report.report_samples import measured
@@ -83,10 +81,10 @@ def test_bars_hold_what_engines_work(found: Measured) -> None:
         where = kernel.program.where[:, 0]
         for engine in range(len(ENGINES)):
             own = where == engine
-            names = timeline_module._of(
-                found.schedule, kernel.cluster, list(timeline_module.TITLES.values())
+            title = timeline_module.TITLES[ENGINES[engine]]
+            worked[named(found.schedule, kernel.cluster, title)] -= 1e6 * float(
+                (kernel.freed - kernel.issued)[own].sum()
             )
-            worked[names[engine]] -= 1e6 * float((kernel.freed - kernel.issued)[own].sum())
     engines = [lane for lane in worked if "kernel" not in lane]
     assert max(abs(worked[lane]) for lane in engines) < 1e-6
 
@@ -106,9 +104,9 @@ def test_cores_have_parts_while_their_kernel_runs(found: Measured) -> None:
     names, columns = core_lanes(found.schedule, found.kernels)
     rows = columns.values
     assert len(names) == found.schedule.problem.target.cores * len(found.schedule.timelines)
-    assert set(rows["core"]) <= set(names)
+    assert set(rows["lane"]) <= set(names)
     for lane in names:
-        own = sorted((b, e) for at, b, e in zip(rows["core"], rows["begin"], rows["end"],
+        own = sorted((b, e) for at, b, e in zip(rows["lane"], rows["begin"], rows["end"],
                                                 strict=True) if at == lane)  # fmt: skip
         assert all(one[1] <= two[0] + 1e-9 for one, two in itertools.pairwise(own))
 

@@ -10,8 +10,8 @@ from autoturbo.database import RunInfo, TrialRecord, Verified
 from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.graph.operators import Graph
-from autoturbo.report.html.search import Predictions, predictions
-from autoturbo.report.html.time_use import TimeUse, time_use
+from autoturbo.report.search import Predictions, predictions
+from autoturbo.report.time_use import TimeUse, time_use
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.advice import make_advisor
 from autoturbo.search.importance import Importance, importance_of

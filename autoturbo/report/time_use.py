@@ -42,6 +42,9 @@ kernels, launches and barriers, and waiting for other clusters."""
 
 PARTS: Final = (*WORKERS, *OVERHEADS)
 
+LEAST: Final = 0.005
+"""Share of the time below which a part is not worth a word."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeUse:
@@ -63,6 +66,17 @@ class TimeUse:
     def busiest(self) -> str:
         """What works most of the time, where :attr:`order` is its own."""
         return self.order[0]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All of :data:`PARTS`, those that hide others first."""
+        return (*self.order, *OVERHEADS)
+
+    @property
+    def unhidden(self) -> list[str]:
+        """What nothing hides, beside the busiest, the largest first; four at most."""
+        others = [part for part in PARTS if part != self.busiest and self.exposed[part] > LEAST]
+        return sorted(others, key=lambda part: -self.exposed[part])[:4]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

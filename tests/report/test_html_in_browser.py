@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoturbo.report.html.document import LARGEST, document
+from autoturbo.report.page import LARGEST, document
 from tests.report.browser import CHROMIUM, Page, browser
 from tests.report.report_samples import HOSTILE, facts_of, long_facts, residual, small_facts
 from tests.schedule.schedule_samples import STCP920

@@ -8,20 +8,21 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
 
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
-from autoturbo.report.html.charts import Chart, Columns, Figures
-from autoturbo.report.html.facts import Facts, Measured, Trust, gather
-from autoturbo.report.html.markup import element, prose, table, text
-from autoturbo.report.html.origin import commands, origin_section
-from autoturbo.report.html.summary import parts_saved, summary
-from autoturbo.report.html.time_use import PART_TITLES, PARTS
+from autoturbo.report.comparison import parts_saved
+from autoturbo.report.facts import Facts, Measured, Trust, gather
+from autoturbo.report.figures import Chart, Columns, as_script
+from autoturbo.report.page import commands, rendered, united, values
+from autoturbo.report.time_use import PART_TITLES, PARTS
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.shares import schedule_shares
 from tests.graph.graph_samples import model
 from tests.report.report_samples import HOSTILE, facts_of, measured, residual, small_facts
@@ -36,6 +37,7 @@ class Seen(HTMLParser):
         self.tags: list[str] = []
         self.text = ""
         self.feed(markup)
+        self.text = " ".join(self.text.split())
 
     def handle_starttag(self, tag: str, _attrs: object) -> None:
         self.tags.append(tag)
@@ -44,30 +46,46 @@ class Seen(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_names_are_text_wherever_they_stand(name: str) -> None:
-    seen = Seen(
-        element("p", text(name), title=name)
-        + table((name, "n"), [(name, 1)], label=name)
-        + element("p", prose(name))
-    )
-    assert set(seen.tags) == {"p", "div", "table", "thead", "tbody", "tr", "th", "td"}
-    shown = name.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
-    assert seen.text.count(shown) == 4
+def seen(facts: Facts, name: str) -> Seen:
+    """What one template shows of a run."""
+    without = dict.fromkeys(("policy", "figures", "library", "code"), "")
+    return Seen(rendered(f"{name}.html", **without, **values(facts)))
+
+
+def named(name: str) -> Seen:
+    """The page of a run whose model and one of whose schedulers have this name."""
+    facts = small_facts()
+    trust = dataclasses.replace(facts.trust, findings=(name,))
+    info = dataclasses.replace(facts.info, model=name)
+    others = {**facts.others, name: Failure("LB", name)}
+    return seen(dataclasses.replace(facts, info=info, trust=trust, others=others), "report")
+
+
+def test_names_are_text_wherever_they_stand() -> None:
+    harmless = named("harmless")
+    times = harmless.text.count("harmless")
+    assert times >= 5
+    for name in HOSTILE:
+        page = named(name)
+        assert page.tags == harmless.tags
+        shown = name.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+        assert page.text.count(shown) == times
+
+
+def test_what_a_template_is_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="facts"):
+        rendered("summary.html")
 
 
 def test_data_of_charts_cannot_leave_their_element() -> None:
-    figures = Figures()
-    spec = {"data": {"name": "rows"}, "mark": "bar", "encoding": {"y": {"field": "what"}}}
-    figures.add("one", Chart(spec, {"rows": Columns({"what": list(HOSTILE)})}), HOSTILE[0])
-    dumped = figures.json()
+    dumped = as_script({"one": Chart("knobs", {"rows": Columns({"knob": list(HOSTILE)})})})
     assert "<" not in dumped
-    kept = json.loads(dumped)["one"]["data"]["rows"]["what"]["of"]
+    kept = json.loads(dumped)["one"]["data"]["rows"]["knob"]["of"]
     assert kept[:4] == list(HOSTILE[:4])
 
 
 def test_a_number_keeps_its_unit() -> None:
-    shown = prose("6.62 ms for 9.67 k samples/s, 79 % of 5 sheep, 1 MiB, 3 samples")
+    shown = united(Markup("6.62 ms for 9.67 k samples/s, 79 % of 5 sheep, 1 MiB, 3 samples"))
     assert re.findall("\\S*\N{NO-BREAK SPACE}\\S*", shown) == [
         "6.62\N{NO-BREAK SPACE}ms", "9.67\N{NO-BREAK SPACE}k", "79\N{NO-BREAK SPACE}%",
         "1\N{NO-BREAK SPACE}MiB,",
@@ -88,7 +106,7 @@ def test_what_is_saved_adds_up_to_the_difference() -> None:
 
 
 def said(facts: Facts) -> str:
-    return Seen(summary(facts)).text.replace("\N{NO-BREAK SPACE}", " ")
+    return seen(facts, "summary").text
 
 
 def test_the_summary_says_what_speaks_for_the_figures() -> None:
@@ -139,8 +157,8 @@ def test_the_commands_can_be_parsed_and_say_what_was_asked() -> None:
 def test_what_ran_the_tuning_is_named(versions: dict[str, str], told: str) -> None:
     facts = small_facts()
     info = dataclasses.replace(facts.info, versions={"numpy": "2.1.0", **versions})
-    seen = Seen("".join(origin_section(dataclasses.replace(facts, info=info)))).text
-    assert f"versionsnumpy 2.1.0tuned with{told}report made by" in seen
+    shown = seen(dataclasses.replace(facts, info=info), "origin").text
+    assert f"versionsnumpy 2.1.0 tuned with{told} report made by" in shown
 
 
 def test_a_run_without_a_schedule_has_no_report() -> None:
@@ -157,7 +175,7 @@ def test_samples_that_cannot_be_told_apart_are_on_the_first_screen() -> None:
     outcome = evaluator.measure(schedule)
     assert isinstance(outcome, Measurement)
     best = Measured.of(schedule, outcome)
-    shown = Seen(summary(dataclasses.replace(small_facts(), best=best))).text
+    shown = said(dataclasses.replace(small_facts(), best=best))
     assert shown.count("samples cannot be told apart: Softmax_0 (Softmax) works across") == 1
     assert "1 of 4 clusters works on stcp920" in shown
-    assert "told apart" not in Seen(summary(small_facts())).text
+    assert "told apart" not in said(small_facts())
