@@ -5,10 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from autoturbo.report.facts import TITLES, Facts, Measured
+from autoturbo.report.facts import (
+    ENGINE_TITLES,
+    LEAST,
+    PART_COLOURS,
+    PART_TITLES,
+    TITLES,
+    Facts,
+    Measured,
+)
 from autoturbo.report.figures import Chart, Columns
 from autoturbo.report.graph_view import SubGraphFacts
-from autoturbo.report.time_use import ENGINE_TITLES, LEAST, PART_COLOURS, PART_TITLES
 from autoturbo.report.units import duration
 
 LEVELS = {

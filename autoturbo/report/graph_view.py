@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoturbo.hardware.target import storage_ratio
-from autoturbo.report.facts import Measured
+from autoturbo.report.facts import Measured, kernel_use
 from autoturbo.report.figures import GROUPS, Chart, Columns
 from autoturbo.report.netron import tensor_scopes
-from autoturbo.report.time_use import kernel_use
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope
@@ -109,9 +108,7 @@ def _bound(
     """Return what takes most of the time of kernels, and its share of that time."""
     sums: dict[str, float] = {}
     for kernel in kernels:
-        use = kernel_use(schedule, kernel)
-        overheads = {name: use.exposed[name] for name in ("latency", "movements", "launch")}
-        for name, spent in {**use.busy, **overheads}.items():
+        for name, spent in kernel_use(schedule, kernel).items():
             sums[name] = sums.get(name, 0.0) + spent
     if not sums or not seconds:
         return "nothing", 0.0

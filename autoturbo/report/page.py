@@ -3,7 +3,7 @@
 A reader's map::
 
     facts: all that is known of a run (measured again where the database keeps sums only)
-        -> time_use, comparison, timeline, graph_view, search: what is shown, as plain values
+        -> comparison, timeline, graph_view, search: what is shown, as plain values
         -> figures: charts/*.json with their data
         -> page: templates/*.html, one a section, with style and script
 
@@ -35,7 +35,7 @@ from autoturbo.report.comparison import (
     side_by_side,
     side_charts,
 )
-from autoturbo.report.facts import MOST_JUDGES, Facts, Measured
+from autoturbo.report.facts import MOST_JUDGES, PART_COLOURS, PART_TITLES, Facts, Measured
 from autoturbo.report.figures import as_script, script
 from autoturbo.report.graph_view import graph_chart, graph_layout, subgraph_facts
 from autoturbo.report.search import (
@@ -50,7 +50,6 @@ from autoturbo.report.search import (
     ranked,
 )
 from autoturbo.report.sharing import mixed_samples, mixed_sentence
-from autoturbo.report.time_use import PART_COLOURS, PART_TITLES
 from autoturbo.report.timeline import MOST_CORES, memory_chart, occupancies, time_charts
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.shares import schedule_shares

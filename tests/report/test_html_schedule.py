@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoturbo.report import timeline as timeline_module
-from autoturbo.report.facts import Measured
+from autoturbo.report.facts import OVERHEADS, PARTS, WORKERS, Measured, _covered, time_use
 from autoturbo.report.graph_view import graph_layout, layer_scopes, subgraph_facts
-from autoturbo.report.time_use import OVERHEADS, PARTS, WORKERS, _covered, time_use
 from autoturbo.report.timeline import core_lanes, engine_bars, lane_names, named, occupancy
 from autoturbo.schedule.codegen.instructions import ENGINES
 from autoturbo.schedule.place.bind import Scope

@@ -15,10 +15,9 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
 from autoturbo.report.comparison import parts_saved
-from autoturbo.report.facts import Facts, Measured, Trust, gather
+from autoturbo.report.facts import PART_TITLES, PARTS, Facts, Measured, Trust, gather
 from autoturbo.report.figures import Chart, Columns, as_script
 from autoturbo.report.page import commands, rendered, united, values
-from autoturbo.report.time_use import PART_TITLES, PARTS
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
