@@ -17,8 +17,8 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.units import compare_units
 from autoturbo.config import TuneConfig
+from autoturbo.report.lines import mixed_sentence
 from autoturbo.report.notebook import REFERENCE
-from autoturbo.report.sharing import mixed_sentence
 
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo compare examples/models/resnet50.onnx --target stcp920"

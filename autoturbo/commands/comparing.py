@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph
+from autoturbo.report.lines import mixed_samples
 from autoturbo.report.notebook import Printer, View, comparison_view
-from autoturbo.report.sharing import mixed_samples
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:

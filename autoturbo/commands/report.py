@@ -33,7 +33,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Measure what the database keeps sums of only, and write the page."""
     from autoturbo.database import Database
     from autoturbo.report.facts import gather
-    from autoturbo.report.figures import library
+    from autoturbo.report.filling import library
     from autoturbo.report.page import document
 
     library()  # before anything long is done

@@ -86,7 +86,7 @@ def _print(
     verified: Verified | None,
     console: Console,
 ) -> None:
-    from autoturbo.report.sharing import held, sharing
+    from autoturbo.report.lines import held, sharing
     from autoturbo.report.tables import comparison
     from autoturbo.simulate.measurement import Measurement
 

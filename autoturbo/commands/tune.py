@@ -134,7 +134,7 @@ def _introduce(
 
 def _mixed(pair: AnyPair) -> str:
     """Why samples cannot be told apart, and what that costs; empty where they can."""
-    from autoturbo.report.sharing import mixed_samples, mixed_sentence
+    from autoturbo.report.lines import mixed_samples, mixed_sentence
 
     if isinstance(pair, MachinePair):
         return ""

@@ -21,7 +21,7 @@ from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, 
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
-from autoturbo.report.live import Standing, compiling_line, live_line
+from autoturbo.report.lines import Standing, compiling_line, live_line
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import percent, plain
 from autoturbo.signals import check
@@ -297,7 +297,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
 
 def _mixed(result: TuneResult) -> dict[str, Any] | None:
     """Why samples of the model cannot be told apart; units of a machine do not share them out."""
-    from autoturbo.report.sharing import mixed_samples
+    from autoturbo.report.lines import mixed_samples
     from autoturbo.schedule.schedule import Schedule
 
     best = result.best.schedule
@@ -312,7 +312,7 @@ def _point(trial: Trial) -> dict[str, Any]:
 
 
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
-    from autoturbo.report.sharing import sharing
+    from autoturbo.report.lines import sharing
     from autoturbo.report.tables import comparison, front
 
     if console.verbosity < 0:  # else it stands above already

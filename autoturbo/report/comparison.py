@@ -14,7 +14,7 @@ from autoturbo.report.facts import (
     Facts,
     Measured,
 )
-from autoturbo.report.figures import Chart, Columns
+from autoturbo.report.filling import Chart, Columns
 from autoturbo.report.graph_view import SubGraphFacts
 from autoturbo.report.units import duration
 

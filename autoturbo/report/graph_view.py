@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.report.facts import Measured, kernel_use
-from autoturbo.report.figures import GROUPS, Chart, Columns
+from autoturbo.report.filling import GROUPS, Chart, Columns
 from autoturbo.report.netron import tensor_scopes
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink

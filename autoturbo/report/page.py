@@ -4,8 +4,8 @@ A reader's map::
 
     facts: all that is known of a run (measured again where the database keeps sums only)
         -> comparison, timeline, graph_view, search: what is shown, as plain values
-        -> figures: charts/*.json with their data
-        -> page: templates/*.html, one a section, with style and script
+        -> filling: templates/*.html, one a section, and charts/*.json with their data
+        -> page: one file, with its style and scripts
 
 Its content security policy names the two scripts by their hashes and forbids everything else, so
 that not even a name that slipped through could run.
@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.database import BORROWS
-from autoturbo.report import units
 from autoturbo.report.comparison import (
     LEVELS,
     parts_saved,
@@ -36,8 +33,9 @@ from autoturbo.report.comparison import (
     side_charts,
 )
 from autoturbo.report.facts import MOST_JUDGES, PART_COLOURS, PART_TITLES, Facts, Measured
-from autoturbo.report.figures import as_script, script
+from autoturbo.report.filling import as_script, rendered, script
 from autoturbo.report.graph_view import graph_chart, graph_layout, subgraph_facts
+from autoturbo.report.lines import mixed_samples, mixed_sentence
 from autoturbo.report.search import (
     MOST_ASKED,
     convergence,
@@ -49,7 +47,6 @@ from autoturbo.report.search import (
     prediction_chart,
     ranked,
 )
-from autoturbo.report.sharing import mixed_samples, mixed_sentence
 from autoturbo.report.timeline import MOST_CORES, memory_chart, occupancies, time_charts
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.shares import schedule_shares
@@ -60,8 +57,6 @@ LARGEST: Final = 5_000_000
 
 _NOTHING: Final = 1e-9
 """Share of the time that is a rounding error."""
-
-_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[kMGTmunp]?[sBJ]|[KMG]iB|[kMGT])(?![\w/]))")
 
 
 def document(facts: Facts) -> str:
@@ -79,35 +74,6 @@ def document(facts: Facts) -> str:
     scripts = {"library": library, "code": code, "figures": as_script(shown["charts"])}
     whole = {name: Markup(text) for name, text in scripts.items()}  # noqa: S704  our own code
     return rendered("report.html", policy=policy, **whole, **shown) + "\n"
-
-
-def rendered(name: str, **given: object) -> str:
-    """Return a template filled in: all that is given is shown as the text that it is.
-
-    Hidden characters are shown as escapes; a value that is missing is an error.
-    """
-    made = Environment(
-        loader=PackageLoader("autoturbo.report"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=_plain,
-    )  # fmt: skip
-    made.filters |= {"line": _line, "united": united, "number": units.count}
-    for unit in ("capacity", "clock", "duration", "joules", "percent", "ratio", "size"):
-        made.filters[unit] = getattr(units, unit)
-    return made.get_template(name).render(**given)
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, Markup) else units.plain(value)
-
-
-def _line(value: Markup) -> Markup:
-    """Return what a template writes over several lines on one."""
-    return Markup(re.sub(r"\s*\n\s*", " ", value.strip()))  # noqa: S704  it is markup already
-
-
-def united(value: Markup) -> Markup:
-    """Return markup where a number and its unit stay on one line."""
-    return Markup(_UNIT.sub("\N{NO-BREAK SPACE}", value))  # noqa: S704  it is markup already
 
 
 def _digest(code: str) -> str:

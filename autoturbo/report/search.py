@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.advisor import KernelAdvisor
-from autoturbo.report.figures import Chart, Columns, evenly
+from autoturbo.report.filling import Chart, Columns, evenly
 from autoturbo.report.judging import Scores
 from autoturbo.search.importance import Importance, KnobReport
 from autoturbo.search.objectives import OBJECTIVES, Objective

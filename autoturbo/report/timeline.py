@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.report.facts import Measured
-from autoturbo.report.figures import GROUPS, Chart, Columns, evenly
+from autoturbo.report.filling import GROUPS, Chart, Columns, evenly
 from autoturbo.report.trace import held_bytes, step_times
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.codegen.instructions import ENGINES, Column

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.report.figures import Columns, evenly
+from autoturbo.report.filling import Columns, evenly
 from autoturbo.report.search import (
     MOST_POINTS,
     convergence,

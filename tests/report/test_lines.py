@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoturbo.report.live import Standing, live_line
+from autoturbo.report.lines import Standing, live_line
 
 MIDWAY = Standing(
     model="resnet50",

@@ -1,4 +1,4 @@
-"""Charts of the page: Vega-Lite specifications in files, and the columns of data that they show.
+"""Pages and charts from files: templates, and Vega-Lite specifications with columns of data.
 
 Vega is brought by vl-convert-python, which needs no network. Charts are compiled here, so that a
 mistake shows now and not in a reader's browser. Colours are names of the page's own style
@@ -12,13 +12,18 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from types import ModuleType
 from typing import Any, Final
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from autoturbo.errors import UsageError
+from autoturbo.report import units
 from autoturbo.report.units import plain
 
 GROUPS: Final = 8
@@ -29,6 +34,37 @@ _VERSION: Final = "6.4"
 
 _ADDRESSES_GIB: Final = 64
 """Address space that V8, in which vl-convert runs Vega, reserves: it aborts where it cannot."""
+
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[kMGTmunp]?[sBJ]|[KMG]iB|[kMGT])(?![\w/]))")
+
+
+def rendered(name: str, **given: object) -> str:
+    """Return a template filled in: all that is given is shown as the text that it is.
+
+    Hidden characters are shown as escapes; a value that is missing is an error.
+    """
+    made = Environment(
+        loader=PackageLoader("autoturbo.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, finalize=_plain,
+    )  # fmt: skip
+    made.filters |= {"line": _line, "united": united, "number": units.count}
+    for unit in ("capacity", "clock", "duration", "joules", "percent", "ratio", "size"):
+        made.filters[unit] = getattr(units, unit)
+    return made.get_template(name).render(**given)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, Markup) else plain(value)
+
+
+def _line(value: Markup) -> Markup:
+    """Return what a template writes over several lines on one."""
+    return Markup(re.sub(r"\s*\n\s*", " ", value.strip()))  # noqa: S704  it is markup already
+
+
+def united(value: Markup) -> Markup:
+    """Return markup where a number and its unit stay on one line."""
+    return Markup(_UNIT.sub("\N{NO-BREAK SPACE}", value))  # noqa: S704  it is markup already
 
 
 @dataclass(frozen=True, slots=True)
