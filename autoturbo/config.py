@@ -549,3 +549,19 @@ def _sentence(declared: dataclasses.Field[Any]) -> str:
     what = option_of(declared)
     text = f"{what.help} (default: {what.usual})" if what.usual else what.help
     return f"{text}. {what.more}".rstrip()
+
+
+def extent_flags(
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+    dims: Mapping[str, int] | None,
+    values: Mapping[str, Sequence[float]] | None,
+) -> list[str]:
+    """Return the words of a command line that give a model its extents and known elements."""
+    words = [] if batch is None else ["--batch", str(batch)]
+    for name, extent in (dims or {}).items():
+        words += ["--dim", f"{name}={extent}"]
+    for flag, given in (("--shape", shapes), ("--value", values)):
+        for name, numbers in (given or {}).items():
+            words += [flag, f"{name}={','.join(map(str, numbers))}"]
+    return words

@@ -20,7 +20,7 @@ from autoturbo.cli import main as autoturbo
 from autoturbo.commands.loading import load_model
 from autoturbo.database import Database, RunInfo, TrialRecord
 from autoturbo.hardware import load_target
-from autoturbo.report.html.document import LARGEST
+from autoturbo.report.page import LARGEST
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.space import Space

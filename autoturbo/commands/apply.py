@@ -113,7 +113,7 @@ def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
     if chosen.run:
         return _command([options.model, "--run", chosen.run], options)
-    from autoturbo.report.html.origin import extent_flags
+    from autoturbo.config import extent_flags
 
     flags = {
         "--target": options.target, "--dtype": options.dtype,

@@ -22,8 +22,8 @@ from autoturbo.commands.scheduling import best_of_database, outcome_json
 from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph
+from autoturbo.report.lines import mixed_samples, mixed_sentence
 from autoturbo.report.notebook import REFERENCE, Printer, View, comparison_view
-from autoturbo.report.sharing import mixed_samples, mixed_sentence
 from autoturbo.report.units import count, duration, ratio, size
 from autoturbo.simulate.measurement import Failure, Outcome
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
-from autoturbo.report.live import Standing, compiling_line, live_line
+from autoturbo.report.lines import Standing, compiling_line, live_line
 from autoturbo.report.units import plain
 from autoturbo.signals import check
 

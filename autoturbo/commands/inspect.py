@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
     targets = _bounded(options)
-    from autoturbo.report.sharing import mixed_samples, mixed_sentence
+    from autoturbo.report.lines import mixed_samples, mixed_sentence
 
     graph = load_given(options.model, options)
     facts = model_facts(graph)

@@ -35,9 +35,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure what the database keeps sums of only, and write the page."""
-    from autoturbo.report.html.charts import library
-    from autoturbo.report.html.document import document
-    from autoturbo.report.html.facts import gather
+    from autoturbo.report.facts import gather
+    from autoturbo.report.filling import library
+    from autoturbo.report.page import document
 
     library()  # before anything long is done
     run = stored_run(options.run, options.db)

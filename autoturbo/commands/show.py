@@ -46,7 +46,7 @@ def _failures(run: StoredRun) -> Counter[str]:
 
 
 def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) -> None:
-    from autoturbo.report.sharing import held, sharing
+    from autoturbo.report.lines import held, sharing
     from autoturbo.report.tables import comparison
 
     info, best = run.info, run.trial(run.info.best_trial)

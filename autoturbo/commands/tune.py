@@ -122,7 +122,7 @@ def _introduce(
 def _mixed(pair: AnyPair) -> str:
     """Why samples cannot be told apart, and what that costs; empty where they can."""
     from autoturbo.hardware import Target
-    from autoturbo.report.sharing import mixed_samples, mixed_sentence
+    from autoturbo.report.lines import mixed_samples, mixed_sentence
 
     if not isinstance(pair.target, Target):
         return ""
@@ -347,7 +347,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
 
 def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
     """Why samples of the model cannot be told apart; units of a machine do not share them out."""
-    from autoturbo.report.sharing import mixed_samples
+    from autoturbo.report.lines import mixed_samples
     from autoturbo.schedule.schedule import Schedule
 
     best = result.best.schedule
@@ -362,7 +362,7 @@ def _point(trial: Trial) -> dict[str, Any]:
 
 
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
-    from autoturbo.report.sharing import sharing
+    from autoturbo.report.lines import sharing
     from autoturbo.report.tables import comparison, front
 
     if console.verbosity < 0:  # else it stands above already

@@ -228,19 +228,20 @@ class Trials:
         """Try every value of every knob of the model alone; most gained first."""
         knobs, space = self.schedule.knobs, Space.of(self._evaluator.bench)
         return _ordered(
-            self.model_knob(dimension.name, value)
+            self.knob((), dimension.name, value)
             for dimension in space.dimensions
             for value in dimension.choices
             if value != getattr(knobs, dimension.name)
         )
 
     def knob(self, layers: tuple[str, ...], name: str, value: Value) -> Remedy:
-        """Try one knob of isomorphic sub-graphs, each named by a layer."""
+        """Try one knob of isomorphic sub-graphs, named by layers; without any, of the model."""
         knobs = with_knob(self.schedule.knobs, layers, name, value)
         outcome = self._asked(knobs, lambda: self._evaluator.evaluate(knobs))
-        where = layers[0] if len(layers) == 1 else f"{layers[0]} and {len(layers) - 1} alike"
+        alike = f" and {len(layers) - 1} alike" if len(layers) > 1 else ""
+        where = f" of {layers[0]}{alike}" if layers else ""
         change = {"layers": list(layers), "knob": name, "value": value}
-        return self._remedy("knob", f"{name}={value} of {where}", change, outcome)
+        return self._remedy("knob", f"{name}={value}{where}", change, outcome)
 
     def field(self, path: str, value: object) -> Remedy:
         """Try one field of the target, named and measured as in its file.
@@ -267,14 +268,6 @@ class Trials:
             "tensor": name, "dimension": dim, "extent": channels.extent, "padded": extent
         }  # fmt: skip
         return self._remedy("model", text, change, outcome)
-
-    def model_knob(self, name: str, value: Value) -> Remedy:
-        """Try one knob of the model."""
-        change: dict[str, Any] = {name: value}
-        knobs = dataclasses.replace(self.schedule.knobs, **change)
-        outcome = self._asked(knobs, lambda: self._evaluator.evaluate(knobs))
-        said: dict[str, Any] = {"layers": [], "knob": name, "value": value}
-        return self._remedy("knob", f"{name}={value}", said, outcome)
 
     def _remedy(self, kind: Kind, text: str, change: Mapping[str, Any], outcome: Outcome) -> Remedy:
         if not isinstance(outcome, Measurement):
@@ -348,10 +341,12 @@ def limits_of(spot: Spot) -> tuple[Limit, ...]:
     )
 
 
-def with_knob(knobs: Knobs, layers: Iterable[str], name: str, value: Value) -> Knobs:
-    """Return knobs with one knob of some sub-graphs changed, each named by a layer of it."""
+def with_knob(knobs: Knobs, layers: tuple[str, ...], name: str, value: Value) -> Knobs:
+    """Return knobs with one changed: of sub-graphs, named by layers, or without any the model's."""
     own = {override.layer: override for override in knobs.overrides}
     change: dict[str, Any] = {name: value}
+    if not layers:
+        return dataclasses.replace(knobs, **change)
     for layer in layers:
         own[layer] = dataclasses.replace(own.get(layer, SubGraphKnobs(layer)), **change)
     return dataclasses.replace(knobs, overrides=tuple(own.values()))

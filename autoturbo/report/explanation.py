@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.attribution import LIMITS
 from autoturbo.simulate.measurement import LowerBound
 from autoturbo.simulate.sequence import KernelMemory, simulate
-from autoturbo.simulate.shares import LayerShare, ScheduleShares, Shares, schedule_shares
+from autoturbo.simulate.shares import (
+    KernelShare,
+    LayerShare,
+    ScheduleShares,
+    Shares,
+    SubGraphShare,
+    schedule_shares,
+)
 
 TUNABLE = "graphturbo"
 """The scheduler whose schedules follow from knobs, so that they can be built anew."""
@@ -68,37 +76,21 @@ class Bounds:
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``explain --json`` (docs/explain.md)."""
         found = self.shares
+        layers = [{**_as_json(one), "layer": self.names[one.layer]} for one in found.layers]
         return {
             "latency_s": found.latency,
             **_shared(found.shares),
             "lower_bound_s": self.bound.parts,
             "bound_fraction": self.bound.seconds / found.latency,
-            "kernels": [
-                {
-                    "instance": one.instance, "cluster": one.cluster, "seconds": one.seconds,
-                    "critical_passes": one.critical, "slack_s": one.slack, **_shared(one.shares),
-                }
-                for one in found.kernels
+            "kernels": [_as_json(one) for one in found.kernels],
+            "subgraphs": [_as_json(one) for one in found.subgraphs],
+            "layers": layers,
+            "spots": [
+                {**_as_json(one.spot), "lost_s": one.spot.lost,
+                 "remedies": [_as_json(remedy) for remedy in one.remedies]}
+                for one in self.advice
             ],
-            "subgraphs": [
-                {
-                    "subgraph": one.subgraph, "layer": one.layer, "layers": one.layers,
-                    "launches": one.launches, "seconds": one.seconds, "slack_s": one.slack,
-                    **_shared(one.shares),
-                }
-                for one in found.subgraphs
-            ],
-            "layers": [
-                {
-                    "layer": self.names[one.layer], "subgraph": one.subgraph,
-                    "seconds": one.seconds,
-                    "slack_s": one.slack if math.isfinite(one.slack) else None,
-                    **_shared(one.shares),
-                }
-                for one in found.layers
-            ],
-            "spots": [_advised(one) for one in self.advice],
-            "model_knobs": [_tried(one) for one in self.model_knobs],
+            "model_knobs": [_as_json(one) for one in self.model_knobs],
         }  # fmt: skip
 
 
@@ -126,21 +118,25 @@ def _shared(shares: Shares) -> dict[str, Any]:
     return {"limit": shares.limit.value, "shares_s": shares.as_dict()}
 
 
-def _advised(advice: Advice) -> dict[str, Any]:
-    spot = advice.spot
-    return {
-        "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
-        "anchors": list(spot.anchors), "seconds": spot.seconds, "needs_s": spot.needs,
-        "lost_s": spot.lost, **_shared(spot.shares),
-        "remedies": [_tried(one) for one in advice.remedies],
-    }  # fmt: skip
+_RENAMED = {
+    "critical": "critical_passes", "slack": "slack_s", "needs": "needs_s", "latency": "latency_s",
+    "gain": "gain_s",
+}  # fmt: skip
+"""Fields that scripts know by another name."""
 
 
-def _tried(one: Remedy) -> dict[str, Any]:
-    return {
-        "kind": one.kind, "text": one.text, "change": dict(one.change),
-        "latency_s": one.latency, "gain_s": one.gain, "failure": one.failure,
-    }  # fmt: skip
+def _as_json(one: KernelShare | SubGraphShare | LayerShare | Spot | Remedy) -> dict[str, Any]:
+    """Return the fields of a part of the schedule or a remedy; None for an endless slack."""
+    found: dict[str, Any] = {}
+    for each in dataclasses.fields(one):
+        value = getattr(one, each.name)
+        if isinstance(value, Shares):
+            found |= _shared(value)
+        elif isinstance(value, tuple):
+            found[each.name] = list(value)
+        else:
+            found[_RENAMED.get(each.name, each.name)] = None if value == math.inf else value
+    return found
 
 
 SHOWN = 10

@@ -65,7 +65,7 @@ class Shown:
 def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
     """Return what the schedule says of each operator of its model."""
     found, problem = schedule_shares(schedule), schedule.problem
-    scopes = _scopes(schedule)
+    scopes = tensor_scopes(schedule)
     facts: list[NodeFacts | None] = [None] * len(problem.graph.operators)
     for one in found.layers:
         layer = problem.layers[one.layer]
@@ -183,25 +183,23 @@ def _place(schedule: Schedule, subgraph: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _scopes(schedule: Schedule) -> dict[int, Counter[str]]:
+def tensor_scopes(schedule: Schedule) -> dict[int, Counter[Scope]]:
     """Return, per tensor, how many of its buffers lie in each scope over one pass."""
-    found: dict[int, Counter[str]] = {}
+    found: dict[int, Counter[Scope]] = {}
     for timeline in schedule.timelines:
         made = np.flatnonzero(timeline.kind == KINDS.index("tensor"))
         scopes = timeline.buffers.scope[made].tolist()
         for tensor, scope in zip(timeline.tensor[made].tolist(), scopes, strict=True):
-            found.setdefault(tensor, Counter())[Scope(scope).name] += 1
+            found.setdefault(tensor, Counter())[Scope(scope)] += 1
     return found
 
 
-def _counted(scopes: dict[int, Counter[str]], tensors: tuple[int, ...]) -> list[str]:
+def _counted(scopes: dict[int, Counter[Scope]], tensors: tuple[int, ...]) -> list[str]:
     """Return ``LB``, or ``LB 7`` and ``DDR 1`` where not all buffers lie in one scope."""
-    total: Counter[str] = Counter()
-    for tensor in tensors:
-        total += scopes.get(tensor, Counter())
+    total = sum((scopes.get(tensor, Counter()) for tensor in tensors), Counter[Scope]())
     if len(total) <= 1:
-        return list(total)
-    return [f"{scope.name} {total[scope.name]}" for scope in Scope if total[scope.name]]
+        return [scope.name for scope in total]
+    return [f"{scope.name} {total[scope]}" for scope in sorted(total)]
 
 
 def _bounded(metadata: dict[str, str], one: LayerShare) -> dict[str, str]:
@@ -236,15 +234,3 @@ def _drop_weights(graph: GraphProto) -> None:
                 helper.make_tensor_value_info(values.name, values.data_type, list(sparse.dims))
             )
     del graph.initializer[:], graph.sparse_initializer[:]
-
-
-__all__ = [
-    "SIGNATURE",
-    "NodeFacts",
-    "Shown",
-    "annotated",
-    "attachment",
-    "facts_of",
-    "write_annotated",
-    "write_attachment",
-]

@@ -7,7 +7,6 @@ hold.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
 REFERENCE = "tvm"
 """The scheduler that speed-ups refer to."""
-
-_LINE = "1px solid rgba(128, 128, 128, 0.4)"
-"""Seen on light and on dark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,9 @@ class View:
 
     def html(self) -> str:
         """Return the view as a fragment of HTML."""
-        parts = [f'<div style="margin: 0.3em 0"><b>{_safe(self.title)}</b></div>']
-        if self.facts:
-            parts.append(_table([], [list(fact) for fact in self.facts], figures=False))
-        if self.rows:
-            parts.append(_table(self.headers, self.rows, figures=True))
-        return f'<div class="autoturbo">{"".join(parts)}</div>'
+        from autoturbo.report.filling import rendered
+
+        return rendered("view.html", view=self)
 
     def text(self) -> str:
         """Return the view as lines for a terminal."""
@@ -123,29 +116,6 @@ def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:
     headers, rows = comparison_rows(outcomes, REFERENCE)
     note = incomplete(outcomes)
     return View(title, (("note", note),) if note else (), headers, rows)
-
-
-def _safe(text: object) -> str:
-    """Return text for HTML: hidden characters as escapes, marks as entities."""
-    return html.escape(plain(text))
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool) -> str:
-    head = "".join(_cell("th", name, right=figures and i > 0) for i, name in enumerate(headers))
-    body = "".join(
-        f"<tr>{''.join(_cell('td', text, right=figures and i > 0) for i, text in enumerate(row))}"
-        "</tr>"
-        for row in rows
-    )
-    top = f"<thead><tr>{head}</tr></thead>" if headers else ""
-    style = "border-collapse: collapse; color: inherit"
-    return f'<table style="{style}">{top}<tbody>{body}</tbody></table>'
-
-
-def _cell(kind: str, text: str, *, right: bool) -> str:
-    side = "right" if right else "left"
-    style = f"text-align: {side}; padding: 0.15em 0.8em; border-bottom: {_LINE}"
-    return f'<{kind} style="{style}; background: transparent">{_safe(text)}</{kind}>'
 
 
 def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from autoturbo.files import NO_OTHERS, Kind, Outputs
+from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.place.bind import Scope
@@ -199,13 +200,19 @@ def _occupancy(
     buffers = timeline.buffers
     for scope, sizes in ((Scope.LB, buffers.core_bytes), (Scope.GB, buffers.cluster_bytes)):
         here = buffers.scope == scope
-        change = np.zeros(len(times) + 1, np.int64)
-        np.add.at(change, buffers.birth[here], sizes[here])
-        np.subtract.at(change, np.minimum(buffers.death[here] + 1, len(times)), sizes[here])
-        held = change.cumsum()[: len(times)]
+        death = np.minimum(buffers.death[here], len(times) - 1)
+        held = held_bytes(buffers.birth[here], death, sizes[here], len(times))
         for step in range(len(times)):
             if step == 0 or held[step] != held[step - 1]:
                 yield _counter(cluster, f"{scope.name} KiB", times[step], held[step] / 1024)
+
+
+def held_bytes(birth: Ints, death: Ints, sizes: Ints, steps: int) -> Ints:
+    """Return the bytes in use, step by step, of buffers needed from one step through another."""
+    change = np.zeros(steps + 1, np.int64)
+    np.add.at(change, birth, sizes)
+    np.subtract.at(change, death + 1, sizes)
+    return change.cumsum()[:steps]
 
 
 def step_times(rows: np.ndarray, kernels: Sequence[KernelInterval]) -> list[float]:

@@ -18,6 +18,7 @@ HEAVY = (
     "onnx",
     "onnxslim",
     "xgboost",
+    "jinja2",
     "optuna",
     "ray",
     "numba",

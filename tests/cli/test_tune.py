@@ -19,7 +19,7 @@ from autoturbo.commands.console import Console, LiveLine, standing_of
 from autoturbo.commands.tune import finish
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
-from autoturbo.report.live import Standing
+from autoturbo.report.lines import Standing
 from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.tuner import Progress, TuneResult
 from tests import processes

@@ -12,8 +12,8 @@ import numpy as np
 from autoturbo.database import Database
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.report.html.facts import Facts, Measured, gather
-from autoturbo.report.html.search import _judged
+from autoturbo.report.facts import Facts, Measured, gather
+from autoturbo.report.search import _judged
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.evaluator import Evaluator

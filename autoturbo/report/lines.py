@@ -1,0 +1,208 @@
+"""Lines for people: how a run stands, and how clusters or units share out its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autoturbo.graph.operators import Graph
+from autoturbo.report.units import change, clock, count, duration, percent, plain, size
+from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.simulate.measurement import Measurement, Outcome
+
+_WHAT = {
+    "spatial": "rows or columns of every output",
+    "channel": "channels of every output",
+    "pipeline": "sub-graphs, in a pipeline",
+}
+
+_COPIES = "copies"
+"""What a machine's measurement calls the time that copies take, beside its units'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a run stands.
+
+    Attributes:
+        model: its name.
+        target: its name.
+        done: trials measured or failed.
+        total: trials to make, None where only time limits them.
+        best: least latency in seconds, None where nothing fitted yet.
+        best_trial: number of the trial that has it.
+        default: latency of the published heuristic in seconds, None where it does not fit.
+        bound_fraction: lower bound over ``best``.
+        rate: trials measured per second.
+        screened: candidates that the cost model looked at.
+        infeasible: trials that did not fit, by the buffer that overflowed.
+        elapsed: seconds since the start.
+        expected: seconds of the whole run, None while unknown.
+        phase: what comes before the first trial.
+    """
+
+    model: str
+    target: str
+    done: int
+    total: int | None
+    best: float | None = None
+    best_trial: int | None = None
+    default: float | None = None
+    bound_fraction: float | None = None
+    rate: float = 0.0
+    screened: int = 0
+    infeasible: Mapping[str, int] = field(default_factory=dict)
+    elapsed: float = 0.0
+    expected: float | None = None
+    phase: str = ""
+
+
+def live_line(standing: Standing) -> str:
+    """Return the line that says how a run stands, without an end of line.
+
+    ``resnet50 @ stcp920 | 412/1000 | best 7.41 ms (-31 % vs default, 88 % of bound) at #288 |
+    840 measured/s, 18.4 k screened | infeasible 7 % (LB 24, GB 3) | 0:38 / ~1:31``
+    """
+    parts = (
+        f"{plain(standing.model)} @ {plain(standing.target)}",
+        _progress(standing),
+        _best(standing),
+        f"{count(standing.rate)} measured/s, {count(standing.screened)} screened",
+        _infeasible(standing),
+        _time(standing),
+    )
+    return " | ".join(parts)
+
+
+def compiling_line(functions: int, total: int, left: float, *, kept: bool = True) -> str:
+    """Return the line that says how far compiling is, without an end of line.
+
+    ``compiling 12 of 55 functions, once per installation, about 20 s``
+
+    Args:
+        functions: compiled so far.
+        total: those and the others.
+        left: seconds that the others take; nobody knows them well, so they are told in fives.
+        kept: whether they are kept for the next command.
+    """
+    seconds = max(5, 5 * round(left / 5))
+    when = "once per installation" if kept else "every time anew"
+    return f"compiling {functions} of {total} functions, {when}, about {seconds} s"
+
+
+def _progress(standing: Standing) -> str:
+    return str(standing.done) if standing.total is None else f"{standing.done}/{standing.total}"
+
+
+def _best(standing: Standing) -> str:
+    if standing.best is None:
+        return "nothing fits yet" if standing.done else plain(standing.phase) or "starting"
+    text = f"best {duration(standing.best)}"
+    notes = []
+    if standing.default is not None:
+        notes.append(f"{change(standing.best, standing.default)} vs default")
+    if standing.bound_fraction is not None:
+        notes.append(f"{percent(standing.bound_fraction)} of bound")
+    if notes:
+        text += f" ({', '.join(notes)})"
+    return text if standing.best_trial is None else f"{text} at #{standing.best_trial}"
+
+
+def _infeasible(standing: Standing) -> str:
+    failed = {reason: number for reason, number in standing.infeasible.items() if number}
+    text = f"infeasible {percent(sum(failed.values()) / max(1, standing.done))}"
+    if not failed:
+        return text
+    # the most frequent first; of equals by name, so that the line does not flicker
+    ordered = sorted(failed.items(), key=lambda item: (-item[1], item[0]))
+    return f"{text} ({', '.join(f'{reason} {number}' for reason, number in ordered)})"
+
+
+def _time(standing: Standing) -> str:
+    if standing.expected is None:
+        return clock(standing.elapsed)
+    return f"{clock(standing.elapsed)} / ~{clock(standing.expected)}"
+
+
+def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outcome]]) -> str:
+    """Return how the best schedule of a run shares out the work; empty where clusters work alike.
+
+    Args:
+        knobs: of the best trial.
+        best: what it measured.
+        trials: all of the run, for the best one whose clusters share out samples: with one sample,
+            one cluster has it all.
+    """
+    if _COPIES in best.busy:
+        return _by_units(best)
+    if knobs.cluster_split == AUTO:
+        return ""
+    apart = [
+        outcome.latency
+        for own, outcome in trials
+        if own.cluster_split == AUTO and isinstance(outcome, Measurement)
+    ]
+    line = f"share out {_WHAT[str(knobs.cluster_split)]}: {duration(best.latency)}"
+    if not apart:
+        return line
+    alone = "one cluster alone" if best.batch == 1 else "each with samples of its own"
+    return f"{line}; {alone}: {duration(min(apart))} at best"
+
+
+def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> dict[str, Any] | None:
+    """Return why samples of a model cannot be told apart; None where they can.
+
+    Args:
+        graph: the model.
+        clusters: of each target, by its name.
+    """
+    from autoturbo.graph.batch import trace_batch
+
+    obstacle = trace_batch(graph).obstacle
+    if obstacle is None:
+        return None
+    return {
+        "node": obstacle.operator,
+        "op_type": obstacle.kind,
+        "reason": obstacle.reason,
+        "change": obstacle.mend,
+        "clusters": dict(clusters),
+        "clusters_at_work": 1,
+    }
+
+
+def mixed_sentence(mixed: Mapping[str, Any] | None) -> str:
+    """Return what :func:`mixed_samples` found on one line; empty where it found nothing."""
+    if mixed is None:
+        return ""
+    idle: dict[int, list[str]] = {}
+    for target, clusters in mixed["clusters"].items():
+        if clusters > 1:
+            idle.setdefault(clusters, []).append(target)
+    costs = [f"1 of {clusters} clusters works on {', '.join(t)}" for clusters, t in idle.items()]
+    costs = costs or ["the batch is processed whole"]
+    return (
+        f"cannot be told apart: {mixed['node']} ({mixed['op_type']}) {mixed['reason']}; "
+        f"{', '.join(costs)}; {mixed['change']}"
+        f"{', or let clusters share out other work (knob cluster_split)' if idle else ''}"
+    )
+
+
+def _by_units(best: Measurement) -> str:
+    """Return the share of the time that each unit was busy, and what was copied."""
+    busy = ", ".join(
+        f"{name} {percent(seconds / best.latency)}"
+        for name, seconds in best.busy.items()
+        if name != _COPIES
+    )
+    if not best.busy[_COPIES]:
+        return f"busy {busy}; nothing is copied"
+    copied = f"{size(best.bytes['copied'])} copied in {duration(best.busy[_COPIES])}"
+    return f"busy {busy}; {copied}"
+
+
+def held(best: Measurement) -> str:
+    """Return the most bytes of shared memory that each unit holds; empty on a target."""
+    names = {n.removeprefix("held:"): b for n, b in best.bytes.items() if n.startswith("held:")}
+    return ", ".join(f"{name} {size(number)}" for name, number in names.items())

@@ -1,0 +1,304 @@
+"""What a search did: its trials in order, what they cost, which of them nothing beats.
+
+Also what the cost model predicted of each trial before it was measured. A run does not keep
+predictions: the model follows from the seed and from the outcomes known at the time, so asking it
+again, round by round, gives what it said then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.cost_models.advisor import KernelAdvisor
+from autoturbo.report.filling import Chart, Columns, evenly
+from autoturbo.report.judging import Scores
+from autoturbo.search.importance import Importance, KnobReport
+from autoturbo.search.objectives import OBJECTIVES, Objective
+from autoturbo.search.progress import Trial
+from autoturbo.simulate.measurement import Failure, Measurement
+
+MOST_POINTS = 2000
+"""Trials that are drawn; of more, an even share and all that count."""
+
+UNITS = {
+    "latency": ("latency in ms", 1e3),
+    "throughput": ("samples per second", 1.0),
+    "energy": ("energy in mJ", 1e3),
+    "ddr-bytes": ("DDR traffic in MB", 1e-6),
+}
+"""Title of an axis and factor from SI units, by objective."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Convergence:
+    """The trials in order.
+
+    Attributes:
+        points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge.
+        best: ``trial``, ``value``: the best so far, a line of steps.
+        beyond: how many of the measured trials are drawn at the edge.
+        improvements: how often a better one was found.
+        failures: failed trials by reason.
+        total: trials.
+    """
+
+    points: Columns
+    best: Columns
+    beyond: int
+    improvements: int
+    failures: Counter[str]
+    total: int
+
+
+def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
+    """Return how the search went by one objective."""
+    factor = UNITS[objective.name][1]
+    scored = [(t.number, s) for t in trials if (s := objective.score(t.outcome)) is not None]
+    better: list[int] = []
+    for at, (_, score) in enumerate(scored):
+        if not better or score < scored[better[-1]][1]:
+            better.append(at)
+    chosen = sorted({*better, *evenly(len(scored), MOST_POINTS)})
+    sign = factor if objective.direction == "minimize" else -factor
+    edge = _edge([score for _, score in scored])
+    drawn = [(number, sign * s, sign * min(s, edge)) for number, s in (scored[i] for i in chosen)]
+    line = [(scored[at][0], sign * scored[at][1]) for at in better]
+    if line:
+        line.append((trials[-1].number, line[-1][1]))
+    note = "every best so far, and an even share"
+    return Convergence(
+        Columns.of("trial value at", drawn, _thinned(len(chosen), len(scored), "measured ", note)),
+        Columns.of("trial value", line), sum(score > edge for _, score in scored), len(better),
+        Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)), len(trials),
+    )  # fmt: skip
+
+
+def _edge(scores: Sequence[float]) -> float:
+    """Return half above the first measured trial, or the worst where that is nearer.
+
+    A search tries settings that take twenty times as long; with all of them in view, what it gains
+    is not to be seen.
+    """
+    if not scores:
+        return 0.0
+    return min(max(scores), scores[0] + 0.5 * abs(scores[0]))
+
+
+def _thinned(shown: int, total: int, of: str = "", which: str = "") -> str:
+    """Return which trials are drawn; empty where all are."""
+    if shown == total:
+        return ""
+    return f"{shown} of {total} {of}trials are drawn{which and f': {which}'}."
+
+
+def convergence_chart(found: Convergence, objective: Objective, best: Measurement) -> Chart:
+    """Return a chart of trials in order, the best so far, and the bound."""
+    title, factor = UNITS[objective.name]
+    data = {"points": found.points, "best": found.best}
+    least = best.bound.seconds
+    limit = {"latency": least, "throughput": best.batch / least}.get(objective.name)
+    bound = Columns.of("value", [] if limit is None else [(limit * factor,)])
+    return Chart("convergence", {**data, "bound": bound}, {"title": title})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Front:
+    """Two objectives of all trials.
+
+    Attributes:
+        objectives: of the axes.
+        sought: the search looked for both.
+        points: ``trial``, ``x``, ``y`` of those drawn that something beats.
+        members: the same of those that nothing beats, by ``x``.
+    """
+
+    objectives: tuple[Objective, Objective]
+    sought: bool
+    points: Columns
+    members: Columns
+
+
+def front(trials: Sequence[Trial], sought: Sequence[Objective]) -> Front:
+    """Return the front of the first two objectives, or of latency and energy (or traffic)."""
+    pair = _pair(trials, sought)
+    scored = [
+        (trial.number, x, y)
+        for trial in trials
+        if (x := pair[0].score(trial.outcome)) is not None
+        and (y := pair[1].score(trial.outcome)) is not None
+    ]
+    values = np.asarray([row[1:] for row in scored], np.float64).reshape(-1, 2)
+    kept = unbeaten(values)
+    rest = sorted(set(range(len(scored))) - set(kept))
+    drawn = [rest[at] for at in evenly(len(rest), MOST_POINTS)]
+    signs = [UNITS[o.name][1] * (1.0 if o.direction == "minimize" else -1.0) for o in pair]
+    shown = [(number, signs[0] * x, signs[1] * y) for number, x, y in scored]
+    note = _thinned(len(drawn) + len(kept), len(scored), "", "the whole front, and an even share")
+    return Front(
+        pair, len(sought) > 1, Columns.of("trial x y", [shown[at] for at in drawn], note),
+        Columns.of("trial x y", [shown[at] for at in kept]),
+    )  # fmt: skip
+
+
+def _pair(trials: Sequence[Trial], sought: Sequence[Objective]) -> tuple[Objective, Objective]:
+    if len(sought) > 1:
+        return sought[0], sought[1]
+    first = sought[0]
+    measured = next((t.outcome for t in trials if isinstance(t.outcome, Measurement)), None)
+    energy = measured is not None and measured.energy is not None
+    others = ("latency", "energy", "ddr-bytes") if energy else ("latency", "ddr-bytes")
+    speed = ("latency", "throughput")
+    name = next(n for n in others if n != first.name and not {n, first.name} <= {*speed})
+    return first, OBJECTIVES[name]
+
+
+def front_chart(found: Front) -> Chart:
+    """Return a chart of trials by two objectives, and those that nothing beats."""
+    given: dict[str, Any] = {}
+    for side, objective in zip("xy", found.objectives, strict=True):
+        values = [*found.points.values[side], *found.members.values[side]]
+        wide = bool(values) and min(values) > 0 and max(values) > 3 * min(values)
+        given[f"{side}_title"] = UNITS[objective.name][0]
+        given[f"{side}_scale"] = {"type": "log", "nice": False, "padding": 8} if wide else {
+            "zero": False, "padding": 8
+        }  # fmt: skip
+    return Chart("front", {"points": found.points, "front": found.members}, given)
+
+
+def unbeaten(values: NDArray[np.float64]) -> list[int]:
+    """Return rows of ``(points, 2)`` that no other beats, lower being better, by column 0."""
+    found: list[int] = []
+    least = np.inf
+    for index in np.lexsort((np.arange(len(values)), values[:, 1], values[:, 0])).tolist():
+        if values[index, 1] < least:
+            least = float(values[index, 1])
+            found.append(index)
+    return found
+
+
+MOST_PAIRED = 1500
+"""Trials whose pairs are counted and that are drawn: pairs grow with the square."""
+
+MOST_ASKED = 2000
+"""Trials that are gone through again, the first ones: asking for more takes minutes."""
+
+SHOWN_KNOBS = 15
+"""Knobs in the chart; all are in the table."""
+
+_LEAST = 5e-4
+"""Share of a knob that has no bar."""
+
+FEWEST = 8
+"""Predicted trials below which a correlation says nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictions:
+    """Predicted beside measured.
+
+    Attributes:
+        points: ``trial``, ``predicted``, ``measured`` (ms) of those drawn.
+        count: measured trials that were predicted.
+        spearman: rank correlation over all of them; None where they are too few or all alike.
+        pairwise: share of pairs in their true order, over those drawn; likewise.
+        error: mean relative error after the best common factor, likewise.
+    """
+
+    points: Columns
+    count: int
+    spearman: float | None
+    pairwise: float | None
+    error: float | None
+
+
+def predictions(trials: Sequence[Trial], advisor: KernelAdvisor, size: int) -> Predictions | None:
+    """Predict a run's first rounds again; None where the model cannot say anything.
+
+    Args:
+        trials: by number.
+        advisor: as the run began with it.
+        size: trials of a round.
+    """
+    trials = trials[:MOST_ASKED]
+    rounds = [trials[:1], *(trials[at : at + size] for at in range(1, len(trials), size))]
+    said: list[float] = []
+    for each in rounds:
+        seconds = advisor.seconds([trial.knobs for trial in each])
+        said += [float("nan")] * len(each) if seconds is None else seconds.tolist()
+        for trial in each:
+            advisor.observe(trial.knobs, trial.outcome)
+    pairs = [
+        (trial.number, guess, trial.outcome.latency)
+        for trial, guess in zip(trials, said, strict=True)
+        if isinstance(trial.outcome, Measurement) and np.isfinite(guess)
+    ]
+    return _judged(pairs) if pairs else None
+
+
+def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
+    numbers, guessed, measured = zip(*pairs, strict=True)
+    said, true = np.asarray(guessed), np.asarray(measured)
+    drawn = evenly(len(pairs), MOST_PAIRED)
+    shown = ((numbers[at], 1e3 * guessed[at], 1e3 * measured[at]) for at in drawn)
+    note = _thinned(len(drawn), len(pairs))
+    points = Columns.of("trial predicted measured", shown, note)
+    known = len(pairs) >= FEWEST and np.ptp(true) > 0 and np.ptp(said) > 0
+    if not known:
+        return Predictions(points, len(pairs), None, None, None)
+    scores = Scores.of(said[drawn], true[drawn])
+    return Predictions(points, len(pairs), spearman(said, true), scores.pairwise, scores.error)
+
+
+def prediction_chart(found: Predictions) -> Chart:
+    """Return a chart of predicted against measured latency, with the line of equality."""
+    values = [*found.points.values["predicted"], *found.points.values["measured"]]
+    low, high = min(values), max(values)
+    ends = [low * 0.97, high * 1.03]
+    scale = {"domain": ends, "nice": False, "zero": False}
+    if high > 3 * low:
+        scale["type"] = "log"
+    same = Columns({"predicted": ends, "measured": ends})
+    return Chart("predicted", {"points": found.points, "same": same}, {"scale": scale})
+
+
+def spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return the correlation of ranks; equal values share the mean of their ranks."""
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum()
+    ranks: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+def knob_title(knob: KnobReport) -> str:
+    """Return a knob with the layer whose own it is."""
+    if not knob.layers:
+        return knob.knob
+    more = f" +{len(knob.layers) - 1}" if len(knob.layers) > 1 else ""
+    start = f", start {knob.start}" if knob.start else ""
+    return f"{knob.knob} of {knob.layers[0]}{more}{start}"
+
+
+def ranked(found: Importance) -> list[KnobReport]:
+    """Return knobs, those with the largest shares first."""
+    return sorted(found.knobs, key=lambda knob: -(knob.share or 0.0))
+
+
+def importance_chart(found: Importance) -> Chart:
+    """Return a chart of each knob's share of what differs between trials."""
+    rows = (
+        (knob_title(knob), knob.share, "at its border" if knob.border else "inside",
+         f"{knob.tried} of {knob.offered} values")
+        for knob in ranked(found)[:SHOWN_KNOBS]
+        if (knob.share or 0.0) > _LEAST
+    )  # fmt: skip
+    return Chart("knobs", {"rows": Columns.of("knob share kind tried", rows)})

@@ -1,0 +1,362 @@
+"""A pass in time: engines, cores and buffers, in as many bars as a screen can show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.report.facts import Measured
+from autoturbo.report.filling import GROUPS, Chart, Columns, evenly
+from autoturbo.report.trace import held_bytes, step_times
+from autoturbo.report.units import duration, percent
+from autoturbo.schedule.codegen.instructions import ENGINES, Column
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.timeline import KINDS
+from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.intervals import KernelInterval
+from autoturbo.verify.findings import instance_name, tensor_name
+
+MOST_BARS = 4000
+"""Bars of a timeline: an SVG of more is slow, and a screen has no room for them."""
+
+MOST_CORES = 16
+"""Cores of a cluster that have a lane each; of more, neighbours that work alike share one."""
+
+MOST_KERNELS = 200
+"""Kernels of a lane of cores that are drawn one by one."""
+
+MOST_BOXES = 2000
+"""Buffers that are drawn, those with most bytes times seconds first."""
+
+MOST_STEPS = 2000
+"""Points of the line that says how much is in use."""
+
+_FINEST = 4000
+"""Gaps of less than one part in so many of a pass are closed: half a pixel of a wide screen."""
+
+_LISTED = 6
+"""Tensors named that fill a buffer where it is fullest."""
+
+_CROWDED = 0.4
+"""A buffer that is never fuller than this is drawn up to its peak over this."""
+
+TITLES = {
+    "dma_in": "DMA in",
+    "transfer": "transfer",
+    "matrix": "matrix",
+    "vector": "vector",
+    "dma_out": "DMA out",
+}
+
+
+def lane_names(schedule: Schedule) -> list[str]:
+    """Return the rows of the timeline, from above: kernels, then engines, of each cluster."""
+    names = ["kernel", *(TITLES[name] for name in ENGINES)]
+    clusters = range(len(schedule.timelines))
+    return [named(schedule, cluster, name) for cluster in clusters for name in names]
+
+
+def named(schedule: Schedule, cluster: int, lane: str) -> str:
+    """Return the name of a lane, with its cluster where there are several."""
+    return f"{cluster}: {lane}" if len(schedule.timelines) > 1 else lane
+
+
+def engine_bars(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
+    """Return bars in microseconds: ``lane``, ``begin``, ``end``, ``what``, ``busy``, ``group``.
+
+    ``group`` is the sub-graph's colour. Bars of one layer that nearly touch are drawn as one, as
+    coarsely as :data:`MOST_BARS` asks for; the note says how coarsely.
+    """
+    span = max(kernel.end for kernel in kernels)
+    gap = span / _FINEST
+    while True:
+        bars = list(_bars(schedule, kernels, gap))
+        if len(bars) <= MOST_BARS or gap > span:
+            break
+        gap *= 2
+    instructions = sum(len(kernel.program.where) for kernel in kernels)
+    note = (
+        f"{instructions} instructions in {len(bars)} bars: those of one layer that are less than"
+        f" {duration(gap)} apart are drawn as one."
+    )
+    return Columns.of("lane begin end what busy group", bars, note)
+
+
+def _bars(
+    schedule: Schedule, kernels: Sequence[KernelInterval], gap: float
+) -> Iterator[tuple[object, ...]]:
+    for kernel in kernels:
+        subgraph = int(schedule.instances.subgraph[kernel.instance])
+        layers, group = schedule.instances.subgraphs[subgraph].layers, subgraph % GROUPS
+        name = instance_name(schedule, kernel.instance)
+        lane = named(schedule, kernel.cluster, "kernel")
+        yield lane, kernel.begin * 1e6, kernel.end * 1e6, name, 1.0, group
+        for engine, title in enumerate(ENGINES):
+            lane = named(schedule, kernel.cluster, TITLES[title])
+            for begin, end, layer, busy in _merged(kernel, engine, gap):
+                what = schedule.problem.layers[layers[layer]].name
+                yield lane, begin * 1e6, end * 1e6, what, busy / (end - begin), group
+
+
+def _merged(
+    kernel: KernelInterval, engine: int, gap: float
+) -> Iterator[tuple[float, float, int, float]]:
+    """Yield begin, end, layer and busy time of an engine's work in a kernel.
+
+    Instructions of a layer less than ``gap`` seconds apart are one.
+    """
+    where = kernel.program.where
+    own = np.flatnonzero(where[:, Column.ENGINE] == engine)
+    own = own[kernel.freed[own] > kernel.issued[own]]
+    if not len(own):
+        return
+    begin, end, layer = kernel.issued[own], kernel.freed[own], where[own, Column.LAYER]
+    new = (np.diff(layer) != 0) | (begin[1:] - end[:-1] >= gap)
+    first = np.concatenate(([0], np.flatnonzero(new) + 1))
+    last = np.concatenate((first[1:], [len(own)])) - 1
+    busy = np.add.reduceat(end - begin, first)
+    parts = (begin[first], end[last], layer[first], busy)
+    yield from zip(*(part.tolist() for part in parts), strict=True)
+
+
+class CoreLanes(NamedTuple):
+    """Cores of all clusters, those of a large cluster that work alike as one lane.
+
+    Attributes:
+        names: from above.
+        columns: ``lane``, ``begin``, ``end``, ``what``, ``group`` (the sub-graph's colour).
+    """
+
+    names: list[str]
+    columns: Columns
+
+
+def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLanes:
+    """Return which cores have a part of which kernel.
+
+    All cores of a cluster issue a kernel's program at the same time, each on its part.
+    """
+    names: list[str] = []
+    rows: list[tuple[object, ...]] = []
+    for cluster in range(len(schedule.timelines)):
+        own = [kernel for kernel in kernels if kernel.cluster == cluster]
+        for first, last, chosen in _alike(schedule, own):
+            core = f"core {first}" if first == last else f"cores {first}-{last}"
+            names.append(named(schedule, cluster, core))
+            rows += [(names[-1], *row) for row in _core_rows(schedule, [own[at] for at in chosen])]
+    return CoreLanes(names, Columns.of("lane begin end what group", rows))
+
+
+def _alike(
+    schedule: Schedule, kernels: Sequence[KernelInterval]
+) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Return lanes of a cluster: first and last core, and the kernels that they have parts of."""
+    count = schedule.problem.target.cores
+    own: list[list[int]] = [[] for _ in range(count)]
+    for number, kernel in enumerate(kernels):
+        parts = math.prod(schedule.placement.bindings[kernel.instance])
+        cores = schedule.placement.cores_of(kernel.instance, count)
+        for core in cores[: max(1, min(parts, count))]:
+            own[core].append(number)
+    lanes: list[tuple[int, int, tuple[int, ...]]] = []
+    for core, chosen in enumerate(map(tuple, own)):
+        if count > MOST_CORES and lanes and lanes[-1][2] == chosen:
+            lanes[-1] = (lanes[-1][0], core, chosen)
+        else:
+            lanes.append((core, core, chosen))
+    return lanes
+
+
+def _core_rows(
+    schedule: Schedule, kernels: Sequence[KernelInterval]
+) -> list[tuple[float, float, str, int]]:
+    """Return bars of a lane; of many kernels those of a sub-graph in a row are one."""
+    rows: list[tuple[float, float, str, int]] = []
+    before = -1
+    for kernel in kernels:
+        subgraph = int(schedule.instances.subgraph[kernel.instance])
+        name = instance_name(schedule, kernel.instance)
+        begin = kernel.body * 1e6
+        if len(kernels) > MOST_KERNELS and before == subgraph:
+            begin, name = rows.pop()[0], f"kernels up to {name}"
+        rows.append((begin, kernel.end * 1e6, name, subgraph % GROUPS))
+        before = subgraph
+    return rows
+
+
+def time_charts(best: Measured) -> dict[str, Chart]:
+    """Return charts of a pass, engine by engine and core by core."""
+    schedule, kernels = best.schedule, best.kernels
+    bars, lanes = engine_bars(schedule, kernels), core_lanes(schedule, kernels)
+    end = _end(best)
+    return {
+        "timeline": Chart("timeline", {"bars": bars}, {"end": end, "lanes": lane_names(schedule)}),
+        "cores": Chart("cores", {"bars": lanes.columns}, {"end": end, "lanes": lanes.names}),
+    }
+
+
+def _end(best: Measured) -> float:
+    return max(kernel.end for kernel in best.kernels) * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """A tensor that lies in a buffer where that is fullest.
+
+    Attributes:
+        name: of the tensor, or what else lies there (weights, room for tiles).
+        instance: that makes it or that it is brought in for.
+        size: bytes.
+    """
+
+    name: str
+    instance: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Occupancy:
+    """A buffer over one pass of one cluster; for LB, of its busiest core.
+
+    Attributes:
+        scope: LB or GB.
+        cluster: its number.
+        capacity: bytes that there are.
+        zone: bytes that tensors may have: the rest is for tiles on their way.
+        boxes: ``begin``, ``end`` (microseconds), ``low``, ``high`` (KiB), ``what``, ``of``,
+            ``group`` (the sub-graph's colour).
+        used: ``at`` (microseconds), ``KiB``.
+        peak: most bytes in use.
+        peak_at: seconds.
+        fillers: what lies there then, the largest first.
+        more: how many more do.
+    """
+
+    scope: Scope
+    cluster: int
+    capacity: int
+    zone: int
+    boxes: Columns
+    used: Columns
+    peak: int
+    peak_at: float
+    fillers: tuple[Filler, ...]
+    more: int
+
+
+def occupancies(best: Measured) -> dict[str, Occupancy]:
+    """Return what lies in LB and GB of each cluster over a pass, by the names of figures."""
+    several = len(best.schedule.timelines) > 1
+    found = {
+        f"{scope.name.lower()}{cluster if several else ''}": occupancy(
+            best.schedule, best.kernels, scope, cluster
+        )
+        for cluster in range(len(best.schedule.timelines))
+        for scope in (Scope.LB, Scope.GB)
+    }
+    return {name: held for name, held in found.items() if held.capacity}
+
+
+def occupancy(
+    schedule: Schedule, kernels: Sequence[KernelInterval], scope: Scope, cluster: int = 0
+) -> Occupancy:
+    """Return what lies in LB or GB of a cluster over a pass."""
+    timeline, target = schedule.timelines[cluster], schedule.problem.target
+    own = [kernel for kernel in kernels if kernel.cluster == cluster]
+    begins = step_times(timeline.rows, own)
+    edges = np.append(begins, own[-1].end)
+    buffers, steps = timeline.buffers, len(begins)
+    sizes = buffers.core_bytes if scope is Scope.LB else buffers.cluster_bytes
+    index = np.flatnonzero((buffers.scope == scope) & (sizes > 0) & (buffers.address >= 0))
+    birth, death = buffers.birth[index], np.minimum(buffers.death[index], steps - 1)
+    used = held_bytes(birth, death, sizes[index], steps)
+    at = int(used.argmax()) if len(used) else 0
+    there = np.flatnonzero((birth <= at) & (death >= at))
+    there = index[there[np.argsort(-sizes[index][there], kind="stable")]]
+    fillers = tuple(
+        Filler(*_names(schedule, cluster, i), int(sizes[i])) for i in there[:_LISTED].tolist()
+    )
+    zones = Zones.of(target)
+    room, zone = (
+        (target.lb.capacity, zones.lb) if scope is Scope.LB else (target.gb.capacity, zones.gb)
+    )
+    spans = edges[birth], edges[death + 1]
+    return Occupancy(
+        scope, cluster, room, zone, _boxes(schedule, cluster, index, sizes[index], spans),
+        _line(used, edges), int(used.max(initial=0)), float(edges[at]), fillers,
+        max(0, len(there) - _LISTED),
+    )  # fmt: skip
+
+
+def _line(used: NDArray[np.int64], edges: NDArray[np.float64]) -> Columns:
+    """Return the use as a line of steps: each value holds until the next."""
+    new = np.flatnonzero(np.diff(used, prepend=-1))
+    chosen = new[evenly(len(new), MOST_STEPS)]
+    last = float(used[-1]) if len(used) else 0.0
+    at = np.append(edges[chosen], edges[-1]) * 1e6
+    kib = np.append(used[chosen], last) / 1024
+    left = f"{len(chosen)} of {len(new)} changes are drawn." if len(chosen) < len(new) else ""
+    return Columns({"at": at.tolist(), "KiB": kib.tolist()}, left)
+
+
+def _boxes(
+    schedule: Schedule,
+    cluster: int,
+    index: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    spans: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> Columns:
+    """Return buffers as boxes of time and address."""
+    timeline = schedule.timelines[cluster]
+    weight = (spans[1] - spans[0]) * sizes
+    order = np.sort(np.argsort(-weight, kind="stable")[:MOST_BOXES])
+    chosen, low = index[order], timeline.buffers.address[index[order]]
+    note = ""
+    if len(order) < len(index):
+        share = percent(float(weight[order].sum() / weight.sum()))
+        note = (
+            f"{len(order)} of {len(index)} buffers are drawn, those with the most bytes times"
+            f" time: {share} of all."
+        )
+    names = [_names(schedule, cluster, buffer) for buffer in chosen.tolist()]
+    columns = {
+        "begin": (spans[0][order] * 1e6).tolist(),
+        "end": (spans[1][order] * 1e6).tolist(),
+        "low": (low / 1024).tolist(),
+        "high": ((low + sizes[order]) / 1024).tolist(),
+        "what": [what for what, _ in names],
+        "of": [instance for _, instance in names],
+        "group": (schedule.instances.subgraph[timeline.owner[chosen]] % GROUPS).tolist(),
+    }
+    return Columns(columns, note)
+
+
+def _names(schedule: Schedule, cluster: int, buffer: int) -> tuple[str, str]:
+    """Return what a buffer holds, and for which instance."""
+    timeline = schedule.timelines[cluster]
+    kind, tensor = KINDS[int(timeline.kind[buffer])], int(timeline.tensor[buffer])
+    instance = instance_name(schedule, int(timeline.owner[buffer]))
+    what = tensor_name(schedule, tensor) if tensor >= 0 else kind
+    return (what if kind in ("tensor", what) else f"{what} ({kind})"), instance
+
+
+def memory_chart(best: Measured, found: Occupancy) -> Chart:
+    """Return a chart of a buffer over a pass: boxes by address, a line of how much is in use."""
+    top = found.capacity / 1024
+    if found.peak < _CROWDED * found.capacity:
+        top = found.peak / 1024 / _CROWDED
+    step = 2.0 ** math.ceil(math.log2(top / 8))  # about eight sizes, a power of two apart
+    zone = found.zone / 1024
+    data = {
+        "boxes": found.boxes,
+        "used": found.used,
+        "zone": Columns({"KiB": [zone] if zone <= top else []}),
+    }
+    ticks = [step * at for at in range(int(top / step) + 1)]
+    return Chart("memory", data, {"end": _end(best), "top": top, "ticks": ticks})

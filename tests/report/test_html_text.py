@@ -1,0 +1,180 @@
+"""What a report says in words: names as text, sums that add up, commands that can be run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
+
+from autoturbo.commands.registry import build_parser
+from autoturbo.database import RunInfo
+from autoturbo.errors import RunError
+from autoturbo.report.comparison import parts_saved
+from autoturbo.report.facts import PART_TITLES, PARTS, Facts, Measured, Trust, gather
+from autoturbo.report.filling import Chart, Columns, as_script, rendered, united
+from autoturbo.report.page import commands, values
+from autoturbo.report.units import percent
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.shares import schedule_shares
+from tests.graph.graph_samples import model
+from tests.report.report_samples import HOSTILE, facts_of, measured, residual, small_facts
+from tests.schedule.schedule_samples import STCP920
+
+
+class Seen(HTMLParser):
+    """Elements and the text between them."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(markup)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag: str, _attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def seen(facts: Facts, name: str) -> Seen:
+    """What one template shows of a run."""
+    without = dict.fromkeys(("policy", "figures", "library", "code"), "")
+    return Seen(rendered(f"{name}.html", **without, **values(facts)))
+
+
+def named(name: str) -> Seen:
+    """The page of a run whose model and one of whose schedulers have this name."""
+    facts = small_facts()
+    trust = dataclasses.replace(facts.trust, findings=(name,))
+    info = dataclasses.replace(facts.info, model=name)
+    others = {**facts.others, name: Failure("LB", name)}
+    return seen(dataclasses.replace(facts, info=info, trust=trust, others=others), "report")
+
+
+def test_names_are_text_wherever_they_stand() -> None:
+    harmless = named("harmless")
+    times = harmless.text.count("harmless")
+    assert times >= 5
+    for name in HOSTILE:
+        page = named(name)
+        assert page.tags == harmless.tags
+        shown = name.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+        assert page.text.count(shown) == times
+
+
+def test_what_a_template_is_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="facts"):
+        rendered("summary.html")
+
+
+def test_data_of_charts_cannot_leave_their_element() -> None:
+    dumped = as_script({"one": Chart("knobs", {"rows": Columns({"knob": list(HOSTILE)})})})
+    assert "<" not in dumped
+    kept = json.loads(dumped)["one"]["data"]["rows"]["knob"]["of"]
+    assert kept[:4] == list(HOSTILE[:4])
+
+
+def test_a_number_keeps_its_unit() -> None:
+    shown = united(Markup("6.62 ms for 9.67 k samples/s, 79 % of 5 sheep, 1 MiB, 3 samples"))
+    assert re.findall("\\S*\N{NO-BREAK SPACE}\\S*", shown) == [
+        "6.62\N{NO-BREAK SPACE}ms", "9.67\N{NO-BREAK SPACE}k", "79\N{NO-BREAK SPACE}%",
+        "1\N{NO-BREAK SPACE}MiB,",
+    ]  # fmt: skip
+
+
+def test_what_is_saved_adds_up_to_the_difference() -> None:
+    slow, fast = measured("channel"), measured()
+    gone = slow.measurement.latency - fast.measurement.latency
+    by_part = [
+        slow.use.exposed[part] * slow.measurement.latency
+        - fast.use.exposed[part] * fast.measurement.latency
+        for part in PARTS
+    ]
+    assert sum(by_part) == pytest.approx(gone)
+    largest = max(PARTS, key=lambda part: abs(by_part[PARTS.index(part)]))
+    assert PART_TITLES[largest] in parts_saved(slow, fast)[0]
+
+
+def said(facts: Facts) -> str:
+    return seen(facts, "summary").text
+
+
+def test_the_summary_says_what_speaks_for_the_figures() -> None:
+    facts = small_facts()
+    assert facts.trust.ok
+    assert "the same, to the bit" in said(facts)
+    assert "numbers: run in ONNX Runtime, equal to the model: not run yet" in said(facts)
+
+
+def test_the_summary_repeats_what_explain_says() -> None:
+    facts = small_facts()
+    shares = schedule_shares(facts.best.schedule).shares
+    share = percent(shares.part(shares.limit))
+    assert f"along the critical path: {shares.limit.value} {share}" in said(facts)
+
+
+def test_the_summary_says_what_speaks_against_them() -> None:
+    checks = {"regions": "ok", "memory": "failed", "numbers": "not run"}
+    doubtful = Trust(checks, same=False, refused=2, findings=("two <buffers> meet",))
+    facts = dataclasses.replace(small_facts(), trust=doubtful)
+    assert not doubtful.ok
+    assert "other numbers than the run recorded" in said(facts)
+    assert "two <buffers> meet" in said(facts)
+    assert "2 faster trial(s) failed a check" in said(facts)
+
+
+def test_the_commands_can_be_parsed_and_say_what_was_asked() -> None:
+    facts = facts_of(residual(), trials=3, seed=5, objective="latency,ddr-bytes", patience=7)
+    tune, replay, simulate, verify = (
+        build_parser().parse_args(c.split()[1:]) for c in commands(facts)
+    )
+    assert (tune.command, tune.trials, tune.seed, tune.patience) == ("tune", 3, 5, 7)
+    assert tune.objective == ["latency", "ddr-bytes"]
+    assert (tune.targets, tune.dtype) == (["stcp920"], "float16")
+    assert (replay.run, replay.trial) == (facts.info.id, facts.number)
+    assert (verify.command, verify.run) == ("verify", facts.info.id)
+    assert (simulate.command, str(simulate.schedule)) == ("simulate", "schedule.json")
+
+
+@pytest.mark.parametrize(
+    ("versions", "told"),
+    [
+        ({"python": "3.11.7", "platform": "linux aarch64"}, "Python 3.11.7 on linux aarch64"),
+        ({"python": "3.11.7"}, "Python 3.11.7 on a platform not recorded"),
+        ({}, "not recorded"),
+    ],
+)
+def test_what_ran_the_tuning_is_named(versions: dict[str, str], told: str) -> None:
+    facts = small_facts()
+    info = dataclasses.replace(facts.info, versions={"numpy": "2.1.0", **versions})
+    shown = seen(dataclasses.replace(facts, info=info), "origin").text
+    assert f"versionsnumpy 2.1.0 tuned with{told} report made by" in shown
+
+
+def test_a_run_without_a_schedule_has_no_report() -> None:
+    graph = residual()
+    info: RunInfo = dataclasses.replace(small_facts().info, best_trial=None)
+    with pytest.raises(RunError, match="has no schedule"):
+        gather(info, "failed", (), None, graph, Evaluator(graph, STCP920, "float16"))
+
+
+def test_samples_that_cannot_be_told_apart_are_on_the_first_screen() -> None:
+    graph = model("(float[4,8] x) => (float[4,8] y)", "y = Softmax <axis = 0> (x)")
+    evaluator = Evaluator(graph, STCP920, "float16")
+    schedule = evaluator.schedule(Knobs())
+    outcome = evaluator.measure(schedule)
+    assert isinstance(outcome, Measurement)
+    best = Measured.of(schedule, outcome)
+    shown = said(dataclasses.replace(small_facts(), best=best))
+    assert shown.count("samples cannot be told apart: Softmax_0 (Softmax) works across") == 1
+    assert "1 of 4 clusters works on stcp920" in shown
+    assert "told apart" not in said(small_facts())
