@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_argument(parser)
     add_file_option(parser, _FILE)
     text = "kernels, layers or instructions (default: layers)"
-    detail = OneOf("--detail", _details)
+    detail = OneOf("--detail", "autoturbo.report.trace:DETAILS")
     parser.add_argument("--detail", metavar="NAME", type=detail, default="layers", help=text)
     text = "side-car for Netron (.json), or copy of the model without weights (.onnx)"
     parser.add_argument(
@@ -112,9 +112,3 @@ def _told(netron: dict[str, object], schedule: Schedule) -> str:
         how = f"open {schedule.model.source} in Netron and drop it there"
     missing = f"; {netron['unnamed']} nodes have no name of their own" if netron["unnamed"] else ""
     return f"wrote {file}: {netron['nodes']} nodes; {how}{missing}"
-
-
-def _details() -> tuple[str, ...]:
-    from autoturbo.report.trace import DETAILS
-
-    return DETAILS
