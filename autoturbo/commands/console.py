@@ -72,9 +72,9 @@ class Console:
             print(text.rstrip("\n"))
 
     def show(self, table: Table) -> None:
-        """What was asked for, as a table; under ``--json`` on standard error, gone with ``-q``."""
-        if not self.json or self.verbosity >= 0:
-            self.rich(self.people).print(table)
+        """What was asked for, as a table; under ``--json`` the object says it."""
+        if not self.json:
+            self.rich(sys.stdout).print(table)
 
     def emit(self, value: Mapping[str, Any]) -> None:
         """What was asked for, as one line of JSON; nothing without ``--json``."""

@@ -45,9 +45,8 @@ def _list(options: argparse.Namespace, console: Console) -> int:
     with Database.open(options.db, create=False, read_only=True) as database:
         counts, best = database.counts(), database.best()
     console.emit({"counts": dataclasses.asdict(counts), "best": [_as_json(b) for b in best]})
-    if not console.json:
-        console.answer(f"{options.db}: {counted(counts)}")
-        console.show(_table(best))
+    console.answer(f"{options.db}: {counted(counts)}")
+    console.show(_table(best))
     return 0
 
 
@@ -144,14 +143,13 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
         "bytes_per_record": whole / records if records else None,
         "states": dict(states), "pairs": pairs,
     })  # fmt: skip
-    if not console.json:
-        console.answer(f"{options.db}: {counted(counts)}")
-        mean = f", {size(whole / records)} a record" if records else ""
-        console.answer(f"{size(whole)}{mean}")
-        console.answer("runs " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
-        headers = ("model", "target", "scheduler", "runs", "trials")
-        rows = [tuple(pair.values()) for pair in pairs]
-        console.show(table(headers, rows, words=3, close=True))
+    console.answer(f"{options.db}: {counted(counts)}")
+    mean = f", {size(whole / records)} a record" if records else ""
+    console.answer(f"{size(whole)}{mean}")
+    console.answer("runs " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
+    headers = ("model", "target", "scheduler", "runs", "trials")
+    rows = [tuple(pair.values()) for pair in pairs]
+    console.show(table(headers, rows, words=3, close=True))
     return 0
 
 

@@ -39,8 +39,7 @@ def _list(_options: argparse.Namespace, console: Console) -> int:
             "machines": [_summary_of_units(machine) for machine in machines],
         }
     )
-    if not console.json:
-        console.show(definitions([*map(_row, targets), *map(_row_of_units, machines)]))
+    console.show(definitions([*map(_row, targets), *map(_row_of_units, machines)]))
     return 0
 
 

@@ -64,10 +64,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     shown = None if netron is None else _write_netron(netron, schedule, outputs)
     said = {"run": info.id, "trial": best.number, "file": str(file), "events": events}
     console.emit(said if shown is None else {**said, "netron": shown})
-    if not console.json:
-        console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
-        if shown is not None:
-            console.answer(_told(shown, schedule))
+    console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
+    if shown is not None:
+        console.answer(_told(shown, schedule))
     return 0
 
 
