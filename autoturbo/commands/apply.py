@@ -7,7 +7,6 @@ The schedule is the best one in the database, or of a schedule file, a knobs fil
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from autoturbo.commands.loading import (
     outputs_of,
     tell_notes,
 )
-from autoturbo.commands.parser import DEFAULT_DATABASE, Parser
+from autoturbo.commands.parser import Parser, command_line
 from autoturbo.commands.scheduling import (
     Chosen,
     add_schedule_options,
@@ -111,24 +110,15 @@ def _counted(number: int, name: str) -> str:
 
 def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
-    if chosen.run:
-        return _command([options.model, "--run", chosen.run], options)
     from autoturbo.report.html.origin import extent_flags
 
-    flags = {
-        "--target": options.target, "--dtype": options.dtype,
-        "--schedule": options.schedule, "--knobs": options.knobs, "--scheduler": options.scheduler,
-    }  # fmt: skip
-    words: list[str] = [options.model]
-    for name, value in flags.items():
-        words += [] if value is None else [name, str(value)]
-    words += extent_flags(**asked_inputs(options))
-    return _command(words, options)
-
-
-def _command(words: list[str], options: argparse.Namespace) -> str:
-    database = [] if options.db == DEFAULT_DATABASE else ["--db", options.db]
-    return shlex.join(["autoturbo", "verify", *words, *database])
+    if chosen.run:
+        return command_line(options.db, "verify", options.model, "--run", chosen.run)
+    names = ("target", "dtype", "schedule", "knobs", "scheduler")
+    given = {f"--{name}": getattr(options, name) for name in names}
+    words = [word for flag, one in given.items() if one is not None for word in (flag, str(one))]
+    extents = extent_flags(**asked_inputs(options))
+    return command_line(options.db, "verify", options.model, *words, *extents)
 
 
 # Writing

@@ -207,19 +207,9 @@ class LiveLine:
 def standing_of(progress: Progress) -> Standing:
     """What the live line says of the tuner's progress."""
     left = progress.remaining_s
+    p = progress
     return Standing(
-        model=progress.model,
-        target=progress.target,
-        done=progress.done,
-        total=progress.total,
-        best=progress.best_latency,
-        best_trial=progress.best_trial,
-        default=progress.default_latency,
-        bound_fraction=progress.bound_fraction,
-        rate=progress.measured_per_s,
-        screened=progress.screened,
-        infeasible=progress.infeasible,
-        elapsed=progress.elapsed_s,
-        expected=None if left is None else progress.elapsed_s + left,
-        phase=progress.phase,
-    )
+        p.model, p.target, p.done, p.total, p.best_latency, p.best_trial, p.default_latency,
+        p.bound_fraction, p.measured_per_s, p.screened, p.infeasible, p.elapsed_s,
+        expected=None if left is None else p.elapsed_s + left, phase=p.phase,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console, titled_table
 from autoturbo.commands.loading import add_force_option, outputs_of
-from autoturbo.commands.parser import Actions, OneOf, argument
+from autoturbo.commands.parser import Actions, OneOf, takes
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
 
-_FOLDER = argument("folder", metavar="FOLDER", type=Path, help="folder of the data set")
+_FOLDER = takes("folder", metavar="FOLDER", type=Path, help="folder of the data set")
 
 _ACTION = Actions()
 add_arguments, run = _ACTION.add_arguments, _ACTION.run
@@ -29,12 +29,12 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
 @_ACTION(
     "autoturbo cost-model train measurements -o model",
     _FOLDER,
-    argument(
+    takes(
         "-o", "--output", metavar="MODEL", type=Path, required=True,
         help="folder of the model, made where it is missing",
     ),
     add_force_option,
-    argument(
+    takes(
         "--judge", action="store_true",
         help="judge it on models and targets held out as well; the card says how it did",
     ),
@@ -75,12 +75,12 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[
 @_ACTION(
     "autoturbo cost-model evaluate measurements --method squared",
     _FOLDER,
-    argument(
+    takes(
         "--held-out", dest="kinds", metavar="KIND", action="append", default=[],
         type=OneOf("--held-out", "autoturbo.report.judging:KINDS"),
         help="model or target: what is held out whole (default: each); may be repeated",
     ),
-    argument(
+    takes(
         "--method", dest="methods", metavar="NAME", action="append", default=[],
         type=OneOf("--method", "autoturbo.report.judging:METHODS"),
         help="objective or baseline (default: all); may be repeated",

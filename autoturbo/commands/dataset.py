@@ -22,8 +22,8 @@ from autoturbo.commands.parser import (
     Actions,
     OneOf,
     Parser,
-    argument,
     merged,
+    takes,
     whole_number,
     wrong,
 )
@@ -47,7 +47,7 @@ SETTINGS = 80
 def _number(flag: str, least: int, usual: int, what: str) -> Callable[[Parser], object]:
     """Return what adds a flag that takes a whole number."""
     text, kind = f"{what} (default: {usual})", whole_number(flag, least)
-    return argument(flag, metavar="N", type=kind, default=usual, help=text)
+    return takes(flag, metavar="N", type=kind, default=usual, help=text)
 
 
 _ACTION = Actions()
@@ -96,22 +96,22 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
 
 @_ACTION(
     "autoturbo dataset collect resnet18 --target goya -o measurements",
-    argument("models", metavar="MODEL", nargs="+", help="ONNX file, or the name of a workload"),
-    argument(
+    takes("models", metavar="MODEL", nargs="+", help="ONNX file, or the name of a workload"),
+    takes(
         "-o", "--output", metavar="FOLDER", type=Path, required=True,
         help="folder of the data set; one that was begun goes on",
     ),
     add_force_option,
-    argument(
+    takes(
         "--target", dest="targets", metavar="T", action="append", default=[],
         help=f"preset or target file (default: {DEFAULT_TARGET}); may be repeated",
     ),
-    argument(
+    takes(
         "--dtype", dest="dtypes", metavar="TYPE", action="append", default=[],
         type=OneOf("--dtype", "autoturbo.hardware:DTYPES"),
         help="data type, of targets that have it (default: what suits the target); may be repeated",
     ),
-    argument(
+    takes(
         "--batch", dest="batches", metavar="N", type=whole_number("--batch", 1), action="append",
         default=[], help="samples processed at once (default: the model's own); may be repeated",
     ),
@@ -217,7 +217,7 @@ def _tell(progress: Progress, console: Console) -> None:
 
 @_ACTION(
     "autoturbo dataset stats measurements",
-    argument("folder", metavar="FOLDER", type=Path, help="folder of the data set"),
+    takes("folder", metavar="FOLDER", type=Path, help="folder of the data set"),
     usage="FOLDER",
 )
 def _stats(options: argparse.Namespace, console: Console) -> int:

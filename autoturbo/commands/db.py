@@ -15,7 +15,7 @@ from autoturbo.commands.parser import (
     Actions,
     OneOf,
     Parser,
-    argument,
+    takes,
     whole_number,
     wrong,
 )
@@ -52,20 +52,20 @@ def _list(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     EXAMPLE,
-    argument("--model", metavar="MODEL", help="name, or a file: then by what is in it"),
-    argument("--target", metavar="T", help="name, or a file"),
-    argument(
+    takes("--model", metavar="MODEL", help="name, or a file: then by what is in it"),
+    takes("--target", metavar="T", help="name, or a file"),
+    takes(
         "--batch", metavar="N", type=whole_number("--batch", 1), help="samples processed at once"
     ),
     add_extent_options,
-    argument("--dtype", metavar="TYPE", help="data type"),
-    argument("--graph-hash", metavar="HASH", help="of the model, as --json shows it"),
-    argument(
+    takes("--dtype", metavar="TYPE", help="data type"),
+    takes("--graph-hash", metavar="HASH", help="of the model, as --json shows it"),
+    takes(
         "--scheduler-version", metavar="V",
         help="of the scheduler that made it, as --json shows it",
     ),
-    argument("--explain-miss", action="store_true", help="say why nothing matches"),
-    argument(
+    takes("--explain-miss", action="store_true", help="say why nothing matches"),
+    takes(
         "-o", "--output", metavar="FILE", type=Path, help="write the schedule that matches"
     ),
     add_force_option,
@@ -155,12 +155,12 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo db export records.jsonl",
-    argument(
+    takes(
         "file", metavar="FILE", type=Path,
         help="ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines; "
         "- for standard output",
     ),
-    argument(
+    takes(
         "--best", action="store_true",
         help="only the best schedules: no runs, trials and kernel times",
     ),
@@ -184,7 +184,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo db import records.jsonl",
-    argument(
+    takes(
         "files", metavar="FILE", type=Path, nargs=1,
         help="JSON lines, Parquet, or another database",
     ),
@@ -207,7 +207,7 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo db merge theirs.db",
-    argument("files", metavar="FILE", type=Path, nargs="+", help="another database, or an export"),
+    takes("files", metavar="FILE", type=Path, nargs="+", help="another database, or an export"),
     usage="FILE...",
 )
 def _merge(options: argparse.Namespace, console: Console) -> int:
@@ -272,7 +272,7 @@ def _check(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo db schema",
-    argument(
+    takes(
         "of", metavar="OF", nargs="?", default="record",
         type=OneOf("OF", ("record", "schedule", "kernels", "machine-schedule")),
         help="record, schedule, kernels or machine-schedule (default: record)",

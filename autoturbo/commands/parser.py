@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -139,6 +140,12 @@ def add_command(
     return made
 
 
+def command_line(database: str, *words: str) -> str:
+    """A command line to be copied, with the database where that is not the usual one."""
+    more = () if database == DEFAULT_DATABASE else ("--db", database)
+    return shlex.join(["autoturbo", *words, *more])
+
+
 def _global_defaults() -> dict[str, object]:
     flags = ("json", "verbose", "quiet", "no_progress", "debug")
     database = os.environ.get("AUTOTURBO_DB") or DEFAULT_DATABASE
@@ -155,7 +162,7 @@ def _not_understood(argument: str, parser: Parser, *, positional: bool) -> Usage
     return UsageError(f"unknown flag {flag!r}", hint=hint)
 
 
-def argument(*flags: str, **settings: Any) -> Callable[[Parser], object]:
+def takes(*flags: str, **settings: Any) -> Callable[[Parser], object]:
     """Return what adds an argument to a parser."""
     return lambda parser: parser.add_argument(*flags, **settings)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.parser import Actions, argument
+from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import AutoTurboError, TargetError
 from autoturbo.report.units import capacity, macs, plain, size
 
@@ -96,7 +96,7 @@ def _row(target: Target) -> tuple[str, str, str]:
 
 @_ACTION(
     "autoturbo targets show stcp920",
-    argument("target", metavar="TARGET", help="preset or target file"),
+    takes("target", metavar="TARGET", help="preset or target file"),
     usage="TARGET",
 )
 def _show(options: argparse.Namespace, console: Console) -> int:
@@ -121,7 +121,7 @@ def _show(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     "autoturbo targets validate examples/targets/edge.yaml",
-    argument("files", metavar="FILE", nargs="+", help="target file (YAML)"),
+    takes("files", metavar="FILE", nargs="+", help="target file (YAML)"),
     usage="FILE...",
 )
 def _validate(options: argparse.Namespace, console: Console) -> int:
@@ -179,9 +179,7 @@ def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
 
 @_ACTION(
     "autoturbo targets schema",
-    argument(
-        "--machine", action="store_true", help="of files that describe several processing units"
-    ),
+    takes("--machine", action="store_true", help="of files that describe several processing units"),
     usage="[--machine]",
 )
 def _schema(options: argparse.Namespace, console: Console) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import shlex
 import sys
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.console import Console, LiveLine
 from autoturbo.commands.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
+    DEFAULT_TARGET,
     SIMULATOR,
     AnyPair,
     Pair,
@@ -28,7 +28,7 @@ from autoturbo.commands.loading import (
     load_pairs,
     outputs_of,
 )
-from autoturbo.commands.parser import DEFAULT_DATABASE, Parser, wrong
+from autoturbo.commands.parser import Parser, command_line, wrong
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.verify:
         require_runtime("--verify")
     check_places(options)
-    pairs = load_pairs(options)
+    pairs = load_pairs(options, options.models, options.targets or [DEFAULT_TARGET])
     outputs = outputs_of(options).reading(*(pair.model.source for pair in pairs))
     _check_output(options.output, len(pairs), outputs)
     config, execution = config_of(TuneConfig, options), execution_of(options, began=began)
@@ -260,7 +260,9 @@ def finish(
     stopped = [r for r in results if r.state == "interrupted"]
     if stopped:
         trials = sum(result.trials for result in stopped)
-        command = _command("resume", stopped[0], database) + (" --all" if len(ended) > 1 else "")
+        command = command_line(database, "resume", stopped[0].run) + (
+            " --all" if len(ended) > 1 else ""
+        )
         message = f"interrupted after {trials} trials; all of them are saved"
         raise InterruptedRunError(message, hint=f"go on with '{command}'")
     if failures:
@@ -395,10 +397,10 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
 
 def _further(result: TuneResult, database: str) -> list[str]:
     """Command lines to go on with."""
-    on = _command("resume", result, database)
+    on = command_line(database, "resume", result.run)
     looks = ("show",) if result.on_machine else ("show", "report")
     return [
-        *(_command(name, result, database) for name in looks),
+        *(command_line(database, name, result.run) for name in looks),
         f"{on} --trials {_MORE * result.trials}" if result.state == "done" else on,
     ]
 
@@ -489,11 +491,3 @@ def _stopped(result: TuneResult) -> str:
         Stop.BOUND: f"{gap} above the lower bound, after {trials}",
     }
     return reasons.get(result.stopped, f"{result.stopped}, after {trials}")
-
-
-def _command(name: str, result: TuneResult, database: str) -> str:
-    """A command line on the run, to be copied."""
-    words = ["autoturbo", name, result.run]
-    if database != DEFAULT_DATABASE:
-        words += ["--db", database]
-    return shlex.join(words)

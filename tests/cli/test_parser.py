@@ -11,8 +11,8 @@ from autoturbo.commands.parser import (
     Actions,
     Parser,
     add_global_options,
-    argument,
     parse,
+    takes,
 )
 from autoturbo.commands.registry import COMMANDS, build_parser
 from autoturbo.errors import UsageError
@@ -86,7 +86,7 @@ def test_actions() -> None:
 
     action = Actions()
 
-    @action("my tool go now", argument("file"), usage="FILE")
+    @action("my tool go now", takes("file"), usage="FILE")
     def go(_options: argparse.Namespace, _console: object) -> int:
         """Go there."""
         return 3
