@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, picked
 from autoturbo.commands.loading import (
     add_force_option,
     add_model_options,
@@ -43,7 +43,6 @@ EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.s
 
 
 _VERIFIED = ("regions", "memory")
-_WRITTEN = ("file", "data_files", "missing", "functions", "instances", "nodes", "passes")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -78,7 +77,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.say(f"verified  {', '.join(_VERIFIED)}")
         return 0
     applied = apply_schedule(chosen.schedule, options.model, options.output, outputs)
-    written = {name: getattr(applied, name) for name in _WRITTEN}
+    written = picked(applied, "file data_files missing functions instances nodes passes")
     console.emit({**said, **written, "verified": _VERIFIED})
     if not console.json:
         _print(applied, _verify(chosen, options), console)

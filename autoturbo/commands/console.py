@@ -89,6 +89,11 @@ class Console:
         return RichConsole(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
+def picked(value: object, names: str) -> dict[str, Any]:
+    """Return attributes of a value by name, as a part of a command's object."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
 def titled_table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
     """A table with its title at the left."""
     from rich.table import Table

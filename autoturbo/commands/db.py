@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, picked
 from autoturbo.commands.loading import add_extent_options, add_force_option, outputs_of
 from autoturbo.commands.parser import (
     Actions,
@@ -308,17 +308,10 @@ def published_schemas() -> dict[str, dict[str, Any]]:
 
 def _as_json(best: BestSchedule) -> dict[str, Any]:
     return {
-        **dataclasses.asdict(best.key),
-        "model": best.model,
-        "target": best.target,
-        "batch": best.batch,
-        "run": best.run,
-        "trial": best.trial,
-        "created": best.created,
-        "knobs": best.knobs.as_dict(),
-        "best": best.measurement.as_json(),
+        **dataclasses.asdict(best.key), **picked(best, "model target batch run trial created"),
+        "knobs": best.knobs.as_dict(), "best": best.measurement.as_json(),
         "verified": None if best.verified is None else best.verified.as_dict(),
-    }
+    }  # fmt: skip
 
 
 def _table(best: Iterable[BestSchedule]) -> Table:

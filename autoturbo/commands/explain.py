@@ -133,12 +133,11 @@ def _space(run: StoredRun) -> Space:
     Raises:
         RunError: it is on a machine, or its model or its target is not known any more.
     """
-    from autoturbo.hardware import Target
     from autoturbo.schedule.pipeline import Workbench
     from autoturbo.search.settings import space_of_run
 
-    pair, settings = run.pair("explain"), run.info.settings
-    if not isinstance(pair.target, Target):
+    pair, settings = run.pair("explain").on_target(), run.info.settings
+    if pair is None:
         raise not_of_machines(run.info)
     return space_of_run(settings, Workbench(pair.model, pair.target, settings["dtype"]))
 

@@ -68,18 +68,26 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
     def __str__(self) -> str:
         return f"{self.model.name} @ {self.target.name}"
 
+    def on_target(self) -> Pair[Target] | None:
+        """The same if it is not on a machine."""
+        from autoturbo.hardware import Target
+
+        target: AnyTarget = self.target
+        if isinstance(target, Target):
+            return Pair(self.model, target, self.dtype, self.measurer)
+        return None
+
     def evaluator(self) -> Evaluator | MachineEvaluator:
         """What measures settings of it.
 
         Raises:
             UsageError: there is no such measurer.
         """
-        from autoturbo.hardware import Target
         from autoturbo.search.executors.processes import evaluator_by
         from autoturbo.simulate.units.evaluator import evaluator_of
 
-        if self.measurer != SIMULATOR and isinstance(self.target, Target):
-            return evaluator_by(self.measurer, self.model, self.target, self.dtype)
+        if self.measurer != SIMULATOR and (on := self.on_target()):
+            return evaluator_by(on.measurer, on.model, on.target, on.dtype)
         return evaluator_of(self.model, self.target, self.dtype)
 
 

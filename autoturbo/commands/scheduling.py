@@ -163,9 +163,7 @@ def _schedule_of(
 
 def _published(pair: AnyPair) -> str:
     """The heuristic's name on a target or a machine."""
-    from autoturbo.hardware import Target
-
-    return "graphturbo" if isinstance(pair.target, Target) else "partition_tuner"
+    return "graphturbo" if pair.on_target() else "partition_tuner"
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

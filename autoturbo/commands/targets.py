@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, picked
 from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import AutoTurboError, TargetError
 from autoturbo.report.units import capacity, macs, plain, size
@@ -44,14 +44,11 @@ def _list(_options: argparse.Namespace, console: Console) -> int:
 
 
 def _summary_of_units(machine: Machine) -> dict[str, Any]:
+    units = [{**_summary(u.target), "name": u.name, "kind": u.kind} for u in machine.units]
     return {
-        "name": machine.name,
-        "description": machine.description,
-        "units": [{**_summary(u.target), "name": u.name, "kind": u.kind} for u in machine.units],
-        "dtypes": list(machine.dtypes),
-        "ddr_bytes_per_s": machine.ddr.bandwidth,
-        "hash": machine.hash,
-    }
+        "name": machine.name, "description": machine.description, "units": units,
+        "dtypes": machine.dtypes, "ddr_bytes_per_s": machine.ddr.bandwidth, "hash": machine.hash,
+    }  # fmt: skip
 
 
 def _row_of_units(machine: Machine) -> tuple[str, str, str]:
@@ -65,20 +62,12 @@ def _row_of_units(machine: Machine) -> tuple[str, str, str]:
 
 
 def _summary(target: Target) -> dict[str, Any]:
-    dtype = target.default_dtype
     return {
-        "name": target.name,
-        "description": target.description,
-        "clusters": target.clusters,
-        "cores": target.cores,
-        "dtypes": list(target.dtypes),
-        "default_dtype": dtype,
-        "macs_per_s": target.matrix_macs_per_second(dtype),
-        "lb_bytes": target.lb.capacity,
-        "gb_bytes": target.gb.capacity,
-        "ddr_bytes_per_s": target.ddr.bandwidth,
-        "hash": target.hash,
-    }
+        **picked(target, "name description clusters cores dtypes default_dtype"),
+        "macs_per_s": target.matrix_macs_per_second(target.default_dtype),
+        "lb_bytes": target.lb.capacity, "gb_bytes": target.gb.capacity,
+        "ddr_bytes_per_s": target.ddr.bandwidth, "hash": target.hash,
+    }  # fmt: skip
 
 
 def _row(target: Target) -> tuple[str, str, str]:
