@@ -7,12 +7,11 @@ The schedule is the best one in the database, or of a schedule file, a knobs fil
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, picked
 from autoturbo.commands.loading import (
     add_force_option,
     add_model_options,
@@ -23,14 +22,14 @@ from autoturbo.commands.loading import (
     outputs_of,
     tell_notes,
 )
-from autoturbo.commands.parser import DEFAULT_DATABASE, Parser
+from autoturbo.commands.parser import Parser, command_line
 from autoturbo.commands.scheduling import (
     Chosen,
     add_schedule_options,
     chosen_schedule,
     schedule_of_database,
 )
-from autoturbo.config import TuneConfig
+from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.errors import Location, RefusedError, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs
 
@@ -44,7 +43,6 @@ EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.s
 
 
 _VERIFIED = ("regions", "memory")
-_WRITTEN = ("file", "data_files", "missing", "functions", "instances", "nodes", "passes")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -79,7 +77,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.say(f"verified  {', '.join(_VERIFIED)}")
         return 0
     applied = apply_schedule(chosen.schedule, options.model, options.output, outputs)
-    written = {name: getattr(applied, name) for name in _WRITTEN}
+    written = picked(applied, "file data_files missing functions instances nodes passes")
     console.emit({**said, **written, "verified": _VERIFIED})
     if not console.json:
         _print(applied, _verify(chosen, options), console)
@@ -112,23 +110,12 @@ def _counted(number: int, name: str) -> str:
 def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
     if chosen.run:
-        return _command([options.model, "--run", chosen.run], options)
-    from autoturbo.config import extent_flags
-
-    flags = {
-        "--target": options.target, "--dtype": options.dtype,
-        "--schedule": options.schedule, "--knobs": options.knobs, "--scheduler": options.scheduler,
-    }  # fmt: skip
-    words: list[str] = [options.model]
-    for name, value in flags.items():
-        words += [] if value is None else [name, str(value)]
-    words += extent_flags(**asked_inputs(options))
-    return _command(words, options)
-
-
-def _command(words: list[str], options: argparse.Namespace) -> str:
-    database = [] if options.db == DEFAULT_DATABASE else ["--db", options.db]
-    return shlex.join(["autoturbo", "verify", *words, *database])
+        return command_line(options.db, "verify", options.model, "--run", chosen.run)
+    names = ("target", "dtype", "schedule", "knobs", "scheduler")
+    given = {f"--{name}": getattr(options, name) for name in names}
+    words = [word for flag, one in given.items() if one is not None for word in (flag, str(one))]
+    extents = extent_flags(**asked_inputs(options))
+    return command_line(options.db, "verify", options.model, *words, *extents)
 
 
 # Writing

@@ -7,7 +7,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autoturbo.commands.parser import (
@@ -123,18 +122,10 @@ def _reader(flag: str, what: Option) -> Callable[[str], Any]:
         "path": str,
         "mapping": Path,
         "text": str,
-        "name": OneOf(flag, lambda: _choices(what)),
-        "names": ManyOf(OneOf(flag, lambda: _choices(what)), empty=what.least == 0),
+        "name": OneOf(flag, what.choices),
+        "names": ManyOf(OneOf(flag, what.choices), empty=what.least == 0),
     }
     return readers[what.kind]
-
-
-def _choices(what: Option) -> tuple[str, ...]:
-    """The names that an option takes, looked up now."""
-    if isinstance(what.choices, tuple):
-        return what.choices
-    found = resolve_name(what.choices)
-    return tuple(found() if callable(found) else found)
 
 
 def _mapping(flag: str, path: Path, options: argparse.Namespace) -> Mapping[str, Any]:

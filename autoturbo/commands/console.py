@@ -72,9 +72,9 @@ class Console:
             print(text.rstrip("\n"))
 
     def show(self, table: Table) -> None:
-        """What was asked for, as a table; under ``--json`` on standard error, gone with ``-q``."""
-        if not self.json or self.verbosity >= 0:
-            self.rich(self.people).print(table)
+        """What was asked for, as a table; under ``--json`` the object says it."""
+        if not self.json:
+            self.rich(sys.stdout).print(table)
 
     def emit(self, value: Mapping[str, Any]) -> None:
         """What was asked for, as one line of JSON; nothing without ``--json``."""
@@ -87,6 +87,11 @@ class Console:
 
         width = None if stream.isatty() else _FILE_WIDTH
         return RichConsole(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def picked(value: object, names: str) -> dict[str, Any]:
+    """Return attributes of a value by name, as a part of a command's object."""
+    return {name: getattr(value, name) for name in names.split()}
 
 
 def titled_table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
@@ -207,19 +212,9 @@ class LiveLine:
 def standing_of(progress: Progress) -> Standing:
     """What the live line says of the tuner's progress."""
     left = progress.remaining_s
+    p = progress
     return Standing(
-        model=progress.model,
-        target=progress.target,
-        done=progress.done,
-        total=progress.total,
-        best=progress.best_latency,
-        best_trial=progress.best_trial,
-        default=progress.default_latency,
-        bound_fraction=progress.bound_fraction,
-        rate=progress.measured_per_s,
-        screened=progress.screened,
-        infeasible=progress.infeasible,
-        elapsed=progress.elapsed_s,
-        expected=None if left is None else progress.elapsed_s + left,
-        phase=progress.phase,
-    )
+        p.model, p.target, p.done, p.total, p.best_latency, p.best_trial, p.default_latency,
+        p.bound_fraction, p.measured_per_s, p.screened, p.infeasible, p.elapsed_s,
+        expected=None if left is None else p.elapsed_s + left, phase=p.phase,
+    )  # fmt: skip

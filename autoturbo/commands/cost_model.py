@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console, titled_table
 from autoturbo.commands.loading import add_force_option, outputs_of
-from autoturbo.commands.parser import OneOf, Parser, Subcommand, add_subcommands
+from autoturbo.commands.parser import Actions, OneOf, takes
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -20,18 +20,28 @@ if TYPE_CHECKING:
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
 
+_FOLDER = takes("folder", metavar="FOLDER", type=Path, help="folder of the data set")
 
-def add_arguments(parser: Parser) -> None:
-    """The actions."""
-    add_subcommands(parser, _ACTIONS)
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
-    """Do one of them."""
-    return _ACTIONS[options.action].run(options, console)
+_ACTION = Actions()
+add_arguments, run = _ACTION.add_arguments, _ACTION.run
 
 
+@_ACTION(
+    "autoturbo cost-model train measurements -o model",
+    _FOLDER,
+    takes(
+        "-o", "--output", metavar="MODEL", type=Path, required=True,
+        help="folder of the model, made where it is missing",
+    ),
+    add_force_option,
+    takes(
+        "--judge", action="store_true",
+        help="judge it on models and targets held out as well; the card says how it did",
+    ),
+    usage="FOLDER -o MODEL [--judge]",
+)  # fmt: skip
 def _train(options: argparse.Namespace, console: Console) -> int:
+    """Train a cost model on a data set of measurements."""
     from autoturbo.cost_models.pretrained import FILES, train
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
@@ -62,7 +72,23 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[
     return {**notes, "accuracy": accuracy(table, "squared")} if judge else notes
 
 
+@_ACTION(
+    "autoturbo cost-model evaluate measurements --method squared",
+    _FOLDER,
+    takes(
+        "--held-out", dest="kinds", metavar="KIND", action="append", default=[],
+        type=OneOf("--held-out", "autoturbo.report.judging:KINDS"),
+        help="model or target: what is held out whole (default: each); may be repeated",
+    ),
+    takes(
+        "--method", dest="methods", metavar="NAME", action="append", default=[],
+        type=OneOf("--method", "autoturbo.report.judging:METHODS"),
+        help="objective or baseline (default: all); may be repeated",
+    ),
+    usage="FOLDER [--held-out KIND...] [--method NAME...]",
+)  # fmt: skip
 def _evaluate(options: argparse.Namespace, console: Console) -> int:
+    """Judge cost models on models and targets that are held out whole."""
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
     from autoturbo.report.judging import KINDS, METHODS, evaluate
@@ -102,7 +128,9 @@ def _cells(scores: Scores) -> list[str]:
     return [*(f"{x:.3f}" for x in figures), error]
 
 
+@_ACTION("autoturbo cost-model list")
 def _list(_: argparse.Namespace, console: Console) -> int:
+    """Show the cost models in the package."""
     from autoturbo.cost_models.pretrained import CARD, bundled, read_card
 
     cards = {name: read_card(folder / CARD) for name, folder in bundled().items()}
@@ -124,62 +152,3 @@ def _described(card: Mapping[str, Any]) -> str:
         for kind, said in card.get("accuracy", {}).items()
     )
     return "; ".join((learned, *figures))
-
-
-def _method_names() -> tuple[str, ...]:
-    from autoturbo.report.judging import METHODS
-
-    return tuple(METHODS)
-
-
-def _kind_names() -> tuple[str, ...]:
-    from autoturbo.report.judging import KINDS
-
-    return KINDS
-
-
-def _folder_argument(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the data set")
-
-
-def _train_arguments(parser: Parser) -> None:
-    _folder_argument(parser)
-    text = "folder of the model, made where it is missing"
-    parser.add_argument("-o", "--output", metavar="MODEL", type=Path, required=True, help=text)
-    add_force_option(parser)
-    text = "judge it on models and targets held out as well; the card says how it did"
-    parser.add_argument("--judge", action="store_true", help=text)
-
-
-def _evaluate_arguments(parser: Parser) -> None:
-    _folder_argument(parser)
-    add = parser.add_argument
-    text = "model or target: what is held out whole (default: each); may be repeated"
-    add("--held-out", dest="kinds", metavar="KIND", type=OneOf("--held-out", _kind_names),
-        action="append", default=[], help=text)  # fmt: skip
-    text = "objective or baseline (default: all); may be repeated"
-    add("--method", dest="methods", metavar="NAME", type=OneOf("--method", _method_names),
-        action="append", default=[], help=text)  # fmt: skip
-
-
-_ACTIONS = {
-    "train": Subcommand(
-        "Train a cost model on a data set of measurements.",
-        "autoturbo cost-model train measurements -o model",
-        _train,
-        _train_arguments,
-        "FOLDER -o MODEL [--judge]",
-    ),
-    "evaluate": Subcommand(
-        "Judge cost models on models and targets that are held out whole.",
-        "autoturbo cost-model evaluate measurements --method squared",
-        _evaluate,
-        _evaluate_arguments,
-        "FOLDER [--held-out KIND...] [--method NAME...]",
-    ),
-    "list": Subcommand(
-        "Show the cost models in the package.",
-        "autoturbo cost-model list",
-        _list,
-    ),
-}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,11 @@ from autoturbo.commands.loading import (
     outputs_of,
 )
 from autoturbo.commands.parser import (
+    Actions,
     OneOf,
     Parser,
-    Subcommand,
-    add_subcommands,
     merged,
+    takes,
     whole_number,
     wrong,
 )
@@ -44,14 +44,14 @@ SETTINGS = 80
 """Settings of a pair by default: as many as a quick run measures, and some."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """The actions."""
-    add_subcommands(parser, _ACTIONS)
+def _number(flag: str, least: int, usual: int, what: str) -> Callable[[Parser], object]:
+    """Return what adds a flag that takes a whole number."""
+    text, kind = f"{what} (default: {usual})", whole_number(flag, least)
+    return takes(flag, metavar="N", type=kind, default=usual, help=text)
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
-    """Do one of them."""
-    return _ACTIONS[options.action].run(options, console)
+_ACTION = Actions()
+add_arguments, run = _ACTION.add_arguments, _ACTION.run
 
 
 class SpaceDraws:
@@ -94,7 +94,37 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
     return SpaceDraws(Space.of(Workbench(graph, target, dtype), subgraphs=subgraphs))
 
 
+@_ACTION(
+    "autoturbo dataset collect resnet18 --target goya -o measurements",
+    takes("models", metavar="MODEL", nargs="+", help="ONNX file, or the name of a workload"),
+    takes(
+        "-o", "--output", metavar="FOLDER", type=Path, required=True,
+        help="folder of the data set; one that was begun goes on",
+    ),
+    add_force_option,
+    takes(
+        "--target", dest="targets", metavar="T", action="append", default=[],
+        help=f"preset or target file (default: {DEFAULT_TARGET}); may be repeated",
+    ),
+    takes(
+        "--dtype", dest="dtypes", metavar="TYPE", action="append", default=[],
+        type=OneOf("--dtype", "autoturbo.hardware:DTYPES"),
+        help="data type, of targets that have it (default: what suits the target); may be repeated",
+    ),
+    takes(
+        "--batch", dest="batches", metavar="N", type=whole_number("--batch", 1), action="append",
+        default=[], help="samples processed at once (default: the model's own); may be repeated",
+    ),
+    add_dim_option,
+    _number("--vary-targets", 0, 0, "further targets near each one, their figures varied"),
+    _number("--settings", 1, SETTINGS, "settings of each model, batch, target and data type"),
+    _number("--seed", 0, 0, "of chance"),
+    _number("--subgraphs", 0, 8, "heaviest sub-graphs with own knobs"),
+    _number("--jobs", 1, 1, "processes that measure"),
+    usage="MODEL... -o FOLDER [--target T...] [options]",
+)  # fmt: skip
 def _collect(options: argparse.Namespace, console: Console) -> int:
+    """Measure samples of settings and keep them as Parquet files."""
     from autoturbo.datasets.measurements import collect, load_measurements, make_card, write_card
     from autoturbo.datasets.measurements.card import CARDS
     from autoturbo.datasets.measurements.shards import require_parquet
@@ -161,13 +191,6 @@ def _dtypes(target: Target, asked: list[str]) -> list[str]:
     return found
 
 
-def _known_dtypes() -> tuple[str, ...]:
-    """Every data type."""
-    from autoturbo.hardware import DTYPES
-
-    return DTYPES
-
-
 def _command(options: argparse.Namespace) -> str:
     """The command without what does not matter for the result: folder, processes, paths."""
     parts = ["autoturbo", "dataset", "collect", *(Path(m).name for m in options.models)]
@@ -192,7 +215,13 @@ def _tell(progress: Progress, console: Console) -> None:
         console.detail(f"{done}: already there")
 
 
+@_ACTION(
+    "autoturbo dataset stats measurements",
+    takes("folder", metavar="FOLDER", type=Path, help="folder of the data set"),
+    usage="FOLDER",
+)
 def _stats(options: argparse.Namespace, console: Console) -> int:
+    """Show what is in a data set."""
     from autoturbo.datasets.measurements import forged, load_measurements, make_card
 
     with forged(options.folder):
@@ -228,52 +257,3 @@ def _print(folder: Path, card: Mapping[str, Any], console: Console) -> None:
     )
     if console.verbosity > 0:
         console.show(titled_table("knobs", ("knob", "settings by value"), knob_cells(card)))
-
-
-def _collect_arguments(parser: Parser) -> None:
-    text = "ONNX file, or the name of a workload"
-    parser.add_argument("models", metavar="MODEL", nargs="+", help=text)
-    text = "folder of the data set; one that was begun goes on"
-    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help=text)
-    add_force_option(parser)
-    add, number = parser.add_argument, whole_number
-    text = f"preset or target file (default: {DEFAULT_TARGET}); may be repeated"
-    add("--target", dest="targets", metavar="T", action="append", default=[], help=text)
-    text = "data type, of targets that have it (default: what suits the target); may be repeated"
-    add("--dtype", dest="dtypes", metavar="TYPE", type=OneOf("--dtype", _known_dtypes),
-        action="append", default=[], help=text)  # fmt: skip
-    text = "samples processed at once (default: the model's own); may be repeated"
-    add("--batch", dest="batches", metavar="N", type=number("--batch", 1), action="append",
-        default=[], help=text)  # fmt: skip
-    add_dim_option(parser)
-    text = "further targets near each one, their figures varied (default: 0)"
-    add("--vary-targets", metavar="N", type=number("--vary-targets", 0), default=0, help=text)
-    text = f"settings of each model, batch, target and data type (default: {SETTINGS})"
-    add("--settings", metavar="N", type=number("--settings", 1), default=SETTINGS, help=text)
-    add("--seed", metavar="N", type=number("--seed", 0), default=0, help="of chance (default: 0)")
-    text = "heaviest sub-graphs with own knobs (default: 8)"
-    add("--subgraphs", metavar="N", type=number("--subgraphs", 0), default=8, help=text)
-    add("--jobs", metavar="N", type=number("--jobs", 1), default=1,
-        help="processes that measure (default: 1)")  # fmt: skip
-
-
-def _stats_arguments(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the data set")
-
-
-_ACTIONS = {
-    "collect": Subcommand(
-        "Measure samples of settings and keep them as Parquet files.",
-        "autoturbo dataset collect resnet18 --target goya -o measurements",
-        _collect,
-        _collect_arguments,
-        "MODEL... -o FOLDER [--target T...] [options]",
-    ),
-    "stats": Subcommand(
-        "Show what is in a data set.",
-        "autoturbo dataset stats measurements",
-        _stats,
-        _stats_arguments,
-        "FOLDER",
-    ),
-}

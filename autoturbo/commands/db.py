@@ -4,56 +4,75 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console
-from autoturbo.commands.db_health import CHECK, STATS, counted
-from autoturbo.commands.loading import add_force_option, outputs_of
+from autoturbo.commands.console import Console, picked
+from autoturbo.commands.loading import add_extent_options, add_force_option, outputs_of
 from autoturbo.commands.parser import (
+    Actions,
     OneOf,
     Parser,
-    Subcommand,
-    add_subcommands,
+    takes,
     whole_number,
     wrong,
 )
 from autoturbo.files import Kind
-from autoturbo.report.units import duration, percent
+from autoturbo.report.units import duration, percent, size
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from autoturbo.database import BestFilter, BestSchedule, ImportResult
+    from autoturbo.database import BestFilter, BestSchedule, Counts, ImportResult, RunInfo, Salvaged
 
 USAGE = "list|best|stats|export|import|merge|check|schema"
 EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
 
+_SHOWN = 5
+"""Runs that are named one by one."""
 
-def add_arguments(parser: Parser) -> None:
-    """The actions."""
-    add_subcommands(parser, _ACTIONS)
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
-    """Do one of them."""
-    return _ACTIONS[options.action].run(options, console)
+_ACTION = Actions()
+add_arguments, run = _ACTION.add_arguments, _ACTION.run
 
 
+@_ACTION("autoturbo db list")
 def _list(options: argparse.Namespace, console: Console) -> int:
+    """List what the database holds."""
     from autoturbo.database import Database
 
     with Database.open(options.db, create=False, read_only=True) as database:
         counts, best = database.counts(), database.best()
     console.emit({"counts": dataclasses.asdict(counts), "best": [_as_json(b) for b in best]})
-    if not console.json:
-        console.answer(f"{options.db}: {counted(counts)}")
-        console.show(_table(best))
+    console.answer(f"{options.db}: {counted(counts)}")
+    console.show(_table(best))
     return 0
 
 
+@_ACTION(
+    EXAMPLE,
+    takes("--model", metavar="MODEL", help="name, or a file: then by what is in it"),
+    takes("--target", metavar="T", help="name, or a file"),
+    takes(
+        "--batch", metavar="N", type=whole_number("--batch", 1), help="samples processed at once"
+    ),
+    add_extent_options,
+    takes("--dtype", metavar="TYPE", help="data type"),
+    takes("--graph-hash", metavar="HASH", help="of the model, as --json shows it"),
+    takes(
+        "--scheduler-version", metavar="V",
+        help="of the scheduler that made it, as --json shows it",
+    ),
+    takes("--explain-miss", action="store_true", help="say why nothing matches"),
+    takes(
+        "-o", "--output", metavar="FILE", type=Path, help="write the schedule that matches"
+    ),
+    add_force_option,
+    usage="[options]",
+)  # fmt: skip
 def _best(options: argparse.Namespace, console: Console) -> int:
+    """Show the best schedules that match."""
     from autoturbo.database import Database
 
     asked = _filter(options)
@@ -107,7 +126,49 @@ def _write(options: argparse.Namespace, best: tuple[BestSchedule, ...]) -> None:
     outputs_of(options).write(options.output, Kind.SCHEDULE, best[0].schedule)
 
 
+@_ACTION("autoturbo db stats")
+def _stats(options: argparse.Namespace, console: Console) -> int:
+    """Say how much the database holds, and of what."""
+    from autoturbo.database import Database
+    from autoturbo.report.tables import table
+
+    with Database.open(options.db, create=False, read_only=True) as database:
+        counts, runs = database.counts(), database.runs()
+        states = Counter(database.state(info) for info in runs)
+        whole = database.path.stat().st_size
+    records = sum(dataclasses.asdict(counts).values())
+    pairs = _pairs(runs)
+    console.emit({
+        "counts": dataclasses.asdict(counts), "bytes": whole,
+        "bytes_per_record": whole / records if records else None,
+        "states": dict(states), "pairs": pairs,
+    })  # fmt: skip
+    console.answer(f"{options.db}: {counted(counts)}")
+    mean = f", {size(whole / records)} a record" if records else ""
+    console.answer(f"{size(whole)}{mean}")
+    console.answer("runs " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
+    headers = ("model", "target", "scheduler", "runs", "trials")
+    rows = [tuple(pair.values()) for pair in pairs]
+    console.show(table(headers, rows, words=3, close=True))
+    return 0
+
+
+@_ACTION(
+    "autoturbo db export records.jsonl",
+    takes(
+        "file", metavar="FILE", type=Path,
+        help="ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines; "
+        "- for standard output",
+    ),
+    takes(
+        "--best", action="store_true",
+        help="only the best schedules: no runs, trials and kernel times",
+    ),
+    add_force_option,
+    usage="FILE [--best] [--force]",
+)  # fmt: skip
 def _export(options: argparse.Namespace, console: Console) -> int:
+    """Write every record: JSON lines, Parquet, or a database to be read only."""
     from autoturbo.database import Database
 
     to_stream = str(options.file) == "-"
@@ -121,7 +182,16 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+@_ACTION(
+    "autoturbo db import records.jsonl",
+    takes(
+        "files", metavar="FILE", type=Path, nargs=1,
+        help="JSON lines, Parquet, or another database",
+    ),
+    usage="FILE",
+)  # fmt: skip
 def _take_in(options: argparse.Namespace, console: Console) -> int:
+    """Merge an export, keeping the better of two records."""
     from autoturbo.database import Database
 
     with Database.open(options.db) as database:
@@ -133,6 +203,16 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
             console.say(f"{name}read {read}; new or better {changed}")
             _tell_left_out(result, file, console)
     return 0
+
+
+@_ACTION(
+    "autoturbo db merge theirs.db",
+    takes("files", metavar="FILE", type=Path, nargs="+", help="another database, or an export"),
+    usage="FILE...",
+)
+def _merge(options: argparse.Namespace, console: Console) -> int:
+    """Merge other databases, keeping the better of two records."""
+    return _take_in(options, console)
 
 
 def _tell_left_out(result: ImportResult, file: Path, console: Console) -> None:
@@ -147,7 +227,60 @@ def _tell_left_out(result: ImportResult, file: Path, console: Console) -> None:
         console.say(f"{file}: and {count - len(result.findings)} more")
 
 
+def _check_arguments(parser: Parser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    text = "save what can be read of a damaged database into a new one"
+    what.add_argument("--salvage", metavar="NEW.db", type=Path, help=text)
+    text = "put what can be read in place of a damaged database, which is kept beside it"
+    what.add_argument("--repair", action="store_true", help=text)
+
+
+@_ACTION(
+    "autoturbo db check",
+    _check_arguments,
+    usage="[--salvage NEW.db | --repair]",
+)
+def _check(options: argparse.Namespace, console: Console) -> int:
+    """Check the database, every record of it; save what a damaged one holds.
+
+    Status 1 where something is wrong and stays so.
+    """
+    from autoturbo.database import check, repair, salvage
+
+    if options.salvage is not None:
+        saved = salvage(options.db, options.salvage)
+        console.emit({"salvaged": _saved_json(saved), "file": str(options.salvage)})
+        _tell_saved(saved, options.salvage, console)
+        return 0
+    found = check(options.db)
+    if found.sound or not options.repair:
+        console.emit({"sound": found.sound, **dataclasses.asdict(found)})
+        if found.sound:
+            console.say(f"{options.db}: sound, {found.records} records read")
+            if found.unchecked:
+                what = "of other evaluators hold schedules that only these can read"
+                console.say(f"{found.unchecked} records {what}: those texts are not checked")
+        else:
+            _complain(found.findings, found.more, options.db, console)
+        return 0 if found.sound else 1
+    saved, aside = repair(options.db)
+    console.emit({"repaired": _saved_json(saved), "file": options.db, "damaged": str(aside)})
+    _tell_saved(saved, options.db, console)
+    console.say(f"the damaged file is kept: {aside}")
+    return 0
+
+
+@_ACTION(
+    "autoturbo db schema",
+    takes(
+        "of", metavar="OF", nargs="?", default="record",
+        type=OneOf("OF", ("record", "schedule", "kernels", "machine-schedule")),
+        help="record, schedule, kernels or machine-schedule (default: record)",
+    ),
+    usage="[record|schedule|kernels|machine-schedule]",
+)  # fmt: skip
 def _schema(options: argparse.Namespace, console: Console) -> int:
+    """Print a JSON schema: of a line of an export, of schedule or of kernels files."""
     import json
 
     schema = published_schemas()[options.of]
@@ -175,17 +308,10 @@ def published_schemas() -> dict[str, dict[str, Any]]:
 
 def _as_json(best: BestSchedule) -> dict[str, Any]:
     return {
-        **dataclasses.asdict(best.key),
-        "model": best.model,
-        "target": best.target,
-        "batch": best.batch,
-        "run": best.run,
-        "trial": best.trial,
-        "created": best.created,
-        "knobs": best.knobs.as_dict(),
-        "best": best.measurement.as_json(),
+        **dataclasses.asdict(best.key), **picked(best, "model target batch run trial created"),
+        "knobs": best.knobs.as_dict(), "best": best.measurement.as_json(),
         "verified": None if best.verified is None else best.verified.as_dict(),
-    }
+    }  # fmt: skip
 
 
 def _table(best: Iterable[BestSchedule]) -> Table:
@@ -210,84 +336,55 @@ def _checks(best: BestSchedule) -> str:
     return f"{len(best.verified.checks) if best.verified else 0}/{len(Check)}"
 
 
-def _best_arguments(parser: Parser) -> None:
-    from autoturbo.commands.loading import add_extent_options
-
-    add = parser.add_argument
-    add("--model", metavar="MODEL", help="name, or a file: then by what is in it")
-    add("--target", metavar="T", help="name, or a file")
-    add("--batch", metavar="N", type=whole_number("--batch", 1), help="samples processed at once")
-    add_extent_options(parser)
-    add("--dtype", metavar="TYPE", help="data type")
-    add("--graph-hash", metavar="HASH", help="of the model, as --json shows it")
-    text = "of the scheduler that made it, as --json shows it"
-    add("--scheduler-version", metavar="V", help=text)
-    add("--explain-miss", action="store_true", help="say why nothing matches")
-    text = "write the schedule that matches"
-    add("-o", "--output", metavar="FILE", type=Path, help=text)
-    add_force_option(parser)
+def counted(counts: Counts) -> str:
+    """How many records of each kind, for people."""
+    parts = dataclasses.asdict(counts).items()
+    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel"}
+    return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
 
 
-def _export_arguments(parser: Parser) -> None:
-    text = (
-        "ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines; "
-        "- for standard output"
-    )
-    parser.add_argument("file", metavar="FILE", type=Path, help=text)
-    text = "only the best schedules: no runs, trials and kernel times"
-    parser.add_argument("--best", action="store_true", help=text)
-    add_force_option(parser)
+def _pairs(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
+    """Runs and trials by model, target and version of the scheduler."""
+    numbers: Counter[tuple[str, str, str]] = Counter()
+    trials: Counter[tuple[str, str, str]] = Counter()
+    for info in runs:
+        pair = (info.model, info.target, info.key.scheduler_version)
+        numbers[pair] += 1
+        trials[pair] += info.trials
+    names = ("model", "target", "scheduler_version")
+    return [
+        {**dict(zip(names, pair, strict=True)), "runs": numbers[pair], "trials": trials[pair]}
+        for pair in sorted(numbers)
+    ]
 
 
-def _import_arguments(parser: Parser) -> None:
-    text = "JSON lines, Parquet, or another database"
-    parser.add_argument("files", metavar="FILE", type=Path, nargs=1, help=text)
+def _complain(findings: Sequence[str], more: int, path: str, console: Console) -> None:
+    for finding in findings:
+        console.answer(f"{path}: {finding}")
+    if more:
+        console.answer(f"{path}: and {more} more")
+    console.say(f"'autoturbo db check --repair --db {path}' saves what can be read")
 
 
-def _merge_arguments(parser: Parser) -> None:
-    text = "another database, or an export"
-    parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help=text)
+def _tell_saved(saved: Salvaged, path: str | Path, console: Console) -> None:
+    """What was saved, and what is lost as far as that is known."""
+    console.say(f"{path}: saved {counted(saved.saved)}")
+    gone = sum(map(len, saved.missing.values()))
+    if gone:
+        runs = ", ".join(list(saved.missing)[:_SHOWN])
+        more = ", ..." if saved.missing.keys() - list(saved.missing)[:_SHOWN] else ""
+        console.say(f"lost: {gone} trials of {runs}{more}; 'autoturbo resume' measures them again")
+    if saved.lost_best:
+        runs = ", ".join(saved.lost_best[:_SHOWN])
+        console.say(f"lost: best schedules of {runs}; 'autoturbo resume' writes them again")
+    if saved.orphans:
+        text = f"{saved.orphans} trials without their run are in {saved.orphans_file}"
+        console.say(f"{text}:")
+        console.say("'autoturbo db import' the run's manifest.json, then them")
+    if not (gone or saved.lost_best or saved.orphans):
+        console.say("nothing is known to be lost; what was written last may be")
 
 
-def _schema_arguments(parser: Parser) -> None:
-    text = "record, schedule, kernels or machine-schedule (default: record)"
-    choose = OneOf("OF", lambda: ("record", "schedule", "kernels", "machine-schedule"))
-    parser.add_argument("of", metavar="OF", nargs="?", type=choose, default="record", help=text)
-
-
-_ACTIONS = {
-    "list": Subcommand("List what the database holds.", "autoturbo db list", _list),
-    "best": Subcommand(
-        "Show the best schedules that match.", EXAMPLE, _best, _best_arguments, "[options]"
-    ),
-    "stats": STATS,
-    "export": Subcommand(
-        "Write every record: JSON lines, Parquet, or a database to be read only.",
-        "autoturbo db export records.jsonl",
-        _export,
-        _export_arguments,
-        "FILE [--best] [--force]",
-    ),
-    "import": Subcommand(
-        "Merge an export, keeping the better of two records.",
-        "autoturbo db import records.jsonl",
-        _take_in,
-        _import_arguments,
-        "FILE",
-    ),
-    "merge": Subcommand(
-        "Merge other databases, keeping the better of two records.",
-        "autoturbo db merge theirs.db",
-        _take_in,
-        _merge_arguments,
-        "FILE...",
-    ),
-    "check": CHECK,
-    "schema": Subcommand(
-        "Print a JSON schema: of a line of an export, of schedule or of kernels files.",
-        "autoturbo db schema",
-        _schema,
-        _schema_arguments,
-        "[record|schedule|kernels|machine-schedule]",
-    ),
-}
+def _saved_json(saved: Salvaged) -> dict[str, Any]:
+    file = saved.orphans_file
+    return {**dataclasses.asdict(saved), "orphans_file": None if file is None else str(file)}

@@ -19,13 +19,11 @@ from autoturbo.commands.loading import (
     StoredRun,
     add_shape_options,
     load_given,
-    model_of_run,
     not_of_machines,
     stored_run,
     tell_notes,
 )
 from autoturbo.commands.parser import Parser, whole_number, wrong
-from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import AUTO
 
@@ -99,7 +97,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     info = run.info
     trials = [Trial(t.number, t.knobs, t.outcome) for t in run.trials]
     objective = find_objectives(info.settings.get("objective", "latency"))[0]
-    found = importance_of(_space(info), trials, objective, options.seed)
+    found = importance_of(_space(run), trials, objective, options.seed)
     schedule = _schedule(run, console)
     bounds = None if schedule is None else bounds_of(schedule, what_if=options.what_if)
     said = {"run": info.id, "objective": objective.name}
@@ -129,26 +127,19 @@ def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     return build_schedule(run.evaluator_on_target().bench, best.knobs)
 
 
-def _space(info: RunInfo) -> Space:
+def _space(run: StoredRun) -> Space:
     """The space that a run's trials were proposed from.
 
     Raises:
-        RunError: its model or its target has changed, or is not recorded.
+        RunError: it is on a machine, or its model or its target is not known any more.
     """
-    from autoturbo.hardware import Target
     from autoturbo.schedule.pipeline import Workbench
     from autoturbo.search.space import space_of_run
 
-    graph = model_of_run(info)
-    if graph.hash != info.key.graph_hash:
-        raise RunError(f"run {info.id}: {info.model_file} has changed", hint="explain another run")
-    description = info.settings.get("target_description")
-    if description is None:
-        raise RunError(f"run {info.id}: its target is not recorded", hint="explain another run")
-    if "units" in description:
-        raise not_of_machines(info)
-    bench = Workbench(graph, Target.from_dict(description), info.settings["dtype"])
-    return space_of_run(info.settings, bench)
+    pair, settings = run.pair("explain").on_target(), run.info.settings
+    if pair is None:
+        raise not_of_machines(run.info)
+    return space_of_run(settings, Workbench(pair.model, pair.target, settings["dtype"]))
 
 
 def _print(

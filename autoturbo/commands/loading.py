@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from autoturbo.commands.parser import (
     dimension,
     merged,
     shape,
+    takes,
     value,
     whole_number,
     wrong,
@@ -66,18 +68,26 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
     def __str__(self) -> str:
         return f"{self.model.name} @ {self.target.name}"
 
+    def on_target(self) -> Pair[Target] | None:
+        """The same if it is not on a machine."""
+        from autoturbo.hardware import Target
+
+        target: AnyTarget = self.target
+        if isinstance(target, Target):
+            return Pair(self.model, target, self.dtype, self.measurer)
+        return None
+
     def evaluator(self) -> Evaluator | MachineEvaluator:
         """What measures settings of it.
 
         Raises:
             UsageError: there is no such measurer.
         """
-        from autoturbo.hardware import Target
         from autoturbo.search.executors.processes import evaluator_by
         from autoturbo.simulate.units.evaluator import evaluator_of
 
-        if self.measurer != SIMULATOR and isinstance(self.target, Target):
-            return evaluator_by(self.measurer, self.model, self.target, self.dtype)
+        if self.measurer != SIMULATOR and (on := self.on_target()):
+            return evaluator_by(on.measurer, on.model, on.target, on.dtype)
         return evaluator_of(self.model, self.target, self.dtype)
 
 
@@ -116,27 +126,38 @@ class StoredRun(NamedTuple):
             raise no_schedule(self.info)
         return best
 
+    def pair(self, verb: str) -> AnyPair:
+        """What it was about.
+
+        Args:
+            verb: what is to be done with the run, for the remedy.
+
+        Raises:
+            RunError: the model has changed, or the target is not recorded.
+        """
+        from autoturbo.hardware.machine_file import target_from_dict
+        from autoturbo.tuner import measurer_of
+
+        info, model, hint = self.info, model_of_run(self.info), f"{verb} another run"
+        if model.hash != info.key.graph_hash:
+            raise RunError(f"run {info.id}: {info.model_file} has changed", hint=hint)
+        description = info.settings.get("target_description")
+        if description is None:
+            raise RunError(f"run {info.id}: its target is not recorded", hint=hint)
+        return Pair(model, target_from_dict(description), info.key.dtype, measurer_of(info))
+
     def evaluator(self) -> Evaluator | MachineEvaluator:
         """What measured its trials.
 
         Raises:
-            RunError: the model, the target or the version is another one now, or is not recorded.
+            RunError: the version is another one now, or as :meth:`pair`.
         """
-        from autoturbo.hardware.machine_file import target_from_dict
-        from autoturbo.tuner import measurer_of, pair_key, scheduler_version
+        from autoturbo.tuner import measurer_of, scheduler_version
 
-        info, measurer = self.info, measurer_of(self.info)
-        if info.key.scheduler_version != scheduler_version(measurer):
-            message = f"run {info.id} is of another version of the scheduler"
+        if self.info.key.scheduler_version != scheduler_version(measurer_of(self.info)):
+            message = f"run {self.info.id} is of another version of the scheduler"
             raise RunError(message, hint="replay it with the release that its manifest names")
-        description = info.settings.get("target_description")
-        if description is None:
-            raise RunError(f"run {info.id}: its target is not recorded", hint="replay another run")
-        pair = Pair(model_of_run(info), target_from_dict(description), info.key.dtype, measurer)
-        if pair_key(*pair) != info.key:
-            message = f"run {info.id}: {info.model_file} has changed"
-            raise RunError(message, hint="replay another run")
-        return pair.evaluator()
+        return self.pair("replay").evaluator()
 
     def evaluator_on_target(self) -> Evaluator:
         """The same of a run that is not on a machine.
@@ -329,13 +350,9 @@ def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     asked = asked_inputs(options)
     shapes = {name: list(extents) for name, extents in asked["shapes"].items()}
     values = {name: list(elements) for name, elements in asked["values"].items()}
-    return {
-        "folder": str(Path.cwd()),
-        "model_batch": asked["batch"],
-        **({"shapes": shapes} if shapes else {}),
-        **({"dims": asked["dims"]} if asked["dims"] else {}),
-        **({"values": values} if values else {}),
-    }
+    given = {"shapes": shapes, "dims": asked["dims"], "values": values}
+    kept = {name: value for name, value in given.items() if value}
+    return {"folder": str(Path.cwd()), "model_batch": asked["batch"], **kept}
 
 
 def model_of_run(info: RunInfo) -> Graph:
@@ -359,12 +376,9 @@ def asked_inputs(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UsageError: an input or a dimension is given twice.
     """
-    return {
-        "batch": options.batch,
-        "shapes": merged("--shape", options.shape),
-        "dims": merged("--dim", options.dim),
-        "values": merged("--value", options.value),
-    }
+    flags = {"shapes": "shape", "dims": "dim", "values": "value"}
+    named = {name: merged(f"--{f}", getattr(options, f)) for name, f in flags.items()}
+    return {"batch": options.batch, **named}
 
 
 def model_path_of_run(info: RunInfo) -> Path:
@@ -394,11 +408,9 @@ def model_file(name: str | Path) -> Path:
 
 def add_model_options(parser: Parser, *, several: bool = False) -> None:
     """The model, and what fixes its shapes."""
+    settings: dict[str, Any] = {"nargs": "+"} if several else {}
     text = "ONNX file, or the name of a workload"
-    if several:
-        parser.add_argument("models", metavar="MODEL", nargs="+", help=text)
-    else:
-        parser.add_argument("model", metavar="MODEL", help=text)
+    parser.add_argument("models" if several else "model", metavar="MODEL", help=text, **settings)
     add_shape_options(parser)
 
 
@@ -409,33 +421,30 @@ def add_shape_options(parser: Parser) -> None:
     add_extent_options(parser)
 
 
-def add_dim_option(parser: Parser) -> None:
-    """What fixes the dimensions to which a model gives names."""
-    text = "extent of a named dimension in all inputs, for example seq_len=128; may be repeated"
-    add = parser.add_argument
-    add("--dim", metavar="NAME=N", type=dimension, action="append", default=[], help=text)
+add_dim_option = takes(
+    "--dim", metavar="NAME=N", type=dimension, action="append", default=[],
+    help="extent of a named dimension in all inputs, for example seq_len=128; may be repeated",
+)  # fmt: skip
 
 
 def add_extent_options(parser: Parser) -> None:
     """What fixes dimensions of a model that are not the batch."""
     add_dim_option(parser)
+    add = functools.partial(parser.add_argument, action="append", default=[])
     text = "extents of one input; may be repeated"
-    add = parser.add_argument
-    add("--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text)
+    add("--shape", metavar="NAME=1,3,224,224", type=shape, help=text)
     text = "elements of one input, known in advance; may be repeated"
-    add("--value", metavar="NAME=16000", type=value, action="append", default=[], help=text)
+    add("--value", metavar="NAME=16000", type=value, help=text)
 
 
 def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
     """The target, and the data type."""
     text = f"preset or target file (default: {default or DEFAULT_TARGET})"
-    if several:
-        text += "; may be repeated"
-        parser.add_argument(
-            "--target", dest="targets", metavar="T", action="append", default=[], help=text
-        )
-    else:
-        parser.add_argument("--target", metavar="T", default=DEFAULT_TARGET, help=text)
+    one: dict[str, Any] = {"default": DEFAULT_TARGET, "help": text}
+    many = {
+        "dest": "targets", "action": "append", "default": [], "help": f"{text}; may be repeated"
+    }  # fmt: skip
+    parser.add_argument("--target", metavar="T", **(many if several else one))
     add_flags(parser, TuneConfig, "dtype")
 
 
@@ -448,8 +457,7 @@ def load_pair(options: argparse.Namespace) -> Pair[Target]:
 
 def load_any_pair(options: argparse.Namespace) -> AnyPair:
     """The one model of a command, on a target or on a machine."""
-    target = _any_target(options.target)
-    return _paired(load_given(options.model, options), target, options.dtype, _measurer(options))
+    return load_pairs(options, [options.model], [options.target])[0]
 
 
 def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
@@ -488,29 +496,25 @@ def _check_run(info: RunInfo, pair: AnyPair, file: str) -> None:
         raise RunError(f"run {info.id} is of {of}, not of {now}", Location(file), hint)
 
 
-def load_pairs(options: argparse.Namespace) -> list[AnyPair]:
+def load_pairs(
+    options: argparse.Namespace, models: Iterable[str], targets: Iterable[str]
+) -> list[AnyPair]:
     """Every model with every target, model by model; all are loaded before the first is used."""
-    names = dict.fromkeys(options.targets or [DEFAULT_TARGET])
-    targets = [_any_target(name) for name in names]
-    dtypes = [chosen_dtype(target, options.dtype) for target in targets]
-    models = [load_given(name, options) for name in dict.fromkeys(options.models)]
-    known = list(zip(targets, dtypes, strict=True))
+    on = [_any_target(name) for name in dict.fromkeys(targets)]
+    for target in on:
+        chosen_dtype(target, options.dtype)
+    of = [load_given(name, options) for name in dict.fromkeys(models)]
     measurer = _measurer(options)
-    return [_paired(model, target, dtype, measurer) for model in models for target, dtype in known]
+    return [_paired(model, target, options.dtype, measurer) for model in of for target in on]
 
 
-def _paired(
-    model: Graph, target: AnyTarget, dtype: str | None, measurer: str = SIMULATOR
-) -> AnyPair:
+def _paired(model: Graph, target: AnyTarget, dtype: str | None, measurer: str) -> AnyPair:
     from autoturbo.hardware.machine import Machine
 
-    chosen = chosen_dtype(target, dtype)
-    if isinstance(target, Machine):
-        if measurer != SIMULATOR:
-            message = f"{target.name!r} is a machine of several processing units"
-            raise wrong("--measurer", message, "these are simulated; leave it out")
-        return Pair(model, target, chosen)
-    return Pair(model, target, chosen, measurer)
+    if isinstance(target, Machine) and measurer != SIMULATOR:
+        message = f"{target.name!r} is a machine of several processing units"
+        raise wrong("--measurer", message, "these are simulated; leave it out")
+    return Pair(model, target, chosen_dtype(target, dtype), measurer)
 
 
 def load_targets(names: Iterable[str]) -> list[Target]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from autoturbo.commands.console import Console
 from autoturbo.errors import Location, UsageError, did_you_mean
@@ -29,6 +31,9 @@ _LARGEST = 2**31 - 1
 _LARGEST_EXTENT = 2**63 - 1
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _T = TypeVar("_T")
+
+Run: TypeAlias = "Callable[[argparse.Namespace, Console], int]"
+"""What does an action; gives the exit status."""
 _ABOUT_AN_ARGUMENT = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
 
 
@@ -135,6 +140,12 @@ def add_command(
     return made
 
 
+def command_line(database: str, *words: str) -> str:
+    """A command line to be copied, with the database where that is not the usual one."""
+    more = () if database == DEFAULT_DATABASE else ("--db", database)
+    return shlex.join(["autoturbo", *words, *more])
+
+
 def _global_defaults() -> dict[str, object]:
     flags = ("json", "verbose", "quiet", "no_progress", "debug")
     database = os.environ.get("AUTOTURBO_DB") or DEFAULT_DATABASE
@@ -151,35 +162,52 @@ def _not_understood(argument: str, parser: Parser, *, positional: bool) -> Usage
     return UsageError(f"unknown flag {flag!r}", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class Subcommand:
-    """One action of a command that has several.
+def takes(*flags: str, **settings: Any) -> Callable[[Parser], object]:
+    """Return what adds an argument to a parser."""
+    return lambda parser: parser.add_argument(*flags, **settings)
 
-    Attributes:
-        help: one line.
-        example: one command line.
-        run: does it; gives the exit status.
-        add_arguments: its own arguments.
-        usage: what follows its name.
+
+class Actions:
+    """The actions of a command that has several; functions that are decorated with it.
+
+    The first line of a function's docstring is its help, the third word of its example its name.
     """
 
-    help: str
-    example: str
-    run: Callable[[argparse.Namespace, Console], int]
-    add_arguments: Callable[[Parser], None] = lambda _parser: None
-    usage: str = ""
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Run, str, str, tuple[Callable[[Parser], object], ...]]] = {}
 
+    def __call__(
+        self, example: str, *arguments: Callable[[Parser], object], usage: str = ""
+    ) -> Callable[[Run], Run]:
+        """Return what makes a function an action.
 
-def add_subcommands(parser: Parser, actions: Mapping[str, Subcommand]) -> None:
-    """Give a command its actions; which one was chosen is in ``options.action``."""
-    names = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    for name, action in actions.items():
-        title = f"{parser.prog} {name}"
-        inner = add_command(
-            names, name, title, action.help, example=action.example, usage=action.usage
+        Args:
+            example: one command line.
+            arguments: add its own arguments to its parser.
+            usage: what follows its name.
+        """
+
+        def add(run: Run) -> Run:
+            self._known[example.split()[2]] = run, example, usage, arguments
+            return run
+
+        return add
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Give a command its actions; which one was chosen is in ``options.action``."""
+        names = parser.add_subparsers(
+            title="actions", dest="action", metavar="ACTION", required=True
         )
-        action.add_arguments(inner)
-        add_global_options(inner)
+        for name, (run, example, usage, arguments) in self._known.items():
+            title, line = f"{parser.prog} {name}", (run.__doc__ or "").splitlines()[0]
+            inner = add_command(names, name, title, line, example=example, usage=usage)
+            for add in arguments:
+                add(inner)
+            add_global_options(inner)
+
+    def run(self, options: argparse.Namespace, console: Console) -> int:
+        """Do the one that was chosen; the exit status."""
+        return self._known[options.action][0](options, console)
 
 
 # What the values of flags look like
@@ -237,15 +265,23 @@ class OneOf:
 
     Attributes:
         flag: whose value it is.
-        names: looked up only when the flag is given, or completed.
+        choices: themselves, or where they are found (``"module:name"``, a function or names):
+            looked up only when the flag is given, or completed.
     """
 
     flag: str
-    names: Callable[[], Iterable[str]]
+    choices: tuple[str, ...] | str
+
+    def names(self) -> tuple[str, ...]:
+        """The names, looked up now."""
+        if isinstance(self.choices, tuple):
+            return self.choices
+        found = resolve_name(self.choices)
+        return tuple(found() if callable(found) else found)
 
     def __call__(self, text: str) -> str:
         """The name, if it is one of them."""
-        known = tuple(self.names())
+        known = self.names()
         if text not in known:
             raise wrong(self.flag, f"{text!r} is not known", did_you_mean(text, known))
         return text

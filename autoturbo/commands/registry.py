@@ -37,6 +37,7 @@ from autoturbo.commands.parser import Parser, add_command, add_global_options
 class Command(Protocol):
     """What a command's module offers: its docstring's first line is its help."""
 
+    __name__: str
     USAGE: str
     EXAMPLE: str
 
@@ -47,31 +48,11 @@ class Command(Protocol):
         """Do it; the exit status."""
 
 
-COMMANDS: dict[str, Command] = {
-    "tune": tune,
-    "resume": resume,
-    "runs": runs,
-    "show": show,
-    "inspect": inspect,
-    "space": space,
-    "simulate": simulate,
-    "compare": compare,
-    "sweep": sweep,
-    "explain": explain,
-    "diff": diff,
-    "replay": replay,
-    "report": report,
-    "trace": trace,
-    "verify": verify,
-    "apply": apply,
-    "targets": targets,
-    "db": db,
-    "dataset": dataset,
-    "cost-model": cost_model,
-    "doctor": doctor,
-    "schema": schema,
-    "completion": completion,
-}
+_COMMANDS: tuple[Command, ...] = (
+    *(tune, resume, runs, show, inspect, space, simulate, compare, sweep, explain, diff, replay),
+    *(report, trace, verify, apply, targets, db, dataset, cost_model, doctor, schema, completion),
+)
+COMMANDS = {one.__name__.rpartition(".")[2].replace("_", "-"): one for one in _COMMANDS}
 """Every subcommand, in the order of the help."""
 
 _DESCRIPTION = "Tune how whole neural networks are scheduled on scratchpad accelerators."

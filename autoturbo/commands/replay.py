@@ -44,9 +44,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         "begun_with": begun_with,
     }  # fmt: skip
     console.emit({**said, **outcome_json(replayed)})
-    if not console.json:
-        console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
-        console.answer(f"the run began with {'; '.join(begun_with)}")
-        console.show(comparison({"recorded": recorded, "replayed": replayed}, "recorded"))
-        console.answer(f"not the same: {', '.join(changed)}" if changed else "the same, to the bit")
+    console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
+    console.answer(f"the run began with {'; '.join(begun_with)}")
+    console.show(comparison({"recorded": recorded, "replayed": replayed}, "recorded"))
+    console.answer(f"not the same: {', '.join(changed)}" if changed else "the same, to the bit")
     return 1 if changed else 0

@@ -51,6 +51,5 @@ def run(options: argparse.Namespace, console: Console) -> int:
     outputs.write(file, Kind.REPORT, page)
     said = {"run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page)}
     console.emit({**said, "trusted": facts.trust.ok})
-    if not console.json:
-        console.answer(f"wrote {file}: {len(page) / 1e6:.1f} MB; open it in a browser")
+    console.answer(f"wrote {file}: {len(page) / 1e6:.1f} MB; open it in a browser")
     return 0

@@ -20,7 +20,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tune import finish, no_copy, starting_lines, write_copy
+from autoturbo.commands.tune import finish, starting_lines, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.files import Kind, Outputs
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         ended = tuner.resume_all(
             [options.run], config, execution, load_graph=model_of_run, together=options.together
         )
-    copied = functools.partial(_copies, options=options) if len(ended) == 1 else no_copy
+    copied = functools.partial(_copies, options=options) if len(ended) == 1 else None
     return finish(ended, console, options.db, copied)
 
 

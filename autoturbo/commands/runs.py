@@ -41,21 +41,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def as_json(info: RunInfo) -> dict[str, Any]:
     """A run, as it stands in the database."""
     return {
-        "run": info.id,
-        "model": info.model,
-        "target": info.target,
-        "batch": info.batch,
-        "dtype": info.key.dtype,
-        "state": info.state,
-        "created": info.created,
-        "trials": info.trials,
-        "budget": info.asked.get("trials"),
-        "seed": info.settings.get("seed"),
-        "default_s": info.default_latency,
-        "best_s": info.best_latency,
-        "best_trial": info.best_trial,
+        "run": info.id, "model": info.model, "target": info.target, "batch": info.batch,
+        "dtype": info.key.dtype, "state": info.state, "created": info.created,
+        "trials": info.trials, "budget": info.asked.get("trials"),
+        "seed": info.settings.get("seed"), "default_s": info.default_latency,
+        "best_s": info.best_latency, "best_trial": info.best_trial,
         "refused": [trial.as_dict() for trial in info.refused],
-    }
+    }  # fmt: skip
 
 
 def gain(info: RunInfo) -> str:

@@ -50,7 +50,7 @@ def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _Mutual
     Gives the group, of which only one may be there, for further ones.
     """
     what = parser.add_mutually_exclusive_group()
-    choose = OneOf("--scheduler", schedulers)
+    choose = OneOf("--scheduler", "autoturbo.commands.scheduling:schedulers")
     text = f"graphturbo, tvm, O0, ...; on machines partition_tuner, ... (default: {default})"
     what.add_argument("--scheduler", metavar="NAME", type=choose, help=text)
     what.add_argument("--schedule", metavar="FILE", type=Path, help="schedule file (JSON)")
@@ -163,9 +163,7 @@ def _schedule_of(
 
 def _published(pair: AnyPair) -> str:
     """The heuristic's name on a target or a machine."""
-    from autoturbo.hardware import Target
-
-    return "graphturbo" if isinstance(pair.target, Target) else "partition_tuner"
+    return "graphturbo" if pair.on_target() else "partition_tuner"
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

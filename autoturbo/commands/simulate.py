@@ -51,8 +51,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     measurement = required(_measured(evaluator, schedule), f"{pair}: {name}")
     said = {"scheduler": name, "counters": measurement.counters(), **notes}
     console.emit({**measurement.as_json(), **said})
-    if not console.json:
-        console.show(comparison({name: measurement}))
+    console.show(comparison({name: measurement}))
     return 0
 
 

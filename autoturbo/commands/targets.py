@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console
-from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
+from autoturbo.commands.console import Console, picked
+from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import AutoTurboError, TargetError
 from autoturbo.report.units import capacity, macs, plain, size
 
@@ -20,18 +20,13 @@ if TYPE_CHECKING:
 USAGE = "list|show|validate|schema|scaffold"
 EXAMPLE = "autoturbo targets show stcp920"
 
-
-def add_arguments(parser: Parser) -> None:
-    """The actions."""
-    add_subcommands(parser, _ACTIONS)
+_ACTION = Actions()
+add_arguments, run = _ACTION.add_arguments, _ACTION.run
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
-    """Do one of them."""
-    return _ACTIONS[options.action].run(options, console)
-
-
+@_ACTION("autoturbo targets list")
 def _list(_options: argparse.Namespace, console: Console) -> int:
+    """List the presets."""
     from autoturbo.commands.loading import load_presets
     from autoturbo.hardware.machine_file import load_machine, machine_names
     from autoturbo.report.tables import definitions
@@ -44,20 +39,16 @@ def _list(_options: argparse.Namespace, console: Console) -> int:
             "machines": [_summary_of_units(machine) for machine in machines],
         }
     )
-    if not console.json:
-        console.show(definitions([*map(_row, targets), *map(_row_of_units, machines)]))
+    console.show(definitions([*map(_row, targets), *map(_row_of_units, machines)]))
     return 0
 
 
 def _summary_of_units(machine: Machine) -> dict[str, Any]:
+    units = [{**_summary(u.target), "name": u.name, "kind": u.kind} for u in machine.units]
     return {
-        "name": machine.name,
-        "description": machine.description,
-        "units": [{**_summary(u.target), "name": u.name, "kind": u.kind} for u in machine.units],
-        "dtypes": list(machine.dtypes),
-        "ddr_bytes_per_s": machine.ddr.bandwidth,
-        "hash": machine.hash,
-    }
+        "name": machine.name, "description": machine.description, "units": units,
+        "dtypes": machine.dtypes, "ddr_bytes_per_s": machine.ddr.bandwidth, "hash": machine.hash,
+    }  # fmt: skip
 
 
 def _row_of_units(machine: Machine) -> tuple[str, str, str]:
@@ -71,20 +62,12 @@ def _row_of_units(machine: Machine) -> tuple[str, str, str]:
 
 
 def _summary(target: Target) -> dict[str, Any]:
-    dtype = target.default_dtype
     return {
-        "name": target.name,
-        "description": target.description,
-        "clusters": target.clusters,
-        "cores": target.cores,
-        "dtypes": list(target.dtypes),
-        "default_dtype": dtype,
-        "macs_per_s": target.matrix_macs_per_second(dtype),
-        "lb_bytes": target.lb.capacity,
-        "gb_bytes": target.gb.capacity,
-        "ddr_bytes_per_s": target.ddr.bandwidth,
-        "hash": target.hash,
-    }
+        **picked(target, "name description clusters cores dtypes default_dtype"),
+        "macs_per_s": target.matrix_macs_per_second(target.default_dtype),
+        "lb_bytes": target.lb.capacity, "gb_bytes": target.gb.capacity,
+        "ddr_bytes_per_s": target.ddr.bandwidth, "hash": target.hash,
+    }  # fmt: skip
 
 
 def _row(target: Target) -> tuple[str, str, str]:
@@ -100,7 +83,13 @@ def _row(target: Target) -> tuple[str, str, str]:
     return target.name, target.description, ", ".join(figures)
 
 
+@_ACTION(
+    "autoturbo targets show stcp920",
+    takes("target", metavar="TARGET", help="preset or target file"),
+    usage="TARGET",
+)
 def _show(options: argparse.Namespace, console: Console) -> int:
+    """Show one description."""
     from autoturbo.hardware.machine import Machine
     from autoturbo.hardware.machine_file import find_target, machine_document
     from autoturbo.hardware.presets import is_builtin, preset_text
@@ -119,7 +108,13 @@ def _show(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+@_ACTION(
+    "autoturbo targets validate examples/targets/edge.yaml",
+    takes("files", metavar="FILE", nargs="+", help="target file (YAML)"),
+    usage="FILE...",
+)
 def _validate(options: argparse.Namespace, console: Console) -> int:
+    """Check files and say all that is wrong with them."""
     from autoturbo.hardware import validate_target_file
 
     found = {
@@ -171,7 +166,13 @@ def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
         console.say(f"{name}: valid")
 
 
+@_ACTION(
+    "autoturbo targets schema",
+    takes("--machine", action="store_true", help="of files that describe several processing units"),
+    usage="[--machine]",
+)
 def _schema(options: argparse.Namespace, console: Console) -> int:
+    """Print the JSON schema."""
     from autoturbo.hardware import target_schema
     from autoturbo.hardware.machine_file import machine_schema
 
@@ -181,43 +182,11 @@ def _schema(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _of_machine(parser: Parser) -> None:
-    text = "of files that describe several processing units"
-    parser.add_argument("--machine", action="store_true", help=text)
-
-
+@_ACTION("autoturbo targets scaffold > my.yaml")
 def _scaffold(_options: argparse.Namespace, console: Console) -> int:
+    """Print a commented template."""
     from autoturbo.hardware import scaffold
 
     console.emit({"scaffold": scaffold()})
     console.document(scaffold())
     return 0
-
-
-def _one_target(parser: Parser) -> None:
-    parser.add_argument("target", metavar="TARGET", help="preset or target file")
-
-
-def _files(parser: Parser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="target file (YAML)")
-
-
-_ACTIONS = {
-    "list": Subcommand("List the presets.", "autoturbo targets list", _list),
-    "show": Subcommand(
-        "Show one description.", "autoturbo targets show stcp920", _show, _one_target, "TARGET"
-    ),
-    "validate": Subcommand(
-        "Check files and say all that is wrong with them.",
-        "autoturbo targets validate examples/targets/edge.yaml",
-        _validate,
-        _files,
-        "FILE...",
-    ),
-    "schema": Subcommand(
-        "Print the JSON schema.", "autoturbo targets schema", _schema, _of_machine, "[--machine]"
-    ),
-    "scaffold": Subcommand(
-        "Print a commented template.", "autoturbo targets scaffold > my.yaml", _scaffold
-    ),
-}

@@ -23,7 +23,6 @@ from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.files import Kind, Outputs
 
 if TYPE_CHECKING:
-    from autoturbo.database import RunInfo
     from autoturbo.schedule.schedule import Schedule
 
 _FILE = "trace.json"
@@ -40,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_argument(parser)
     add_file_option(parser, _FILE)
     text = "kernels, layers or instructions (default: layers)"
-    detail = OneOf("--detail", _details)
+    detail = OneOf("--detail", "autoturbo.report.trace:DETAILS")
     parser.add_argument("--detail", metavar="NAME", type=detail, default="layers", help=text)
     text = "side-car for Netron (.json), or copy of the model without weights (.onnx)"
     parser.add_argument(
@@ -52,47 +51,34 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Build the schedule again and write when everything happens."""
     from autoturbo.report.trace import write_trace
 
-    _check_suffix(options.netron)
+    netron: Path | None = options.netron
+    side_car = netron is not None and _is_side_car(netron)  # before anything is built
     run = stored_run(options.run, options.db)
     info, best = run.info, run.best()
     file = options.output or folder_of(info) / _FILE
     outputs = outputs_of(options).reading(model_path_of_run(info))
     outputs.check(file, Kind.TRACE)
-    netron = _netron_file(options.netron, info, outputs)
+    if netron is not None:
+        netron = folder_of(info) / netron if str(netron) == _SIDE_CAR else netron
+        outputs.check(netron, Kind.SIDE_CAR if side_car else Kind.MODEL)
     schedule = run.evaluator_on_target().schedule(best.knobs)
     events = write_trace(schedule, file, options.detail, outputs)
     shown = None if netron is None else _write_netron(netron, schedule, outputs)
     said = {"run": info.id, "trial": best.number, "file": str(file), "events": events}
     console.emit(said if shown is None else {**said, "netron": shown})
-    if not console.json:
-        console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
-        if shown is not None:
-            console.answer(_told(shown, schedule))
+    console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
+    if shown is not None:
+        console.answer(_told(shown, schedule))
     return 0
 
 
-def _check_suffix(path: Path | None) -> None:
-    """Say before anything is built what would fail after it.
-
-    Raises:
-        UsageError: a file of another kind.
-    """
-    if path is not None and path.suffix.lower() not in (".json", ".onnx"):
+def _is_side_car(path: Path) -> bool:
+    """Whether it is a side-car and no model; raises UsageError where it is neither."""
+    suffix = path.suffix.lower()
+    if suffix not in (".json", ".onnx"):
         message = f"{path} is no side-car and no model"
         raise wrong("--netron", message, "a name that ends in .json or .onnx")
-
-
-def _is_side_car(file: Path) -> bool:
-    return file.suffix.lower() == ".json"
-
-
-def _netron_file(path: Path | None, info: RunInfo, outputs: Outputs) -> Path | None:
-    """Where what Netron shows goes, if it is asked for; raises UsageError where it cannot."""
-    if path is None:
-        return None
-    file = folder_of(info) / path if str(path) == _SIDE_CAR else path
-    outputs.check(file, Kind.SIDE_CAR if _is_side_car(file) else Kind.MODEL)
-    return file
+    return suffix == ".json"
 
 
 def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> dict[str, object]:
@@ -108,13 +94,7 @@ def _told(netron: dict[str, object], schedule: Schedule) -> str:
     """How to look at it, and what cannot be seen."""
     file = netron["file"]
     how = "open it in Netron"
-    if str(file).lower().endswith(".json"):
+    if _is_side_car(Path(str(file))):
         how = f"open {schedule.model.source} in Netron and drop it there"
     missing = f"; {netron['unnamed']} nodes have no name of their own" if netron["unnamed"] else ""
     return f"wrote {file}: {netron['nodes']} nodes; {how}{missing}"
-
-
-def _details() -> tuple[str, ...]:
-    from autoturbo.report.trace import DETAILS
-
-    return DETAILS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import shlex
 import sys
 import time
 from collections import Counter
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
-from autoturbo.commands.console import Console, LiveLine
+from autoturbo.commands.console import Console, LiveLine, picked
 from autoturbo.commands.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
+    DEFAULT_TARGET,
     SIMULATOR,
     AnyPair,
     Pair,
@@ -28,20 +28,19 @@ from autoturbo.commands.loading import (
     load_pairs,
     outputs_of,
 )
-from autoturbo.commands.parser import DEFAULT_DATABASE, Parser, wrong
-from autoturbo.commands.scheduling import require_runtime
+from autoturbo.commands.parser import Parser, command_line, wrong
+from autoturbo.commands.scheduling import outcome_json, require_runtime
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import clock, percent, plain
-from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.hardware import Target
-    from autoturbo.tuner import Trial, TuneResult
+    from autoturbo.tuner import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
 EXAMPLE = "autoturbo tune examples/models/resnet50.onnx --target stcp920 --trials 500"
@@ -71,7 +70,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.verify:
         require_runtime("--verify")
     check_places(options)
-    pairs = load_pairs(options)
+    pairs = load_pairs(options, options.models, options.targets or [DEFAULT_TARGET])
     outputs = outputs_of(options).reading(*(pair.model.source for pair in pairs))
     _check_output(options.output, len(pairs), outputs)
     config, execution = config_of(TuneConfig, options), execution_of(options, began=began)
@@ -121,38 +120,33 @@ def _introduce(
 
 def _mixed(pair: AnyPair) -> str:
     """Why samples cannot be told apart, and what that costs; empty where they can."""
-    from autoturbo.hardware import Target
     from autoturbo.report.lines import mixed_samples, mixed_sentence
 
-    if not isinstance(pair.target, Target):
+    if (on := pair.on_target()) is None:
         return ""
-    return mixed_sentence(mixed_samples(pair.model, {pair.target.name: pair.target.clusters}))
+    return mixed_sentence(mixed_samples(on.model, {on.target.name: on.target.clusters}))
 
 
 def _search(pair: AnyPair, config: TuneConfig) -> str:
     """What the search will do."""
-    from autoturbo.hardware import Target
-
     asked = config.resolved(pair.target)
-    over = "" if isinstance(pair.target, Target) else " over units and cuts"
+    over = "" if pair.on_target() else " over units and cuts"
     how = f"{_early(asked)}sampler {asked.sampler}{over}, seed {asked.seed}"
     if asked.measurer != SIMULATOR:
         how += f", measured by {asked.measurer}"
     if asked.time_budget:
         return f"{clock(asked.time_budget)} of time; {how}"
-    return f"{_budget(config, asked.total or 0)}; {how}"
+    effort = "" if config.trials else f"effort {config.effort}: "
+    return f"{effort}{asked.total or 0} trials; {how}"
 
 
 def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
     """How long the search takes; empty where it is not known before it is tried."""
-    from autoturbo.hardware import Target
-
-    asked, target = config.resolved(pair.target), pair.target
+    asked, on = config.resolved(pair.target), pair.on_target()
     # a board is not tried just to say how long it takes
-    if asked.time_budget or not isinstance(target, Target) or asked.measurer != SIMULATOR:
+    if asked.time_budget or on is None or asked.measurer != SIMULATOR:
         return ""
-    on_target = Pair(pair.model, target, pair.dtype)
-    seconds, trials = expected_seconds(on_target, asked, execution)
+    seconds, trials = expected_seconds(on, asked, execution)
     took = f"about {clock(seconds)}"
     return took if trials == asked.total else f"{took}: the space has {trials} settings"
 
@@ -177,11 +171,6 @@ def expected_seconds(
     measuring = seconds_per_trial(evaluator, space, _SAMPLES) / (execution.workers or 1)
     placing = placing_seconds(evaluator.bench)
     return placing + trials * (measuring + _LEARNING_S), trials
-
-
-def _budget(config: TuneConfig, trials: int) -> str:
-    """How many trials, and whether an effort says so."""
-    return f"{trials} trials" if config.trials else f"effort {config.effort}: {trials} trials"
 
 
 def _early(config: TuneConfig) -> str:
@@ -224,16 +213,11 @@ _MORE = 4
 """Times the trials that a next run is proposed with."""
 
 
-def no_copy(_result: TuneResult) -> list[Path]:
-    """Nothing, where no copy is asked for."""
-    return []
-
-
 def finish(
     ended: Sequence[TuneResult | AutoTurboError],
     console: Console,
     database: str,
-    copied: Callable[[TuneResult], list[Path]] = no_copy,
+    copied: Callable[[TuneResult], list[Path]] | None = None,
 ) -> int:
     """Print the table, the files and what to do next; the object of ``tune --json``.
 
@@ -254,13 +238,15 @@ def finish(
     status, failures = 0, [e for e in ended if isinstance(e, AutoTurboError)]
     results = [e for e in ended if not isinstance(e, AutoTurboError)]
     for result in results:
-        status = max(status, _tell(result, console, database, copied(result)))
+        written = copied(result) if copied else []
+        status = max(status, _tell(result, console, database, written))
     for failure in failures[1:]:
         print(f"error: {plain(str(failure))}", file=sys.stderr, flush=True)
     stopped = [r for r in results if r.state == "interrupted"]
     if stopped:
         trials = sum(result.trials for result in stopped)
-        command = _command("resume", stopped[0], database) + (" --all" if len(ended) > 1 else "")
+        together = " --all" if len(ended) > 1 else ""
+        command = command_line(database, "resume", stopped[0].run) + together
         message = f"interrupted after {trials} trials; all of them are saved"
         raise InterruptedRunError(message, hint=f"go on with '{command}'")
     if failures:
@@ -302,13 +288,6 @@ def _complaints(result: TuneResult) -> list[str]:
     return [*lines, f"{name}: its numbers were not checked: {skipped}"] if skipped else lines
 
 
-def _verified(result: TuneResult) -> str:
-    """The checks that all that is handed out has passed."""
-    checks = ", ".join(result.best.verified)
-    count = len(result.front)
-    return f"{checks} (all {count} of the front)" if checks and count > 1 else checks
-
-
 def _skipped(result: TuneResult) -> str | None:
     """Why the best schedule was not run, where it was to be."""
     verification = result.best.verification
@@ -318,30 +297,27 @@ def _skipped(result: TuneResult) -> str | None:
 
 def as_json(result: TuneResult) -> dict[str, Any]:
     """The object of ``tune --json``."""
+    best, default = result.best, result.default
     value = {
-        "model": result.model,
-        "target": result.target,
-        "run": result.run,
-        "trials": result.trials,
-        "seed": result.seed,
-        "default": None if result.default is None else result.default.as_json(),
-        "best": result.best.measurement.as_json(),
-        "best_trial": result.best.trial,
+        **picked(result, "model target run trials seed"),
+        "default": None if default is None else default.as_json(),
+        "best": best.measurement.as_json(), "best_trial": best.trial,
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
-        "schedule_file": str(result.schedule_file),
-        "state": result.state,
-        "stopped": result.stopped.value,
-        "begun_with": ["the heuristic", *result.origins],
+        "schedule_file": str(result.schedule_file), "state": result.state,
+        "stopped": result.stopped.value, "begun_with": ["the heuristic", *result.origins],
         "mixed_samples": _mixed_samples(result),
-        "verified": [check.value for check in result.best.verified],
+        "verified": [check.value for check in best.verified],
         "refused": [trial.as_dict() for trial in result.refused],
-    }
+    }  # fmt: skip
     if notes := [*result.best.schedule.model.notes, *result.notes]:
         value["notes"] = notes
     if _skipped(result):
         value["numbers_skipped"] = _skipped(result)
     if result.front:
-        value["front"] = [_point(trial) for trial in result.front]
+        value["front"] = [
+            {"trial": t.number, "knobs": t.knobs.as_dict(), **outcome_json(t.outcome)}
+            for t in result.front
+        ]
     return value
 
 
@@ -356,11 +332,6 @@ def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
     return mixed_samples(best.model, {result.target: best.problem.target.clusters})
 
 
-def _point(trial: Trial) -> dict[str, Any]:
-    measured = trial.outcome.as_json() if isinstance(trial.outcome, Measurement) else {}
-    return {"trial": trial.number, "knobs": trial.knobs.as_dict(), **measured}
-
-
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
     from autoturbo.report.lines import sharing
     from autoturbo.report.tables import comparison, front
@@ -372,14 +343,14 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
-    best = result.best
+    best, checks, points = result.best, ", ".join(result.best.verified), len(result.front)
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
         "note": _overtaken(result),
         "begun with": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
-        "verified": _verified(result),
+        "verified": f"{checks} (all {points} of the front)" if checks and points > 1 else checks,
         "schedule": result.schedule_file,
         "copy": ", ".join(map(str, written)),
         "run folder": result.run_folder,
@@ -388,19 +359,13 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     for name, value in files.items():
         if str(value):
             console.say(f"{name:<12}{value}")
-    for index, command in enumerate(_further(result, database)):
-        console.say(f"{'' if index else 'next:':<12}{command}")
+    names = ("show", "resume") if result.on_machine else ("show", "report", "resume")
+    further = [command_line(database, name, result.run) for name in names]
+    more = f" --trials {_MORE * result.trials}" if result.state == "done" else ""
+    console.say(f"next:       {further[0]}")
+    for command in (*further[1:-1], further[-1] + more):
+        console.say(f"{'':<12}{command}")
     console.say()
-
-
-def _further(result: TuneResult, database: str) -> list[str]:
-    """Command lines to go on with."""
-    on = _command("resume", result, database)
-    looks = ("show",) if result.on_machine else ("show", "report")
-    return [
-        *(_command(name, result, database) for name in looks),
-        f"{on} --trials {_MORE * result.trials}" if result.state == "done" else on,
-    ]
 
 
 def _overtaken(result: TuneResult) -> str:
@@ -412,14 +377,11 @@ def _overtaken(result: TuneResult) -> str:
 
     objectives = find_objectives(result.objective)
     tried = [figures(objectives, trial.outcome) for trial in result.history]
+    bases = {name: figures(objectives, measured) for name, measured in result.baselines.items()}
     found = [
-        name
-        for name, measured in result.baselines.items()
-        if not any(
-            all(a <= b for a, b in zip(one, figures(objectives, measured), strict=True))
-            for one in tried
-        )
-    ]
+        name for name, base in bases.items()
+        if not any(all(a <= b for a, b in zip(one, base, strict=True)) for one in tried)
+    ]  # fmt: skip
     if not found:
         return ""
     ahead = "faster than all that was tried"
@@ -489,11 +451,3 @@ def _stopped(result: TuneResult) -> str:
         Stop.BOUND: f"{gap} above the lower bound, after {trials}",
     }
     return reasons.get(result.stopped, f"{result.stopped}, after {trials}")
-
-
-def _command(name: str, result: TuneResult, database: str) -> str:
-    """A command line on the run, to be copied."""
-    words = ["autoturbo", name, result.run]
-    if database != DEFAULT_DATABASE:
-        words += ["--db", database]
-    return shlex.join(words)

@@ -6,12 +6,13 @@ import argparse
 
 import pytest
 
+from autoturbo.commands.console import Console
 from autoturbo.commands.parser import (
+    Actions,
     Parser,
-    Subcommand,
     add_global_options,
-    add_subcommands,
     parse,
+    takes,
 )
 from autoturbo.commands.registry import COMMANDS, build_parser
 from autoturbo.errors import UsageError
@@ -81,25 +82,28 @@ def test_defaults_of_the_global_options(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_actions() -> None:
-    made = Parser(prog="tool")
+    made = Parser(prog="my tool")
 
-    def three(_options: argparse.Namespace, _console: object) -> int:
+    action = Actions()
+
+    @action("my tool go now", takes("file"), usage="FILE")
+    def go(_options: argparse.Namespace, _console: object) -> int:
+        """Go there."""
         return 3
 
-    def files(inner: Parser) -> None:
-        inner.add_argument("file")
+    @action("my tool halt")
+    def stop(_options: argparse.Namespace, _console: object) -> int:
+        """Stop."""
+        return 4
 
-    actions = {
-        "go": Subcommand("Go there.", "tool go now", three, files, "FILE"),
-        "halt": Subcommand("Stop.", "tool halt", three),
-    }
-    add_subcommands(made, actions)
+    action.add_arguments(made)
     options = parse(made, ["go", "x", "--json"])
     assert (options.action, options.file, options.json) == ("go", "x", True)
+    assert action.run(options, Console()) == 3
     text = options.parser.format_help()
-    assert text.startswith("usage: tool go FILE\n\nGo there.\n")
-    assert text.endswith("example:\n  tool go now\n")
-    with pytest.raises(UsageError, match="unknown command 'tool hat'; did you mean 'halt'"):
+    assert text.startswith("usage: my tool go FILE\n\nGo there.\n")
+    assert text.endswith("example:\n  my tool go now\n")
+    with pytest.raises(UsageError, match="unknown command 'my tool hat'; did you mean 'halt'"):
         parse(made, ["hat"])
 
 
