@@ -40,7 +40,7 @@ from autoturbo.database import BORROWS, LIMITS, OTHER_EVALUATOR, Database, PairK
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.files import is_masked, masked
 from autoturbo.hardware.machine import Machine
-from autoturbo.report.live import compiling_line
+from autoturbo.report.lines import compiling_line
 from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best

@@ -22,7 +22,7 @@ MODEL, TRIALS = "alexnet", 2
 
 _PACKAGES = (
     *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "pydantic"),
-    "argcomplete",
+    *("argcomplete", "jinja2"),
 )
 _OPTIONAL = ("onnxruntime", "pyarrow")
 
