@@ -37,11 +37,9 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
 
 def reference(facts: Facts) -> tuple[str, Measured] | None:
     """Return what the gain refers to: TVM's kernels, or the first other schedule that fits."""
-    fits = {n: m for n, m in facts.others.items() if isinstance(m, Measured)}
-    name = "tvm" if "tvm" in fits else next(iter(fits), None)
-    if name is not None:
-        return TITLES.get(name, name), fits[name]
-    return None if facts.default is None else (TITLES["default"], facts.default)
+    others = ((TITLES.get(n, n), m) for n, m in facts.others.items() if isinstance(m, Measured))
+    default = () if facts.default is None else ((TITLES["default"], facts.default),)
+    return next(iter((*others, *default)), None)
 
 
 def saved(name: str, other: Measured, best: Measured) -> str:
