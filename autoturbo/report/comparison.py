@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from autoturbo.report.facts import (
-    ENGINE_TITLES,
     LEAST,
     PART_COLOURS,
     PART_TITLES,
     TITLES,
+    WORKERS,
     Facts,
     Measured,
 )
@@ -58,7 +58,7 @@ def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
         for part in PART_TITLES
     }
     least = LEAST * other.measurement.latency
-    hidden = set(ENGINE_TITLES) - {best.use.busiest}
+    hidden = set(WORKERS) - {best.use.busiest}
     return [
         f"{duration(abs(gone[part]))} {'less' if gone[part] > 0 else 'more'} in "
         f"{PART_TITLES[part]}{' that nothing hid' if part in hidden else ''}"

@@ -74,15 +74,11 @@ PARTS: Final = (*WORKERS, *OVERHEADS)
 LEAST: Final = 0.005
 """Share of the time below which a part is not worth a word."""
 
-ENGINE_TITLES = {
+PART_TITLES = {
     "matrix": "the matrix engines",
     "vector": "the vector engines",
     "DDR": "DDR",
     "transfer": "transfers between GB and LB",
-}
-
-PART_TITLES = {
-    **ENGINE_TITLES,
     "latency": "latencies",
     "movements": "movements between kernels",
     "launch": "launches and barriers",
@@ -288,11 +284,10 @@ def _others(
             schedule, outcome = evaluator.scheduler(name)
         except AutoTurboError as error:  # a scheduler of a package that is not installed here
             found[name] = Failure("raised", error.message)
-            continue
-        if isinstance(outcome, Failure):
-            found[name] = outcome
         else:
-            found[name] = Measured.of(schedule, outcome, order)
+            found[name] = (
+                outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome, order)
+            )
     return found
 
 
