@@ -9,6 +9,7 @@ tuned for (``autoturbo sweep`` does that).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from autoturbo.errors import AutoTurboError
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.extract import extract
 from autoturbo.graph.operators import Engine, Graph
-from autoturbo.graph.padding import channels_of, padded
+from autoturbo.graph.padding import Channels, channels_of, padded
 from autoturbo.hardware import with_field
 from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.codegen.work import in_integers
@@ -202,13 +203,18 @@ class Trials:
 
     schedule: Schedule
     latency: float
-    _evaluator: Evaluator = field(init=False)
-    _blocks: tuple[Block, ...] | None = None
     _known: dict[object, Outcome] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def _evaluator(self) -> Evaluator:
         problem = self.schedule.problem
-        self._evaluator = Evaluator(self.schedule.model, problem.target, problem.dtype)
+        return Evaluator(self.schedule.model, problem.target, problem.dtype)
+
+    @functools.cached_property
+    def _blocks(self) -> tuple[Block, ...]:
+        """Knobs and values that the search would try, sub-graph by sub-graph."""
+        knobs, most = self.schedule.knobs, len(self.schedule.instances.subgraphs)
+        return blocks_of(self._evaluator.bench, most, [knobs.batches_per_cluster], knobs)
 
     @property
     def target(self) -> Target:
@@ -254,19 +260,14 @@ class Trials:
         change = {"field": path, "value": value, "was": was}
         return self._remedy("target", f"{path} {_changed(was, value)}", change, outcome)
 
-    def padding(self, tensor: int, dim: int, extent: int) -> Remedy | None:
-        """Try wider channels of a tensor of the model; None where they cannot be padded."""
-        graph = self.schedule.model
-        channels = channels_of(graph, tensor, dim)
-        if channels is None:
-            return None
+    def _padding(self, channels: Channels, tensor: int, dim: int, extent: int) -> Remedy:
+        """Try wider channels of a tensor of the model."""
+        graph, was = self.schedule.model, channels.extent
         key = (channels, extent)
         outcome = self._asked(key, lambda: self._elsewhere(graph=padded(graph, channels, extent)))
         name, alike = graph.tensors[tensor].name, len({t for t, _ in channels.tensors})
-        text = f"channels of {name} {channels.extent} -> {extent} ({alike} tensors)"
-        change = {
-            "tensor": name, "dimension": dim, "extent": channels.extent, "padded": extent
-        }  # fmt: skip
+        text = f"channels of {name} {was} -> {extent} ({alike} tensors)"
+        change = {"tensor": name, "dimension": dim, "extent": was, "padded": extent}
         return self._remedy("model", text, change, outcome)
 
     def _remedy(self, kind: Kind, text: str, change: Mapping[str, Any], outcome: Outcome) -> Remedy:
@@ -285,7 +286,7 @@ class Trials:
         return Evaluator(graph, target, self.schedule.problem.dtype).evaluate(self.schedule.knobs)
 
     def _of_knobs(self, spot: Spot) -> Iterator[Remedy]:
-        block = self._block(spot)
+        block = next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
         said = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
         factor = self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
         for name in block.choices if block else ():
@@ -294,28 +295,16 @@ class Trials:
                 if value != here and name not in _ALONE_NOTHING:
                     yield self.knob(spot.anchors, name, value)
 
-    def _block(self, spot: Spot) -> Block | None:
-        """Return the knobs and values that the search would try for a spot's sub-graphs."""
-        if self._blocks is None:
-            knobs, most = self.schedule.knobs, len(self.schedule.instances.subgraphs)
-            batches = [knobs.batches_per_cluster]
-            self._blocks = blocks_of(self._evaluator.bench, most, batches, knobs)
-        return next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
-
     def _of_model(self, spot: Spot, limits: Iterable[Limit]) -> Iterator[Remedy]:
         if Limit.MATRIX not in limits or not spot.layers:
             return
         seen = set()
         for tensor, dim in _channel_dims(self.schedule, spot):
-            graph = self.schedule.model
-            channels = channels_of(graph, tensor, dim)
-            if channels is None or channels in seen:
-                continue
-            seen.add(channels)
-            for extent in paddings(channels.extent, self.target):
-                remedy = self.padding(tensor, dim, extent)
-                if remedy is not None:
-                    yield remedy
+            channels = channels_of(self.schedule.model, tensor, dim)
+            if channels is not None and channels not in seen:
+                seen.add(channels)
+                for extent in paddings(channels.extent, self.target):
+                    yield self._padding(channels, tensor, dim, extent)
 
     def _of_target(self, limits: Iterable[Limit]) -> Iterator[Remedy]:
         tried = dict.fromkeys(entry for limit in limits for entry in FIELDS[limit])

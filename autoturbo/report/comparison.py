@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from autoturbo.report.facts import (
-    ENGINE_TITLES,
     LEAST,
     PART_COLOURS,
     PART_TITLES,
     TITLES,
+    WORKERS,
     Facts,
     Measured,
 )
@@ -37,11 +37,9 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
 
 def reference(facts: Facts) -> tuple[str, Measured] | None:
     """Return what the gain refers to: TVM's kernels, or the first other schedule that fits."""
-    fits = {n: m for n, m in facts.others.items() if isinstance(m, Measured)}
-    name = "tvm" if "tvm" in fits else next(iter(fits), None)
-    if name is not None:
-        return TITLES.get(name, name), fits[name]
-    return None if facts.default is None else (TITLES["default"], facts.default)
+    others = ((TITLES.get(n, n), m) for n, m in facts.others.items() if isinstance(m, Measured))
+    default = () if facts.default is None else ((TITLES["default"], facts.default),)
+    return next(iter((*others, *default)), None)
 
 
 def saved(name: str, other: Measured, best: Measured) -> str:
@@ -60,7 +58,7 @@ def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
         for part in PART_TITLES
     }
     least = LEAST * other.measurement.latency
-    hidden = set(ENGINE_TITLES) - {best.use.busiest}
+    hidden = set(WORKERS) - {best.use.busiest}
     return [
         f"{duration(abs(gone[part]))} {'less' if gone[part] > 0 else 'more'} in "
         f"{PART_TITLES[part]}{' that nothing hid' if part in hidden else ''}"

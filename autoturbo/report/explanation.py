@@ -170,15 +170,7 @@ def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
     """Return a table of sub-graphs, those that take longest first."""
     ordered = sorted(bounds.shares.subgraphs, key=lambda one: (-one.seconds, one.subgraph))
     rows = (
-        (
-            one.layer,
-            str(one.layers),
-            str(one.launches),
-            duration(one.seconds),
-            percent(one.seconds / bounds.shares.latency),
-            *_limit(one.shares),
-            _slack(one.slack),
-        )
+        (one.layer, str(one.layers), str(one.launches), *_timed(bounds, one))
         for one in ordered[: None if everything else SHOWN]
     )
     headers = (
@@ -190,13 +182,7 @@ def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
 def layer_table(bounds: Bounds, *, everything: bool) -> Table:
     """Return a table of layers, those that take longest first."""
     rows = (
-        (
-            bounds.names[one.layer],
-            duration(one.seconds),
-            percent(one.seconds / bounds.shares.latency),
-            *(_limit(one.shares) if one.seconds else ("-", "-")),
-            _slack(one.slack),
-        )
+        (bounds.names[one.layer], *_timed(bounds, one))
         for one in bounds.heaviest[: None if everything else SHOWN]
     )
     headers = ("layer", "time", "share", "bound by", "of it", "slack")
@@ -239,12 +225,9 @@ def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ..
         yield f"   none of {len(advice.remedies)} changes that were tried helps", "", "", "", ""
 
 
-def _slack(seconds: float) -> str:
-    """Return a slack as text: ``0`` for none, ``-`` for a layer without work."""
-    if not math.isfinite(seconds):
-        return "-"
-    return duration(seconds) if seconds else "0"
-
-
-def _limit(shares: Shares) -> tuple[str, str]:
-    return shares.limit.value, percent(shares.part(shares.limit))
+def _timed(bounds: Bounds, one: SubGraphShare | LayerShare) -> tuple[str, ...]:
+    """Return a time, its share, what bounds it and by how much, and the slack: ``-`` for none."""
+    shares, slack = one.shares, duration(one.slack) if one.slack else "0"
+    bound = (shares.limit.value, percent(shares.part(shares.limit))) if one.seconds else ("-", "-")
+    share = percent(one.seconds / bounds.shares.latency)
+    return duration(one.seconds), share, *bound, slack if math.isfinite(one.slack) else "-"

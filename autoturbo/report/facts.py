@@ -74,15 +74,11 @@ PARTS: Final = (*WORKERS, *OVERHEADS)
 LEAST: Final = 0.005
 """Share of the time below which a part is not worth a word."""
 
-ENGINE_TITLES = {
+PART_TITLES = {
     "matrix": "the matrix engines",
     "vector": "the vector engines",
     "DDR": "DDR",
     "transfer": "transfers between GB and LB",
-}
-
-PART_TITLES = {
-    **ENGINE_TITLES,
     "latency": "latencies",
     "movements": "movements between kernels",
     "launch": "launches and barriers",
@@ -236,14 +232,17 @@ def gather(
     if info.best_trial is None:
         raise no_schedule(info)
     recorded = known[info.best_trial]
-    best, again = _measured(evaluator, recorded)
+    best = _measured(evaluator, recorded)
     order = best.use.order
     target = best.schedule.problem.target
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
     space = space_of_run(info.settings, evaluator.bench)
-    advisor = make_advisor(evaluator, graph, target, info.key.dtype, seed, _ignored)
+    advisor = make_advisor(evaluator, graph, target, info.key.dtype, seed, lambda _: None)
     default = known.get(0)
+    fits = default is not None and isinstance(default.outcome, Measurement)
+    alone = len(objectives) == 1 and objectives[0].name in OF_KERNELS
+    times = [datetime.fromisoformat(record.created) for record in (records[0], records[-1])]
     return Facts(
         info=info,
         state=state,
@@ -251,32 +250,17 @@ def gather(
         objectives=objectives,
         number=info.best_trial,
         best=best,
-        default=_measured(evaluator, default, order)[0] if _fits(default) else None,
+        default=_measured(evaluator, default, order) if fits else None,
         others=_others(evaluator, info.settings.get("baselines", ()), order),
-        trust=_trust(info, recorded, again, best.schedule, verified),
+        trust=_trust(info, recorded, best, verified),
         importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
         predictions=predictions(trials, advisor, info.settings.get("round") or BATCH),
-        searched_by_model=_guided(info, objectives),
-        seconds=_span(records),
+        searched_by_model=alone and info.settings.get("sampler", OURS) == OURS,
+        seconds=(times[1] - times[0]).total_seconds(),
     )
 
 
-def _ignored(_line: str) -> None:
-    """Ignore a line that the run's own log has."""
-
-
-def _fits(trial: Trial | None) -> bool:
-    return trial is not None and isinstance(trial.outcome, Measurement)
-
-
-def _guided(info: RunInfo, objectives: Sequence[Objective]) -> bool:
-    alone = len(objectives) == 1 and objectives[0].name in OF_KERNELS
-    return alone and info.settings.get("sampler", OURS) == OURS
-
-
-def _measured(
-    evaluator: Evaluator, trial: Trial | None, order: Sequence[str] = ()
-) -> tuple[Measured, Measurement]:
+def _measured(evaluator: Evaluator, trial: Trial | None, order: Sequence[str] = ()) -> Measured:
     """Build and measure a trial again.
 
     Raises:
@@ -288,7 +272,7 @@ def _measured(
     outcome = evaluator.measure(schedule)
     if isinstance(outcome, Failure):
         raise RunError(f"trial {trial.number} cannot be measured again: {outcome.message}")
-    return Measured.of(schedule, outcome, order), outcome
+    return Measured.of(schedule, outcome, order)
 
 
 def _others(
@@ -300,26 +284,19 @@ def _others(
             schedule, outcome = evaluator.scheduler(name)
         except AutoTurboError as error:  # a scheduler of a package that is not installed here
             found[name] = Failure("raised", error.message)
-            continue
-        if isinstance(outcome, Failure):
-            found[name] = outcome
         else:
-            found[name] = Measured.of(schedule, outcome, order)
+            found[name] = (
+                outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome, order)
+            )
     return found
 
 
-def _trust(
-    info: RunInfo,
-    recorded: Trial,
-    again: Measurement,
-    schedule: Schedule,
-    verified: Verified | None,
-) -> Trust:
-    same = again.as_dict() == recorded.outcome.as_dict()
+def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | None) -> Trust:
+    same = best.measurement.as_dict() == recorded.outcome.as_dict()
     if verified is not None and verified.verifier == VERIFIER_VERSION:
         checks = {c.value: "ok" if c in verified.checks else "not run" for c in Check}
         return Trust(checks, same, len(info.refused), ())
-    now = verify_schedule(schedule, numbers=False)
+    now = verify_schedule(best.schedule, numbers=False)
     checks = {
         Check.REGIONS.value: "failed" if now.regions else "ok",
         Check.MEMORY.value: "failed" if now.memory else "ok",
@@ -327,12 +304,6 @@ def _trust(
     }
     lines = tuple(finding.message for finding in now.findings[:5])
     return Trust(checks, same, len(info.refused), lines)
-
-
-def _span(records: Sequence[TrialRecord]) -> float:
-    """Return the seconds between the first record and the last."""
-    times = [datetime.fromisoformat(record.created) for record in (records[0], records[-1])]
-    return (times[1] - times[0]).total_seconds()
 
 
 def time_use(

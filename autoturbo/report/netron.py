@@ -17,7 +17,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto
@@ -66,44 +65,15 @@ def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
     """Return what the schedule says of each operator of its model."""
     found, problem = schedule_shares(schedule), schedule.problem
     scopes = tensor_scopes(schedule)
-    facts: list[NodeFacts | None] = [None] * len(problem.graph.operators)
+    facts: dict[int, NodeFacts] = {}
     for one in found.layers:
         layer = problem.layers[one.layer]
-        common = _place(schedule, one.subgraph)
         kept = ", ".join(_counted(scopes, layer.outputs)) or "no buffer"
-        metadata = {**common, "layer's output in": kept}
-        for index in layer.operators:
-            if index == layer.anchor:
-                facts[index] = NodeFacts(_bounded(metadata, one), _times(one, found.latency))
-            else:
-                with_anchor = {"computed with": layer.name, **metadata}
-                facts[index] = NodeFacts(with_anchor, {})
-    return tuple(one for one in facts if one is not None)
-
-
-def attachment(schedule: Schedule, names: Counter[str]) -> tuple[dict[str, Any], Shown]:
-    """Return the content of a side-car, and what it shows.
-
-    Args:
-        schedule: what is shown.
-        names: of the nodes of the model's file, by how often each is there.
-    """
-    document: dict[str, Any] = {"signature": SIGNATURE, "metadata": [], "metrics": []}
-    said = model_facts(schedule)
-    document["metadata"] += [
-        _entry("model", "", key, value) for key, value in said.items() if "knobs" not in key
-    ]
-    shown = 0
-    operators = schedule.problem.graph.operators
-    for operator, facts in zip(operators, facts_of(schedule), strict=True):
-        if names[operator.name] != 1 or "\n" in operator.name:
-            continue
-        shown += 1
-        for kind, entries in (("metadata", facts.metadata), ("metrics", facts.metrics)):
-            document[kind] += [
-                _entry("node", operator.name, key, value) for key, value in entries.items()
-            ]
-    return document, Shown(shown, len(operators) - shown)
+        metadata = {**_place(schedule, one.subgraph), "layer's output in": kept}
+        beside = NodeFacts({"computed with": layer.name, **metadata}, {})
+        facts |= dict.fromkeys(layer.operators, beside)
+        facts[layer.anchor] = NodeFacts(_bounded(metadata, one), _times(one, found.latency))
+    return tuple(facts[index] for index in range(len(problem.graph.operators)))
 
 
 def write_attachment(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHERS) -> Shown:
@@ -112,12 +82,20 @@ def write_attachment(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHER
     Raises:
         UsageError: the path cannot be written, or what is there may not be replaced.
     """
-    model = _read(schedule)
-    names = Counter(node.name for node in model.graph.node if node.name)
-    document, shown = attachment(schedule, names)
-    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    names = Counter(node.name for node in _read(schedule).graph.node)
+    said = {"metadata": [_entry("model", "", key, value)
+                         for key, value in model_facts(schedule).items() if "knobs" not in key],
+            "metrics": []}  # fmt: skip
+    operators, shown = schedule.problem.graph.operators, 0
+    for operator, facts in zip(operators, facts_of(schedule), strict=True):
+        if names[operator.name] != 1 or not operator.name or "\n" in operator.name:
+            continue
+        shown += 1
+        for kind, entries in (("metadata", facts.metadata), ("metrics", facts.metrics)):
+            said[kind] += [_entry("node", operator.name, key, v) for key, v in entries.items()]
+    text = json.dumps({"signature": SIGNATURE, **said}, indent=1, allow_nan=False) + "\n"
     outputs.reading(schedule.model.source).write(path, Kind.SIDE_CAR, text)
-    return shown
+    return Shown(shown, len(operators) - shown)
 
 
 def annotated(schedule: Schedule) -> tuple[ModelProto, Shown]:
@@ -222,15 +200,11 @@ def _drop_weights(graph: GraphProto) -> None:
     from onnx import helper
 
     given = {value.name for value in graph.input}
-    for tensor in graph.initializer:
+    dense = ((tensor, tensor.dims) for tensor in graph.initializer)
+    sparse = ((tensor.values, tensor.dims) for tensor in graph.sparse_initializer)
+    for tensor, dims in (*dense, *sparse):
         if tensor.name not in given:
             graph.input.append(
-                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            )
-    for sparse in graph.sparse_initializer:
-        if sparse.values.name not in given:
-            values = sparse.values
-            graph.input.append(
-                helper.make_tensor_value_info(values.name, values.data_type, list(sparse.dims))
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(dims))
             )
     del graph.initializer[:], graph.sparse_initializer[:]

@@ -82,33 +82,34 @@ def _digest(code: str) -> str:
 
 def values(facts: Facts) -> dict[str, Any]:
     """Return what the templates show."""
+    schedules, search = _of_schedules(facts), _of_search(facts)
+    return {
+        **schedules,
+        **search,
+        "facts": facts,
+        "charts": {**schedules["charts"], **search["charts"]},
+        "commands": commands(facts),
+        "decisions": _decisions(facts.best.schedule.knobs.as_dict()),
+        "version": __version__,
+        "here": interpreter(),
+    }
+
+
+def _of_schedules(facts: Facts) -> dict[str, Any]:
+    """Return what is shown of the tuned schedule and those beside it."""
     best, problem = facts.best, facts.best.schedule.problem
     rows = side_by_side(facts)
     groups = subgraph_facts(best.schedule, best.kernels)
     plan = graph_layout(best.schedule)
     buffers = occupancies(best)
-    course = convergence(facts.trials, facts.objectives[0])
-    pareto = front(facts.trials, facts.objectives)
     charts = {
         **side_charts(facts, rows),
         **time_charts(best),
         **{name: memory_chart(best, held) for name, held in buffers.items() if held.peak},
         "graph": graph_chart(best, plan, groups),
         "roofline": roofline_chart(facts, rows, groups),
-        "convergence": convergence_chart(course, facts.objectives[0], best.measurement),
-        "front": front_chart(pareto),
-    }
-    if facts.predictions is not None:
-        charts["predicted"] = prediction_chart(facts.predictions)
-    if not facts.importance.obstacle:
-        charts["knobs"] = importance_chart(facts.importance)
-    knobs = ranked(facts.importance)
-    coverage = {
-        "the model's knobs": [knob for knob in knobs if not knob.layers],
-        "sub-graphs' own knobs": [knob for knob in knobs if knob.layers],
     }
     return {
-        "facts": facts,
         "charts": charts,
         "base": reference(facts),
         "saved": saved,
@@ -127,16 +128,34 @@ def values(facts: Facts) -> dict[str, Any]:
         "bandwidth": problem.target.ddr.bandwidth,
         "buffers": buffers,
         "most_cores": MOST_CORES,
+    }
+
+
+def _of_search(facts: Facts) -> dict[str, Any]:
+    """Return what is shown of the search: its course, predictions, knobs and front."""
+    course = convergence(facts.trials, facts.objectives[0])
+    pareto = front(facts.trials, facts.objectives)
+    charts = {
+        "convergence": convergence_chart(course, facts.objectives[0], facts.best.measurement),
+        "front": front_chart(pareto),
+    }
+    if facts.predictions is not None:
+        charts["predicted"] = prediction_chart(facts.predictions)
+    if not facts.importance.obstacle:
+        charts["knobs"] = importance_chart(facts.importance)
+    knobs = ranked(facts.importance)
+    coverage = {
+        "the model's knobs": [knob for knob in knobs if not knob.layers],
+        "sub-graphs' own knobs": [knob for knob in knobs if knob.layers],
+    }
+    return {
+        "charts": charts,
         "course": course,
         "pareto": pareto,
         "most_asked": MOST_ASKED,
         "most_judges": MOST_JUDGES,
         "knobs": [(knob_title(knob), knob) for knob in knobs],
         "coverage": {name: some for name, some in coverage.items() if some},
-        "commands": commands(facts),
-        "decisions": _decisions(best.schedule.knobs.as_dict()),
-        "version": __version__,
-        "here": interpreter(),
     }
 
 

@@ -45,7 +45,6 @@ class Convergence:
         beyond: how many of the measured trials are drawn at the edge.
         improvements: how often a better one was found.
         failures: failed trials by reason.
-        total: trials.
     """
 
     points: Columns
@@ -53,7 +52,6 @@ class Convergence:
     beyond: int
     improvements: int
     failures: Counter[str]
-    total: int
 
 
 def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
@@ -75,7 +73,7 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
     return Convergence(
         Columns.of("trial value at", drawn, _thinned(len(chosen), len(scored), "measured ", note)),
         Columns.of("trial value", line), sum(score > edge for _, score in scored), len(better),
-        Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)), len(trials),
+        Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -125,9 +125,17 @@ class Sweep:
             for axis, a, b in zip(self.axes, one.values, other.values, strict=True)
         )
 
+    @property
+    def told(self) -> tuple[tuple[SweepPoint, bool, str | None], ...]:
+        """Points, whether each is of the front, and the lesser target that it is slower than."""
+        front, lesser = set(map(id, self.front)), self.faster_lesser
+        return tuple(
+            (point, id(point) in front, lesser[id(point)].target if id(point) in lesser else None)
+            for point in self.points
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``sweep --json`` (docs/sweep.md)."""
-        front, lesser = set(map(id, self.front)), self.faster_lesser
         return {
             "model": self.model,
             "target": self.target,
@@ -142,40 +150,38 @@ class Sweep:
                     "trials": point.trials,
                     "default_s": point.default,
                     "best": None if point.best is None else point.best.as_json(),
-                    "front": id(point) in front,
+                    "front": on_front,
                     "from": point.source,
-                    "slower_than": lesser[id(point)].target if id(point) in lesser else None,
+                    "slower_than": slower,
                     "failure": point.failure,
                 }
-                for point in self.points
+                for point, on_front, slower in self.told
             ],
         }
 
     def csv(self) -> str:
         """Return one line a point, with a header: values, figures, whether on the front, run."""
-        text, front, lesser = io.StringIO(), set(map(id, self.front)), self.faster_lesser
+        text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         more = ("trials", "front", "slower_than", "run")
         writer.writerow([*(a.path for a in self.axes), *COLUMNS, *more])
-        for point in self.points:
+        for point, on_front, slower in self.told:
             known = {} if point.best is None else point.best.as_json()
             figures = {**known, "default_s": point.default}
             row = ["" if figures.get(n) is None else figures[n] for n in COLUMNS]
-            slower = lesser[id(point)].target if id(point) in lesser else ""
-            said = (point.trials, int(id(point) in front), slower, point.run)
+            said = (point.trials, int(on_front), slower or "", point.run)
             writer.writerow([*point.values, *row, *said])
         return text.getvalue()
 
 
 def points_table(sweep: Sweep) -> Table:
     """Return a table with one row a point; those of the front and out of order are marked."""
-    front, lesser = set(map(id, sweep.front)), sweep.faster_lesser
     headers = (
         *(axis.short for axis in sweep.axes), "latency", "gain", "of bound", "DDR", "front",
     )  # fmt: skip
     rows = (
-        _row(point, "?" if id(point) in lesser else "*" if id(point) in front else "")
-        for point in sweep.points
+        _row(point, "?" if slower else "*" if on_front else "")
+        for point, on_front, slower in sweep.told
     )
     return table(headers, rows, words=0, close=True)
 
@@ -257,36 +263,29 @@ def _draw(axes: Any, sweep: Sweep) -> None:
     first, *others = sweep.axes
     numeric = first.is_numeric
     places = {value: float(value) if numeric else at for at, value in enumerate(first.values)}
-    front = sweep.front
-    for rest, points in _lines(sweep):
-        label = ", ".join(
-            f"{axis.short} {shown(value)}" for axis, value in zip(others, rest, strict=True)
-        )
-        x = [places[point.values[0]] for point in points]
-        axes.plot(x, [_ms(point) for point in points], marker="o", label=plain(label))
-    lesser = sweep.faster_lesser
-    slower = tuple(point for point in sweep.points if id(point) in lesser)
-    for told, marker, label in ((front, "o", "Pareto front"), (slower, "x", SLOWER)):
-        if told:
+    lines: dict[tuple[Value, ...], list[SweepPoint]] = {}
+    for point in sweep.points:  # in the order of the first field
+        if point.best is not None:
+            lines.setdefault(point.values[1:], []).append(point)
+    for rest, points in lines.items():
+        named = zip(others, rest, strict=True)
+        label = plain(", ".join(f"{axis.short} {shown(value)}" for axis, value in named))
+        axes.plot(*_at(points, places), marker="o", label=label)
+    front = [point for point, on_front, _ in sweep.told if on_front]
+    slow = [point for point, _, slower in sweep.told if slower]
+    for points, marker, label in ((front, "o", "Pareto front"), (slow, "x", SLOWER)):
+        if points:
             axes.plot(
-                [places[point.values[0]] for point in told], [_ms(point) for point in told],
-                linestyle="", marker=marker, markersize=12, markerfacecolor="none",
-                markeredgecolor="black", label=label,
+                *_at(points, places), linestyle="", marker=marker, markersize=12,
+                markerfacecolor="none", markeredgecolor="black", label=label,
             )  # fmt: skip
     _label_axes(axes, sweep, list(places.values()))
 
 
-def _lines(sweep: Sweep) -> list[tuple[tuple[Value, ...], list[SweepPoint]]]:
-    """Return the points that fit by the values of all fields but the first, in its order."""
-    lines: dict[tuple[Value, ...], list[SweepPoint]] = {}
-    for point in sweep.points:
-        if point.best is not None:
-            lines.setdefault(point.values[1:], []).append(point)
-    order = sweep.axes[0].values
-    return [
-        (rest, sorted(points, key=lambda p: order.index(p.values[0])))
-        for rest, points in lines.items()
-    ]
+def _at(
+    points: Sequence[SweepPoint], places: Mapping[Value, float]
+) -> tuple[list[float], list[float]]:
+    return [places[point.values[0]] for point in points], [_ms(point) for point in points]
 
 
 def _label_axes(axes: Any, sweep: Sweep, places: Sequence[float]) -> None:

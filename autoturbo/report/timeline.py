@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,22 +124,12 @@ def _merged(
     yield from zip(*(part.tolist() for part in parts), strict=True)
 
 
-class CoreLanes(NamedTuple):
-    """Cores of all clusters, those of a large cluster that work alike as one lane.
+def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> tuple[list[str], Columns]:
+    """Return lanes from above, and which of them have a part of which kernel.
 
-    Attributes:
-        names: from above.
-        columns: ``lane``, ``begin``, ``end``, ``what``, ``group`` (the sub-graph's colour).
-    """
-
-    names: list[str]
-    columns: Columns
-
-
-def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLanes:
-    """Return which cores have a part of which kernel.
-
-    All cores of a cluster issue a kernel's program at the same time, each on its part.
+    All cores of a cluster issue a kernel's program at the same time, each on its part. Those of a
+    large cluster that work alike are one lane. Columns are ``lane``, ``begin``, ``end``, ``what``,
+    ``group`` (the sub-graph's colour).
     """
     names: list[str] = []
     rows: list[tuple[object, ...]] = []
@@ -150,7 +139,7 @@ def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLan
             core = f"core {first}" if first == last else f"cores {first}-{last}"
             names.append(named(schedule, cluster, core))
             rows += [(names[-1], *row) for row in _core_rows(schedule, [own[at] for at in chosen])]
-    return CoreLanes(names, Columns.of("lane begin end what group", rows))
+    return names, Columns.of("lane begin end what group", rows)
 
 
 def _alike(
@@ -193,31 +182,16 @@ def _core_rows(
 def time_charts(best: Measured) -> dict[str, Chart]:
     """Return charts of a pass, engine by engine and core by core."""
     schedule, kernels = best.schedule, best.kernels
-    bars, lanes = engine_bars(schedule, kernels), core_lanes(schedule, kernels)
+    bars, (cores, parts) = engine_bars(schedule, kernels), core_lanes(schedule, kernels)
     end = _end(best)
     return {
         "timeline": Chart("timeline", {"bars": bars}, {"end": end, "lanes": lane_names(schedule)}),
-        "cores": Chart("cores", {"bars": lanes.columns}, {"end": end, "lanes": lanes.names}),
+        "cores": Chart("cores", {"bars": parts}, {"end": end, "lanes": cores}),
     }
 
 
 def _end(best: Measured) -> float:
     return max(kernel.end for kernel in best.kernels) * 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Filler:
-    """A tensor that lies in a buffer where that is fullest.
-
-    Attributes:
-        name: of the tensor, or what else lies there (weights, room for tiles).
-        instance: that makes it or that it is brought in for.
-        size: bytes.
-    """
-
-    name: str
-    instance: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,7 +208,7 @@ class Occupancy:
         used: ``at`` (microseconds), ``KiB``.
         peak: most bytes in use.
         peak_at: seconds.
-        fillers: what lies there then, the largest first.
+        fillers: what lies there then, for which instance, and its bytes; the largest first.
         more: how many more do.
     """
 
@@ -246,7 +220,7 @@ class Occupancy:
     used: Columns
     peak: int
     peak_at: float
-    fillers: tuple[Filler, ...]
+    fillers: tuple[tuple[str, str, int], ...]
     more: int
 
 
@@ -280,7 +254,7 @@ def occupancy(
     there = np.flatnonzero((birth <= at) & (death >= at))
     there = index[there[np.argsort(-sizes[index][there], kind="stable")]]
     fillers = tuple(
-        Filler(*_names(schedule, cluster, i), int(sizes[i])) for i in there[:_LISTED].tolist()
+        (*_names(schedule, cluster, i), int(sizes[i])) for i in there[:_LISTED].tolist()
     )
     zones = Zones.of(target)
     room, zone = (

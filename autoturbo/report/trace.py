@@ -7,7 +7,6 @@ from the kernel that makes something to the kernels that read it. Times are micr
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -133,8 +132,8 @@ def _engines(schedule: Schedule, kernel: KernelInterval, *, deep: bool) -> Itera
     layers = schedule.instances.subgraphs[subgraph].layers
     for engine in range(len(ENGINES)):
         own = np.flatnonzero(where[:, Column.ENGINE] == engine)
-        for run in _runs(where[own, Column.LAYER]):
-            indices = own[run]
+        cuts = np.flatnonzero(np.diff(where[own, Column.LAYER])) + 1
+        for indices in np.split(own, cuts) if len(own) else ():
             layer = layers[int(where[indices[0], Column.LAYER])]
             name = schedule.problem.layers[layer].name
             begin, end = float(kernel.issued[indices[0]]), float(kernel.freed[indices[-1]])
@@ -149,15 +148,6 @@ def _engines(schedule: Schedule, kernel: KernelInterval, *, deep: bool) -> Itera
                     kernel.cluster, 1 + engine, role, float(kernel.issued[index]),
                     float(kernel.freed[index]), tile=int(where[index, Column.TILE]),
                 )  # fmt: skip
-
-
-def _runs(layers: np.ndarray) -> Iterator[slice]:
-    """Yield stretches of an engine's instructions that belong to one layer."""
-    if not len(layers):
-        return
-    cuts = [0, *(np.flatnonzero(np.diff(layers)) + 1).tolist(), len(layers)]
-    for first, end in itertools.pairwise(cuts):
-        yield slice(first, end)
 
 
 def _traffic(kernel: KernelInterval) -> Iterator[dict[str, Any]]:

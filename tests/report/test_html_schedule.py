@@ -112,16 +112,16 @@ def test_cores_have_parts_while_their_kernel_runs(found: Measured) -> None:
 
 def test_many_cores_that_work_alike_share_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measured()
-    every = core_lanes(found.schedule, found.kernels)
+    names, every = core_lanes(found.schedule, found.kernels)
     monkeypatch.setattr(timeline_module, "MOST_CORES", 4)
     monkeypatch.setattr(timeline_module, "MOST_KERNELS", 1)
-    shared = core_lanes(found.schedule, found.kernels)
-    assert len(shared.names) < len(every.names)
-    assert shared.names[0].startswith("cores 0-")
-    drawn = max(shared.columns.values["end"])
-    assert drawn == pytest.approx(max(every.columns.values["end"]))
+    shared, columns = core_lanes(found.schedule, found.kernels)
+    assert len(shared) < len(names)
+    assert shared[0].startswith("cores 0-")
+    drawn = max(columns.values["end"])
+    assert drawn == pytest.approx(max(every.values["end"]))
     groups = len(found.schedule.instances.subgraphs)
-    assert len(shared.columns) <= len(shared.names) * max(groups, len(found.kernels))
+    assert len(columns) <= len(shared) * max(groups, len(found.kernels))
 
 
 @pytest.mark.parametrize("scope", [Scope.LB, Scope.GB])
@@ -134,9 +134,9 @@ def test_a_buffer_is_as_full_as_was_measured(found: Measured, scope: Scope) -> N
     assert round(1024 * highest) == peak[scope]
     assert max(one.peak for one in held) <= peak[scope]
     for one in held:
-        assert sum(f.size for f in one.fillers) <= one.peak
+        assert sum(size for *_, size in one.fillers) <= one.peak
         if not one.more:
-            assert sum(f.size for f in one.fillers) == one.peak
+            assert sum(size for *_, size in one.fillers) == one.peak
         assert round(max(one.used.values["KiB"]) * 1024) == one.peak
         assert all(high * 1024 <= one.zone for high in one.boxes.values["high"])
 
