@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from autoturbo.simulate.measurement import Outcome
     from autoturbo.tuner import Progress
 
 _EVERY_S = 10.0
@@ -76,6 +77,20 @@ class Console:
         if not self.json:
             self.rich(sys.stdout).print(table)
 
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[object]], **how: Any) -> None:
+        """Show a table; see :func:`autoturbo.report.tables.table`."""
+        if not self.json:
+            from autoturbo.report.tables import table
+
+            self.show(table(headers, rows, **how))
+
+    def compare(self, outcomes: Mapping[str, Outcome], *references: str) -> None:
+        """Show schedulers side by side; see :func:`autoturbo.report.tables.comparison`."""
+        if not self.json:
+            from autoturbo.report.tables import comparison
+
+            self.show(comparison(outcomes, *references))
+
     def emit(self, value: Mapping[str, Any]) -> None:
         """What was asked for, as one line of JSON; nothing without ``--json``."""
         if self.json:
@@ -87,6 +102,11 @@ class Console:
 
         width = None if stream.isatty() else _FILE_WIDTH
         return RichConsole(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def warn(text: str) -> None:
+    """Print a line on standard error; hidden characters are shown as escapes."""
+    print(plain(text), file=sys.stderr, flush=True)
 
 
 def picked(value: object, names: str) -> dict[str, Any]:

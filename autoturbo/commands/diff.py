@@ -167,8 +167,6 @@ def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
 def _print(
     first: Side, second: Side, knobs: Mapping[str, tuple[Any, Any]], console: Console
 ) -> None:
-    from autoturbo.report.tables import table
-
     for letter, side in (("A", first), ("B", second)):
         of = side.of
         what = f"{of['model']} @ {of['target']}, batch {of['batch']}, {of['dtype']}"
@@ -176,10 +174,10 @@ def _print(
     unlike = list(_unlike(first, second))
     if unlike:
         console.answer(f"not the same {', '.join(unlike)}: what follows compares unlike things")
-    console.show(table(("", "A", "B", "B over A"), list(_figures(first, second))))
+    console.table(("", "A", "B", "B over A"), list(_figures(first, second)))
     if knobs:
         rows = [(name, str(a), str(b)) for name, (a, b) in knobs.items()]
-        console.show(table(("knob", "A", "B"), rows, words=3, close=True))
+        console.table(("knob", "A", "B"), rows, words=3, close=True)
     else:
         console.answer("all knobs are the same")
 

@@ -21,6 +21,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.graph.operators import Graph, tensor_bytes
+from autoturbo.report.sharing import mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
 
 USAGE = "MODEL [options]"
@@ -37,8 +38,6 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
     targets = _bounded(options)
-    from autoturbo.report.sharing import mixed_samples, mixed_sentence
-
     graph = load_given(options.model, options)
     facts = model_facts(graph)
     bounds = _bounds(graph, targets, options.dtype)
@@ -84,8 +83,6 @@ def _bounds(graph: Graph, targets: list[Any], dtype: str | None) -> dict[str, di
 
 def _show_kinds(graph: Graph, console: Console) -> None:
 
-    from autoturbo.report.tables import table
-
     number: Counter[str] = Counter()
     work: Counter[str] = Counter()
     for operator in graph.operators:
@@ -93,12 +90,11 @@ def _show_kinds(graph: Graph, console: Console) -> None:
         work[operator.kind] += operator.macs
     ordered = sorted(number, key=lambda kind: (-work[kind], -number[kind], kind))
     rows = ((kind, number[kind], macs(work[kind]) if work[kind] else "-") for kind in ordered)
-    console.show(table(("operator", "number", "work"), rows))
+    console.table(("operator", "number", "work"), rows)
 
 
 def _show_layers(graph: Graph, console: Console) -> None:
     from autoturbo.graph.layers import layers_of
-    from autoturbo.report.tables import table
 
     rows = []
     for layer in layers_of(graph):
@@ -107,12 +103,10 @@ def _show_layers(graph: Graph, console: Console) -> None:
         work = sum(operator.macs for operator in operators)
         shape = "x".join(map(str, graph.tensors[layer.outputs[0]].shape)) if layer.outputs else "-"
         rows.append((layer.name, kinds, shape, macs(work) if work else "-"))
-    console.show(table(("layer", "operators", "output", "work"), rows, words=2))
+    console.table(("layer", "operators", "output", "work"), rows, words=2)
 
 
 def _show_bounds(bounds: dict[str, dict[str, Any]], console: Console) -> None:
-    from autoturbo.report.tables import table
-
     parts = {part: part for bound in bounds.values() for part in bound["parts"]} | {"ddr": "DDR"}
     rows = (
         (
@@ -123,7 +117,7 @@ def _show_bounds(bounds: dict[str, dict[str, Any]], console: Console) -> None:
         )
         for name, bound in bounds.items()
     )
-    console.show(table(("target", "dtype", "lower bound", *parts.values()), rows, words=2))
+    console.table(("target", "dtype", "lower bound", *parts.values()), rows, words=2)
 
 
 # What there is to say about a model before anything is scheduled

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, warn
 from autoturbo.commands.parser import (
     Parser,
     dimension,
@@ -34,10 +33,9 @@ from autoturbo.config import (
 from autoturbo.errors import Location, ModelError, RunError, TargetError, did_you_mean
 from autoturbo.files import Outputs
 from autoturbo.graph.operators import Graph
-from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
-    from autoturbo.database import RunInfo, TrialRecord, Verified
+    from autoturbo.database import Database, RunInfo, TrialRecord, Verified
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.simulate.evaluator import Evaluator
@@ -173,6 +171,13 @@ class StoredRun(NamedTuple):
         return found
 
 
+def opened(path: str | Path) -> Database:
+    """Return a database opened for reading."""
+    from autoturbo.database import Database
+
+    return Database.open(path, create=False, read_only=True)
+
+
 def stored_run(run: str, path: str) -> StoredRun:
     """Read a run.
 
@@ -180,9 +185,7 @@ def stored_run(run: str, path: str) -> StoredRun:
         run: its id, or the beginning of one.
         path: of the database.
     """
-    from autoturbo.database import Database
-
-    with Database.open(path, create=False, read_only=True) as database:
+    with opened(path) as database:
         info = database.run(run)
         found = database.best(**dataclasses.asdict(info.key))
         best = next((b for b in found if (b.run, b.trial) == (info.id, info.best_trial)), None)
@@ -531,7 +534,7 @@ def load_presets() -> list[Target]:
         try:
             found.append(load_target(name))
         except TargetError as error:
-            print(f"left out: {plain(error)}", file=sys.stderr)
+            warn(f"left out: {error}")
     return found
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoturbo.commands.loading import AnyPair, StoredRun
+from autoturbo.commands.loading import AnyPair, StoredRun, opened
 from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.errors import (
     DatabaseError,
@@ -132,11 +132,10 @@ def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
     Raises:
         DatabaseError: it has none, and what the nearest one differs in.
     """
-    from autoturbo.database import Database
     from autoturbo.tuner import pair_key
 
     asked = dataclasses.asdict(pair_key(*pair))
-    with Database.open(path, create=False, read_only=True) as database:
+    with opened(path) as database:
         found = database.best(**asked)
         why = "" if found else _why_missed(database, pair, asked)
     if not found:
@@ -175,12 +174,11 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
     """The fastest schedule that a database has for a pair; None where there is none, or no file."""
-    from autoturbo.database import Database
     from autoturbo.tuner import pair_key
 
     if not Path(path).exists():
         return None
-    with Database.open(path, create=False, read_only=True) as database:
+    with opened(path) as database:
         found = database.best(**dataclasses.asdict(pair_key(*pair)))
     return min(found, key=lambda best: best.measurement.latency, default=None)
 

@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console, picked
+from autoturbo.commands.console import Console, picked, warn
 from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import AutoTurboError, TargetError
-from autoturbo.report.units import capacity, macs, plain, size
+from autoturbo.report.units import capacity, macs, size
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -158,10 +158,8 @@ def _verdict(name: str, errors: list[AutoTurboError]) -> dict[str, Any]:
 
 
 def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
-    import sys
-
     for error in errors:
-        print(f"error: {plain(error)}", file=sys.stderr)
+        warn(f"error: {error}")
     if not errors:
         console.say(f"{name}: valid")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
-from autoturbo.commands.console import Console, LiveLine, picked
+from autoturbo.commands.console import Console, LiveLine, picked, warn
 from autoturbo.commands.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
@@ -35,7 +34,8 @@ from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.notebook import REFERENCE
-from autoturbo.report.units import clock, percent, plain
+from autoturbo.report.sharing import mixed_samples, mixed_sentence, sharing
+from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -120,8 +120,6 @@ def _introduce(
 
 def _mixed(pair: AnyPair) -> str:
     """Why samples cannot be told apart, and what that costs; empty where they can."""
-    from autoturbo.report.sharing import mixed_samples, mixed_sentence
-
     if (on := pair.on_target()) is None:
         return ""
     return mixed_sentence(mixed_samples(on.model, {on.target.name: on.target.clusters}))
@@ -241,7 +239,7 @@ def finish(
         written = copied(result) if copied else []
         status = max(status, _tell(result, console, database, written))
     for failure in failures[1:]:
-        print(f"error: {plain(str(failure))}", file=sys.stderr, flush=True)
+        warn(f"error: {failure}")
     stopped = [r for r in results if r.state == "interrupted"]
     if stopped:
         trials = sum(result.trials for result in stopped)
@@ -260,7 +258,7 @@ def _tell(result: TuneResult, console: Console, database: str, written: Sequence
         _print(result, console, database, written)
     complaints = _complaints(result)
     for line in complaints:
-        print(f"error: {plain(line)}", file=sys.stderr, flush=True)
+        warn(f"error: {line}")
     return 1 if complaints else 0
 
 
@@ -323,7 +321,6 @@ def as_json(result: TuneResult) -> dict[str, Any]:
 
 def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
     """Why samples of the model cannot be told apart; units of a machine do not share them out."""
-    from autoturbo.report.sharing import mixed_samples
     from autoturbo.schedule.schedule import Schedule
 
     best = result.best.schedule
@@ -333,13 +330,12 @@ def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
 
 
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
-    from autoturbo.report.sharing import sharing
-    from autoturbo.report.tables import comparison, front
+    from autoturbo.report.tables import front
 
     if console.verbosity < 0:  # else it stands above already
         console.answer(f"{result.model} @ {result.target}")
     console.say()
-    console.show(comparison(result.outcomes(), REFERENCE))
+    console.compare(result.outcomes(), REFERENCE)
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
