@@ -250,7 +250,10 @@ def _check(options: argparse.Namespace, console: Console) -> int:
                 what = "of other evaluators hold schedules that only these can read"
                 console.say(f"{found.unchecked} records {what}: those texts are not checked")
         else:
-            _complain(found.findings, found.more, options.db, console)
+            more = (f"and {found.more} more",) if found.more else ()
+            for finding in (*found.findings, *more):
+                console.answer(f"{options.db}: {finding}")
+            console.say(f"'autoturbo db check --repair --db {options.db}' saves what can be read")
         return 0 if found.sound else 1
     saved, aside = repair(options.db)
     console.emit({"repaired": _saved_json(saved), "file": options.db, "damaged": str(aside)})
@@ -343,14 +346,6 @@ def _pairs(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
         {**dict(zip(names, pair, strict=True)), "runs": numbers[pair], "trials": trials[pair]}
         for pair in sorted(numbers)
     ]
-
-
-def _complain(findings: Sequence[str], more: int, path: str, console: Console) -> None:
-    for finding in findings:
-        console.answer(f"{path}: {finding}")
-    if more:
-        console.answer(f"{path}: and {more} more")
-    console.say(f"'autoturbo db check --repair --db {path}' saves what can be read")
 
 
 def _tell_saved(saved: Salvaged, path: str | Path, console: Console) -> None:

@@ -64,7 +64,12 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Compare and print."""
-    first, second = (_side(name, options.db) for name in (options.a, options.b))
+    first, second = (
+        _of_file(Path(name))
+        if name.endswith(".json") or Path(name).is_file()
+        else _of_run(name, options.db)
+        for name in (options.a, options.b)
+    )
     slower = second.measured["latency_s"] / first.measured["latency_s"] - 1
     allowed = options.fail_if_slower
     failed = allowed is not None and slower > allowed
@@ -84,13 +89,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if failed:
         console.say(f"B is {percent(slower)} slower than A; {percent(allowed)} is allowed")
     return 1 if failed else 0
-
-
-def _side(name: str, database: str) -> Side:
-    path = Path(name)
-    if path.suffix == ".json" or path.is_file():
-        return _of_file(path)
-    return _of_run(name, database)
 
 
 def _of_file(path: Path) -> Side:

@@ -76,7 +76,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     config, execution = config_of(TuneConfig, options), execution_of(options, began=began)
     for pair in pairs:
         _introduce(pair, config, execution, console)
-    kept = {**how_to_load(options), **_place_of_copy(options.output)}
+    kept = how_to_load(options)
+    if options.output is not None and (options.output.is_file() or not options.output.exists()):
+        kept["output"] = str(options.output.absolute())  # resuming writes the copy anew
     gc.freeze()  # what is loaded by now lives as long as the run: collecting walks the rest alone
     chosen = [tuner.Pair(p.model, p.target, p.model.source, kept) for p in pairs]
 
@@ -193,13 +195,6 @@ def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
         hint = "leave it out: every run folder holds its schedule.json"
         raise wrong("-o", f"one file for {pairs} runs", hint)
     outputs.check(path, Kind.SCHEDULE)
-
-
-def _place_of_copy(path: Path | None) -> dict[str, str]:
-    """What a run keeps, so that resuming it writes the copy anew; not of a device or a pipe."""
-    if path is None or (path.exists() and not path.is_file()):
-        return {}
-    return {"output": str(path.absolute())}
 
 
 # The end of a run, for tune and resume
