@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,7 +236,7 @@ def _names(value: object) -> Iterator[str | Path]:
     if isinstance(value, list):
         for one in value:
             yield from _names(one)
-    elif isinstance(value, str | Path) and "\0" not in str(value):
+    elif isinstance(value, str | Path):
         yield value
 
 
@@ -399,7 +400,7 @@ def model_file(name: str | Path) -> Path:
     """
     path = Path(name)
     is_path = path.suffix or str(name) != path.name
-    if path.exists() or is_path:
+    if is_path or os.path.exists(path):  # noqa: PTH110  Path.exists raises for a long name
         return path
     from autoturbo.datasets import workloads
 
