@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
@@ -154,12 +153,7 @@ class LiveLine:
             self._held.enter_context(watched_compiling(self._compiling))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.remove(self)
         self._held.close()
         self._redraw(shown=False)

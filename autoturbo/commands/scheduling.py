@@ -82,7 +82,7 @@ def chosen_schedule(
     found = evaluator or pair.evaluator()
     if options.schedule:
         text = read_text(options.schedule)
-        return Chosen("schedule", _schedule_of(text, pair, found, options.schedule))
+        return Chosen("schedule", _schedule_of(text, pair, options.schedule, found))
     if options.knobs:
         knobs = load_knobs(options.knobs)
         try:
@@ -142,22 +142,28 @@ def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
         hint = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"
         raise DatabaseError(why, Location(path), hint)
     best = found[0]
-    schedule = _schedule_of(best.schedule, pair, pair.evaluator(), path)
+    schedule = _schedule_of(best.schedule, pair, path)
     return Chosen(f"run {best.run}, trial {best.trial}", schedule, best.run)
 
 
 def _schedule_of(
-    text: str, pair: AnyPair, evaluator: Evaluator | MachineEvaluator, place: str | Path
+    text: str,
+    pair: AnyPair,
+    place: str | Path,
+    evaluator: Evaluator | MachineEvaluator | None = None,
 ) -> Schedule | MachineSchedule:
     """What the text of a schedule file describes; raises ScheduleFileError, located at a place."""
+    from autoturbo.hardware.machine import Machine
     from autoturbo.schedule.files import schedule_of
     from autoturbo.schedule.units.files import decided
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
-    if isinstance(evaluator, Evaluator):
-        return schedule_of(text, pair.model, evaluator.bench.target, place)
-    machine = evaluator.profiles.machine
-    return evaluator.rebuilt(decided(text, pair.model, machine, place), place)
+    model, target = pair.model, pair.target
+    if not isinstance(target, Machine):
+        return schedule_of(text, model, target, place)
+    if not isinstance(evaluator, MachineEvaluator):
+        evaluator = MachineEvaluator(model, target, pair.dtype)
+    return evaluator.rebuilt(decided(text, model, target, place), place)
 
 
 def _published(pair: AnyPair) -> str:
