@@ -379,7 +379,8 @@ class Outputs:
 
     def reading(self, *inputs: str | Path | None) -> Outputs:
         """Return the same with more inputs; names that no file has are none."""
-        there = (Path(path) for path in inputs if path is not None and Path(path).is_file())
+        # not Path.is_file, which raises for names that no file can have
+        there = [Path(path) for path in inputs if path and os.path.isfile(path)]  # noqa: PTH113
         return Outputs((*self.inputs, *there), self.database, self.force)
 
     def check(self, path: str | Path, kind: Kind, error: type[InputError] = UsageError) -> None:

@@ -74,7 +74,8 @@ def handled_by(
         numbers: of the signals. One that is ignored stays so: ``nohup`` ignores SIGHUP.
         ignored: those that are handled even where they were ignored.
     """
-    before = {n: signal.getsignal(n) for n in numbers} if _is_main_thread() else {}
+    here = threading.current_thread() is threading.main_thread()
+    before = {n: signal.getsignal(n) for n in numbers} if here else {}
     try:
         for number, old in before.items():
             if old is not signal.SIG_IGN or number in ignored:
@@ -92,7 +93,3 @@ def ending_here() -> tuple[int, ...]:
     imports the package.
     """
     return tuple(n for n in ENDING if n == signal.SIGINT or signal.getsignal(n) is interrupt)
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

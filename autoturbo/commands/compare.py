@@ -28,8 +28,6 @@ from autoturbo.report.units import count, duration, ratio, size
 from autoturbo.simulate.measurement import Failure, Outcome
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
     from autoturbo.simulate.evaluator import Evaluator
@@ -50,7 +48,6 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure all, print one table: what does not fit first, then the slowest."""
     from autoturbo.hardware.machine import Machine
-    from autoturbo.report.tables import comparison
 
     pair = load_any_pair(options)
     notes = tell_notes(pair.model, console)
@@ -63,7 +60,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     console.emit({**found.as_json(), **notes})
     if not console.json:
         console.answer(f"{pair}, {found.dtype}")
-        console.show(comparison(found.outcomes, REFERENCE))
+        console.compare(found.outcomes, REFERENCE)
         if found.mixed_samples:
             console.say(f"samples {mixed_sentence(found.mixed_samples)}")
     if "tuned" not in found.outcomes:
@@ -191,7 +188,7 @@ def _compare_units(
     })  # fmt: skip
     if not console.json:
         console.answer(f"{pair}, {pair.dtype}")
-        console.show(_table(outcomes))
+        _show(outcomes, console)
         if missing is not None:
             console.answer(missing.sentence)
     if kept is None:
@@ -242,9 +239,7 @@ def _as_json(outcome: MachineOutcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _table(outcomes: Mapping[str, MachineOutcome]) -> Table:
-    from autoturbo.report.tables import table
-
+def _show(outcomes: Mapping[str, MachineOutcome], console: Console) -> None:
     measured = [one for one in outcomes.values() if not isinstance(one, Failure)]
     base = next(iter(measured), None)
 
@@ -263,7 +258,7 @@ def _table(outcomes: Mapping[str, MachineOutcome]) -> Table:
         )
 
     head = ("scheduler", "latency", "samples/s", "speed-up", "busy", "copying", "DDR", "parts")
-    return table(head, (row(name, one) for name, one in outcomes.items()), close=True)
+    console.table(head, (row(name, one) for name, one in outcomes.items()), close=True)
 
 
 def _shares(one: MachineMeasurement) -> str:

@@ -72,7 +72,7 @@ def _offer(action: argparse.Action) -> Offer | None:
     if isinstance(kind, OneOf):
         names = kind.names
         return lambda **_: names()
-    return _BY_NAME.get(action.dest) or _BY_METAVAR.get(str(action.metavar))
+    return _OFFERS.get(action.dest) or _OFFERS.get(str(action.metavar))
 
 
 def _models(prefix: str, **_: Any) -> list[str]:
@@ -95,7 +95,7 @@ def _runs(parsed_args: argparse.Namespace, **_: Any) -> dict[str, str]:
     return {run: plain(what) for run, what in recent_runs(path).items()}
 
 
-def _runs_or_files(prefix: str, parsed_args: argparse.Namespace) -> list[str]:
+def _runs_or_files(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     return [*_runs(parsed_args), *_files(prefix, (".json",))]
 
 
@@ -111,15 +111,13 @@ def _files(prefix: str, suffixes: tuple[str, ...]) -> list[str]:
     return list(FilesCompleter(suffixes)(prefix))
 
 
-_BY_METAVAR: dict[str, Offer] = {
+_OFFERS: dict[str, Offer] = {
     "MODEL": _models,
     "T": _targets,
     "TARGET": _targets,
     "RUN": _runs,
-    "A": lambda prefix, parsed_args, **_: _runs_or_files(prefix, parsed_args),
-    "B": lambda prefix, parsed_args, **_: _runs_or_files(prefix, parsed_args),
+    "A": _runs_or_files,
+    "B": _runs_or_files,
+    "names": _commands,
 }
-"""By what the help calls an argument."""
-
-_BY_NAME: dict[str, Offer] = {"names": _commands}
-"""By what an argument is called in the options, where the help's name says too little."""
+"""By what the help calls an argument, or by its name in the options where that says too little."""

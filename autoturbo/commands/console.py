@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from autoturbo.simulate.measurement import Outcome
     from autoturbo.tuner import Progress
 
 _EVERY_S = 10.0
@@ -76,6 +76,20 @@ class Console:
         if not self.json:
             self.rich(sys.stdout).print(table)
 
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[object]], **how: Any) -> None:
+        """Show a table; see :func:`autoturbo.report.tables.table`."""
+        if not self.json:
+            from autoturbo.report.tables import table
+
+            self.show(table(headers, rows, **how))
+
+    def compare(self, outcomes: Mapping[str, Outcome], *references: str) -> None:
+        """Show schedulers side by side; see :func:`autoturbo.report.tables.comparison`."""
+        if not self.json:
+            from autoturbo.report.tables import comparison
+
+            self.show(comparison(outcomes, *references))
+
     def emit(self, value: Mapping[str, Any]) -> None:
         """What was asked for, as one line of JSON; nothing without ``--json``."""
         if self.json:
@@ -87,6 +101,11 @@ class Console:
 
         width = None if stream.isatty() else _FILE_WIDTH
         return RichConsole(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def warn(text: str) -> None:
+    """Print a line on standard error; hidden characters are shown as escapes."""
+    print(plain(text), file=sys.stderr, flush=True)
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
@@ -134,12 +153,7 @@ class LiveLine:
             self._held.enter_context(watched_compiling(self._compiling))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.remove(self)
         self._held.close()
         self._redraw(shown=False)

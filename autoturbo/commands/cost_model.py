@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,8 @@ from autoturbo.commands.loading import add_force_option, outputs_of
 from autoturbo.commands.parser import Actions, OneOf, takes
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from autoturbo.cost_models.training import Table
-    from autoturbo.report.judging import Result, Scores
+    from autoturbo.report.judging import Scores
 
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
@@ -103,20 +101,14 @@ def _evaluate(options: argparse.Namespace, console: Console) -> int:
     if not console.json:
         for kind in kinds:
             own = [r for r in found if r.kind == kind]
-            console.show(_comparison(kind, own))
-            console.show(_groups(own[0]))
+            cells = (
+                (r.method, *_cells(r.mean), f"{r.guesses.better}/{r.guesses.pools}") for r in own
+            )
+            console.show(titled_table(f"{kind}s held out", ("method", *_TITLES, "faster"), cells))
+            groups = ((name, *_cells(scores)) for name, scores in own[0].groups.items())
+            title = f"{own[0].method} by {kind} held out"
+            console.show(titled_table(title, (kind, *_TITLES), groups))
     return 0
-
-
-def _comparison(kind: str, results: Iterable[Result]) -> RichTable:
-    cells = ((r.method, *_cells(r.mean), f"{r.guesses.better}/{r.guesses.pools}") for r in results)
-    return titled_table(f"{kind}s held out", ("method", *_TITLES, "faster"), cells)
-
-
-def _groups(result: Result) -> RichTable:
-    title = f"{result.method} by {result.kind} held out"
-    cells = ((name, *_cells(scores)) for name, scores in result.groups.items())
-    return titled_table(title, (result.kind, *_TITLES), cells)
 
 
 _TITLES = ("pairwise", "tau", "top-1", "top-5", "top-10", "error")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console, picked
-from autoturbo.commands.loading import add_extent_options, add_force_option, outputs_of
+from autoturbo.commands.loading import add_extent_options, add_force_option, opened, outputs_of
 from autoturbo.commands.parser import (
     Actions,
     OneOf,
@@ -23,8 +23,6 @@ from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from autoturbo.database import BestFilter, BestSchedule, Counts, ImportResult, RunInfo, Salvaged
 
 USAGE = "list|best|stats|export|import|merge|check|schema"
@@ -40,13 +38,11 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
 @_ACTION("autoturbo db list")
 def _list(options: argparse.Namespace, console: Console) -> int:
     """List what the database holds."""
-    from autoturbo.database import Database
-
-    with Database.open(options.db, create=False, read_only=True) as database:
+    with opened(options.db) as database:
         counts, best = database.counts(), database.best()
     console.emit({"counts": dataclasses.asdict(counts), "best": [_as_json(b) for b in best]})
     console.answer(f"{options.db}: {counted(counts)}")
-    console.show(_table(best))
+    _show(best, console)
     return 0
 
 
@@ -73,17 +69,15 @@ def _list(options: argparse.Namespace, console: Console) -> int:
 )  # fmt: skip
 def _best(options: argparse.Namespace, console: Console) -> int:
     """Show the best schedules that match."""
-    from autoturbo.database import Database
-
     asked = _filter(options)
-    with Database.open(options.db, create=False, read_only=True) as database:
+    with opened(options.db) as database:
         best = database.best(**asked)
         why = database.explain_miss(**asked) if options.explain_miss and not best else None
     if options.output is not None:
         _write(options, best)
     console.emit({"best": [_as_json(b) for b in best], "miss": why})
     if best and not console.json:
-        console.show(_table(best))
+        _show(best, console)
     elif not best:
         console.say(why or "nothing matches; --explain-miss says why")
     return 0
@@ -129,10 +123,7 @@ def _write(options: argparse.Namespace, best: tuple[BestSchedule, ...]) -> None:
 @_ACTION("autoturbo db stats")
 def _stats(options: argparse.Namespace, console: Console) -> int:
     """Say how much the database holds, and of what."""
-    from autoturbo.database import Database
-    from autoturbo.report.tables import table
-
-    with Database.open(options.db, create=False, read_only=True) as database:
+    with opened(options.db) as database:
         counts, runs = database.counts(), database.runs()
         states = Counter(database.state(info) for info in runs)
         whole = database.path.stat().st_size
@@ -149,7 +140,7 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     console.answer("runs " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
     headers = ("model", "target", "scheduler", "runs", "trials")
     rows = [tuple(pair.values()) for pair in pairs]
-    console.show(table(headers, rows, words=3, close=True))
+    console.table(headers, rows, words=3, close=True)
     return 0
 
 
@@ -169,11 +160,9 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
 )  # fmt: skip
 def _export(options: argparse.Namespace, console: Console) -> int:
     """Write every record: JSON lines, Parquet, or a database to be read only."""
-    from autoturbo.database import Database
-
     to_stream = str(options.file) == "-"
     file = Path("/dev/stdout") if to_stream else options.file
-    with Database.open(options.db, create=False, read_only=True) as database:
+    with opened(options.db) as database:
         counts = database.export(file, best_only=options.best, force=options.force)
     if to_stream:  # nothing but records
         return 0
@@ -261,7 +250,10 @@ def _check(options: argparse.Namespace, console: Console) -> int:
                 what = "of other evaluators hold schedules that only these can read"
                 console.say(f"{found.unchecked} records {what}: those texts are not checked")
         else:
-            _complain(found.findings, found.more, options.db, console)
+            more = (f"and {found.more} more",) if found.more else ()
+            for finding in (*found.findings, *more):
+                console.answer(f"{options.db}: {finding}")
+            console.say(f"'autoturbo db check --repair --db {options.db}' saves what can be read")
         return 0 if found.sound else 1
     saved, aside = repair(options.db)
     console.emit({"repaired": _saved_json(saved), "file": options.db, "damaged": str(aside)})
@@ -314,9 +306,7 @@ def _as_json(best: BestSchedule) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _table(best: Iterable[BestSchedule]) -> Table:
-    from autoturbo.report.tables import table
-
+def _show(best: Iterable[BestSchedule], console: Console) -> None:
     what = ("model", "target", "dtype", "run", "checks")
     headers = (*what, "batch", "trial", "latency", "bound")
     rows = (
@@ -326,7 +316,7 @@ def _table(best: Iterable[BestSchedule]) -> Table:
         )
         for b in best
     )
-    return table(headers, rows, words=len(what), whole=what[2:], close=True)
+    console.table(headers, rows, words=len(what), whole=what[2:], close=True)
 
 
 def _checks(best: BestSchedule) -> str:
@@ -356,14 +346,6 @@ def _pairs(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
         {**dict(zip(names, pair, strict=True)), "runs": numbers[pair], "trials": trials[pair]}
         for pair in sorted(numbers)
     ]
-
-
-def _complain(findings: Sequence[str], more: int, path: str, console: Console) -> None:
-    for finding in findings:
-        console.answer(f"{path}: {finding}")
-    if more:
-        console.answer(f"{path}: and {more} more")
-    console.say(f"'autoturbo db check --repair --db {path}' saves what can be read")
 
 
 def _tell_saved(saved: Salvaged, path: str | Path, console: Console) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,33 +64,29 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Compare and print."""
-    first, second = (_side(name, options.db) for name in (options.a, options.b))
+    first, second = (
+        _of_file(Path(name))
+        if name.endswith(".json") or Path(name).is_file()
+        else _of_run(name, options.db)
+        for name in (options.a, options.b)
+    )
     slower = second.measured["latency_s"] / first.measured["latency_s"] - 1
     allowed = options.fail_if_slower
     failed = allowed is not None and slower > allowed
-    knobs = dict(_knobs(first, second))
-    console.emit(
-        {
-            "a": first.measured,
-            "b": second.measured,
-            "latency_ratio": slower + 1,
-            "of": {key: [first.of[key], second.of[key]] for key in _unlike(first, second)},
-            "knobs": {name: list(pair) for name, pair in knobs.items()},
-            "slower_than_allowed": failed,
-        }
-    )
+    unlike = [key for key in first.of if first.of[key] != second.of[key]]
+    one, two = _flat(first.knobs), _flat(second.knobs)
+    pairs = {name: (one.get(name, "auto"), two.get(name, "auto")) for name in {**one, **two}}
+    knobs = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    console.emit({
+        "a": first.measured, "b": second.measured, "latency_ratio": slower + 1,
+        "of": {key: [first.of[key], second.of[key]] for key in unlike}, "knobs": knobs,
+        "slower_than_allowed": failed,
+    })  # fmt: skip
     if not console.json:
-        _print(first, second, knobs, console)
+        _print(first, second, unlike, knobs, console)
     if failed:
         console.say(f"B is {percent(slower)} slower than A; {percent(allowed)} is allowed")
     return 1 if failed else 0
-
-
-def _side(name: str, database: str) -> Side:
-    path = Path(name)
-    if path.suffix == ".json" or path.is_file():
-        return _of_file(path)
-    return _of_run(name, database)
 
 
 def _of_file(path: Path) -> Side:
@@ -101,13 +97,11 @@ def _of_file(path: Path) -> Side:
     """
     try:
         document = read_json(path)
+        model, target = document["model"], document["target"]
         of = {
-            "model": document["model"]["name"],
-            "batch": document["model"]["batch"],
-            "target": document["target"]["name"],
-            "dtype": document["dtype"],
-            "scheduler": document["scheduler"],
-        }
+            "model": model["name"], "batch": model["batch"], "target": target["name"],
+            "dtype": document["dtype"], "scheduler": document["scheduler"],
+        }  # fmt: skip
         knobs, measured = dict(document["knobs"]), document["expected"]
     except OSError as error:
         raise ScheduleFileError(error.strerror or "cannot be read", Location(path)) from None
@@ -141,21 +135,8 @@ def _of_run(name: str, path: str) -> Side:
     return Side(f"run {info.id}", of, outcome_json(best.outcome), best.knobs.as_dict())
 
 
-def _unlike(first: Side, second: Side) -> Iterator[str]:
-    """What makes a comparison doubtful: another model, batch, target."""
-    return (key for key in first.of if first.of[key] != second.of[key])
-
-
-def _knobs(first: Side, second: Side) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Knobs that differ, the model's by name and sub-graphs' by layer and name."""
-    one, two = _flat(first.knobs), _flat(second.knobs)
-    for name in dict.fromkeys((*one, *two)):
-        pair = one.get(name, "auto"), two.get(name, "auto")
-        if pair[0] != pair[1]:
-            yield name, pair
-
-
 def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's knobs by name, and sub-graphs' by layer and name."""
     found = {name: value for name, value in knobs.items() if name != "overrides"}
     for override in knobs.get("overrides", ()):
         for name, value in override.items():
@@ -165,21 +146,22 @@ def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print(
-    first: Side, second: Side, knobs: Mapping[str, tuple[Any, Any]], console: Console
+    first: Side,
+    second: Side,
+    unlike: Sequence[str],
+    knobs: Mapping[str, tuple[Any, Any]],
+    console: Console,
 ) -> None:
-    from autoturbo.report.tables import table
-
     for letter, side in (("A", first), ("B", second)):
         of = side.of
         what = f"{of['model']} @ {of['target']}, batch {of['batch']}, {of['dtype']}"
         console.answer(f"{letter}: {side.name}: {what}, {of['scheduler']}")
-    unlike = list(_unlike(first, second))
-    if unlike:
+    if unlike:  # another model, batch, target
         console.answer(f"not the same {', '.join(unlike)}: what follows compares unlike things")
-    console.show(table(("", "A", "B", "B over A"), list(_figures(first, second))))
+    console.table(("", "A", "B", "B over A"), list(_figures(first, second)))
     if knobs:
         rows = [(name, str(a), str(b)) for name, (a, b) in knobs.items()]
-        console.show(table(("knob", "A", "B"), rows, words=3, close=True))
+        console.table(("knob", "A", "B"), rows, words=3, close=True)
     else:
         console.answer("all knobs are the same")
 

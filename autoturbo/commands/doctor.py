@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, warn
+from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
 from autoturbo.errors import AutoTurboError
 from autoturbo.report.units import clock
@@ -150,12 +150,10 @@ def _reached(address: str) -> dict[str, Any]:
 
 
 def _database(path: str) -> dict[str, Any]:
-    from autoturbo.database import Database
-
     if not Path(path).exists():
         return {"ok": True, "path": path, "state": "none yet; 'autoturbo tune' makes it"}
     try:
-        with Database.open(path, create=False, read_only=True) as database:
+        with opened(path) as database:
             health = database.health()
     except AutoTurboError as error:
         return {"ok": False, "path": path, "state": str(error)}
@@ -164,8 +162,6 @@ def _database(path: str) -> dict[str, Any]:
 
 
 def _print(findings: dict[str, dict[str, Any]], console: Console) -> None:
-    from autoturbo.report.tables import table
-
     versions = {k: v for k, v in findings["versions"].items() if k != "ok"}
     rows = [(name, str(value)) for name, value in versions.items()]
     cache, database = findings["cache"], findings["database"]
@@ -174,7 +170,7 @@ def _print(findings: dict[str, dict[str, Any]], console: Console) -> None:
     counts = database.get("counts", {})
     held = ", ".join(f"{number} {kind}" for kind, number in counts.items())
     rows.append(("database", f"{database['path']}: {database['state']} {held}".rstrip()))
-    console.show(table(("checked", "found"), rows, words=2))
+    console.table(("checked", "found"), rows, words=2)
     for name, finding in findings.items():
         if not finding.get("ok", True):
-            print(f"problem: {name}", file=sys.stderr)
+            warn(f"problem: {name}")

@@ -145,8 +145,6 @@ def _space(run: StoredRun) -> Space:
 def _print(
     info: RunInfo, objective: str, found: Importance, bounds: Bounds | None, console: Console
 ) -> None:
-    from autoturbo.report.tables import table
-
     console.answer(f"run {info.id}: {info.model} @ {info.target}, {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
     if bounds is not None:
@@ -157,7 +155,7 @@ def _print(
     headers = ("knob", "of the layer", "best", "share", "tried")
     console.say()
     if shown:
-        console.show(table(headers, map(_row, shown), words=3, close=True))
+        console.table(headers, map(_row, shown), words=3, close=True)
     if len(shown) < len(found.knobs):
         why = "are auto in the best trial" if found.obstacle else "matter less"
         console.say(f"{len(found.knobs) - len(shown)} more knobs {why}; -v shows them")

@@ -21,6 +21,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.graph.operators import Graph, tensor_bytes
+from autoturbo.report.lines import mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
 
 USAGE = "MODEL [options]"
@@ -36,14 +37,17 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
-    targets = _bounded(options)
-    from autoturbo.report.lines import mixed_samples, mixed_sentence
+    from autoturbo.simulate.bound import lower_bound
 
+    targets = load_targets(options.targets) if options.targets else load_presets()
+    if options.dtype and not options.targets:
+        targets = [target for target in targets if target.supports(options.dtype)]
     graph = load_given(options.model, options)
     facts = model_facts(graph)
-    bounds = _bounds(graph, targets, options.dtype)
+    dtypes = [chosen_dtype(target, options.dtype) for target in targets]
+    found = [lower_bound(graph, t, dtype) for t, dtype in zip(targets, dtypes, strict=True)]
     mixed = mixed_samples(graph, {target.name: target.clusters for target in targets})
-    least = {name: bound["s"] for name, bound in bounds.items()}
+    least = {target.name: bound.seconds for target, bound in zip(targets, found, strict=True)}
     said = {**facts, "mixed_samples": mixed, "lower_bound_s": least}
     if console.json:
         console.emit({**said, **tell_notes(graph, console, everything=True)})
@@ -59,33 +63,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
     _show_kinds(graph, console)
     if options.layers:
         _show_layers(graph, console)
-    _show_bounds(bounds, console)
+    parts = {part: part for bound in found for part in bound.parts} | {"ddr": "DDR"}
+    rows = (
+        (name, dtype, *map(duration, (least[name], *(bound.parts.get(p, 0.0) for p in parts))))
+        for name, dtype, bound in zip(least, dtypes, found, strict=True)
+    )
+    console.table(("target", "dtype", "lower bound", *parts.values()), rows, words=2)
     return 0
 
 
-def _bounded(options: argparse.Namespace) -> list[Any]:
-    targets = load_targets(options.targets) if options.targets else load_presets()
-    if options.dtype and not options.targets:
-        targets = [target for target in targets if target.supports(options.dtype)]
-    return targets
-
-
-def _bounds(graph: Graph, targets: list[Any], dtype: str | None) -> dict[str, dict[str, Any]]:
-    from autoturbo.simulate.bound import lower_bound
-
-    bounds = {}
-    for target in targets:
-        chosen = chosen_dtype(target, dtype)
-        bound = lower_bound(graph, target, chosen)
-        parts = bound.parts
-        bounds[target.name] = {"s": bound.seconds, "dtype": chosen, "parts": parts}
-    return bounds
-
-
 def _show_kinds(graph: Graph, console: Console) -> None:
-
-    from autoturbo.report.tables import table
-
     number: Counter[str] = Counter()
     work: Counter[str] = Counter()
     for operator in graph.operators:
@@ -93,12 +80,11 @@ def _show_kinds(graph: Graph, console: Console) -> None:
         work[operator.kind] += operator.macs
     ordered = sorted(number, key=lambda kind: (-work[kind], -number[kind], kind))
     rows = ((kind, number[kind], macs(work[kind]) if work[kind] else "-") for kind in ordered)
-    console.show(table(("operator", "number", "work"), rows))
+    console.table(("operator", "number", "work"), rows)
 
 
 def _show_layers(graph: Graph, console: Console) -> None:
     from autoturbo.graph.layers import layers_of
-    from autoturbo.report.tables import table
 
     rows = []
     for layer in layers_of(graph):
@@ -107,23 +93,7 @@ def _show_layers(graph: Graph, console: Console) -> None:
         work = sum(operator.macs for operator in operators)
         shape = "x".join(map(str, graph.tensors[layer.outputs[0]].shape)) if layer.outputs else "-"
         rows.append((layer.name, kinds, shape, macs(work) if work else "-"))
-    console.show(table(("layer", "operators", "output", "work"), rows, words=2))
-
-
-def _show_bounds(bounds: dict[str, dict[str, Any]], console: Console) -> None:
-    from autoturbo.report.tables import table
-
-    parts = {part: part for bound in bounds.values() for part in bound["parts"]} | {"ddr": "DDR"}
-    rows = (
-        (
-            name,
-            bound["dtype"],
-            duration(bound["s"]),
-            *(duration(bound["parts"].get(part, 0.0)) for part in parts),
-        )
-        for name, bound in bounds.items()
-    )
-    console.show(table(("target", "dtype", "lower bound", *parts.values()), rows, words=2))
+    console.table(("layer", "operators", "output", "work"), rows, words=2)
 
 
 # What there is to say about a model before anything is scheduled
@@ -151,7 +121,11 @@ def model_facts(graph: Graph) -> dict[str, Any]:
         "weight_bytes": _total(graph, weights),
         "activation_bytes": _total(graph, handed),
         "incomplete": None if graph.uncounted is None else graph.uncounted.as_dict(),
-        "opaque": [_opaque(graph, index) for index in _opaque_operators(graph)],
+        "opaque": [
+            {"name": o.name, "op_type": o.kind, "reason": o.opaque}
+            for o in graph.operators
+            if o.opaque
+        ],
     }
 
 
@@ -178,15 +152,6 @@ def opaque_sentence(facts: dict[str, Any]) -> str:
     told = (o for o in opaque if o["reason"] != f"no row for {o['op_type']}")
     why = next((f"; {o['name']}: {o['reason']}" for o in told), "")
     return f"{len(opaque)} opaque, each runs alone: {names}{more}{why}"
-
-
-def _opaque_operators(graph: Graph) -> list[int]:
-    return [index for index, operator in enumerate(graph.operators) if operator.opaque]
-
-
-def _opaque(graph: Graph, index: int) -> dict[str, Any]:
-    operator = graph.operators[index]
-    return {"name": operator.name, "op_type": operator.kind, "reason": operator.opaque}
 
 
 def _total(graph: Graph, tensors: set[int]) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import sys
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, warn
 from autoturbo.commands.parser import (
     Parser,
     dimension,
@@ -34,10 +34,9 @@ from autoturbo.config import (
 from autoturbo.errors import Location, ModelError, RunError, TargetError, did_you_mean
 from autoturbo.files import Outputs
 from autoturbo.graph.operators import Graph
-from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
-    from autoturbo.database import RunInfo, TrialRecord, Verified
+    from autoturbo.database import Database, RunInfo, TrialRecord, Verified
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.simulate.evaluator import Evaluator
@@ -173,6 +172,13 @@ class StoredRun(NamedTuple):
         return found
 
 
+def opened(path: str | Path) -> Database:
+    """Return a database opened for reading."""
+    from autoturbo.database import Database
+
+    return Database.open(path, create=False, read_only=True)
+
+
 def stored_run(run: str, path: str) -> StoredRun:
     """Read a run.
 
@@ -180,9 +186,7 @@ def stored_run(run: str, path: str) -> StoredRun:
         run: its id, or the beginning of one.
         path: of the database.
     """
-    from autoturbo.database import Database
-
-    with Database.open(path, create=False, read_only=True) as database:
+    with opened(path) as database:
         info = database.run(run)
         found = database.best(**dataclasses.asdict(info.key))
         best = next((b for b in found if (b.run, b.trial) == (info.id, info.best_trial)), None)
@@ -232,7 +236,7 @@ def _names(value: object) -> Iterator[str | Path]:
     if isinstance(value, list):
         for one in value:
             yield from _names(one)
-    elif isinstance(value, str | Path) and "\0" not in str(value):
+    elif isinstance(value, str | Path):
         yield value
 
 
@@ -396,7 +400,7 @@ def model_file(name: str | Path) -> Path:
     """
     path = Path(name)
     is_path = path.suffix or str(name) != path.name
-    if path.exists() or is_path:
+    if is_path or os.path.exists(path):  # noqa: PTH110  Path.exists raises for a long name
         return path
     from autoturbo.datasets import workloads
 
@@ -531,7 +535,7 @@ def load_presets() -> list[Target]:
         try:
             found.append(load_target(name))
         except TargetError as error:
-            print(f"left out: {plain(error)}", file=sys.stderr)
+            warn(f"left out: {error}")
     return found
 
 

@@ -96,7 +96,9 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     if extra:
         after_dashes = "--" in arguments and extra[0] in arguments[arguments.index("--") :]
         raise _not_understood(extra[0], chosen, positional=after_dashes)
-    for name, value in _global_defaults().items():
+    flags = dict.fromkeys(("json", "verbose", "quiet", "no_progress", "debug"), False)
+    database = os.environ.get("AUTOTURBO_DB") or DEFAULT_DATABASE
+    for name, value in {"db": database, **flags}.items():
         if not hasattr(options, name):
             setattr(options, name, value)
     return options
@@ -144,12 +146,6 @@ def command_line(database: str, *words: str) -> str:
     """A command line to be copied, with the database where that is not the usual one."""
     more = () if database == DEFAULT_DATABASE else ("--db", database)
     return shlex.join(["autoturbo", *words, *more])
-
-
-def _global_defaults() -> dict[str, object]:
-    flags = ("json", "verbose", "quiet", "no_progress", "debug")
-    database = os.environ.get("AUTOTURBO_DB") or DEFAULT_DATABASE
-    return {"db": database, **dict.fromkeys(flags, False)}
 
 
 def _not_understood(argument: str, parser: Parser, *, positional: bool) -> UsageError:

@@ -27,8 +27,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure, compare, print."""
-    from autoturbo.report.tables import comparison
-
     run = stored_run(options.run, options.db)
     info, trial = run.info, run.trial(options.trial)
     if trial is None:
@@ -46,6 +44,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
     console.emit({**said, **outcome_json(replayed)})
     console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
     console.answer(f"the run began with {'; '.join(begun_with)}")
-    console.show(comparison({"recorded": recorded, "replayed": replayed}, "recorded"))
+    console.compare({"recorded": recorded, "replayed": replayed}, "recorded")
     console.answer(f"not the same: {', '.join(changed)}" if changed else "the same, to the bit")
     return 1 if changed else 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags, config_of
-from autoturbo.commands.console import Console, LiveLine
+from autoturbo.commands.console import Console, LiveLine, warn
 from autoturbo.commands.loading import (
     add_force_option,
     model_of_run,
@@ -24,7 +23,6 @@ from autoturbo.commands.tune import finish, starting_lines, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.files import Kind, Outputs
-from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -85,7 +83,7 @@ def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:
     try:
         return write_copy(place and Path(place), outputs, result)
     except InputError as error:
-        print(plain(f"no copy is written: {error}"), file=sys.stderr)
+        warn(f"no copy is written: {error}")
         return []
 
 

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
+from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
 from autoturbo.report.units import duration, ratio
 
@@ -22,17 +23,14 @@ def add_arguments(_parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print one row a run, the oldest first."""
-    from autoturbo.database import Database
-    from autoturbo.report.tables import table
-
-    with Database.open(options.db, create=False, read_only=True) as database:
+    with opened(options.db) as database:
         runs = database.runs()
         states = {info.id: database.state(info) for info in runs}
     console.emit({"runs": [{**as_json(info), "state": states[info.id]} for info in runs]})
     if not console.json:
         headers = ("run", "model", "target", "state", "trials", "best", "gain")
         rows = (_row(info, states[info.id]) for info in runs)
-        console.show(table(headers, rows, words=4, whole=("run", "state"), close=True))
+        console.table(headers, rows, words=4, whole=("run", "state"), close=True)
         for info in runs:
             console.detail(f"{info.id} was started at {info.created}")
     return 0

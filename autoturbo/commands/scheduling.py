@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoturbo.commands.loading import AnyPair, StoredRun
+from autoturbo.commands.loading import AnyPair, StoredRun, opened
 from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.errors import (
     DatabaseError,
@@ -82,7 +82,7 @@ def chosen_schedule(
     found = evaluator or pair.evaluator()
     if options.schedule:
         text = read_text(options.schedule)
-        return Chosen("schedule", _schedule_of(text, pair, found, options.schedule))
+        return Chosen("schedule", _schedule_of(text, pair, options.schedule, found))
     if options.knobs:
         knobs = load_knobs(options.knobs)
         try:
@@ -132,33 +132,38 @@ def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
     Raises:
         DatabaseError: it has none, and what the nearest one differs in.
     """
-    from autoturbo.database import Database
     from autoturbo.tuner import pair_key
 
     asked = dataclasses.asdict(pair_key(*pair))
-    with Database.open(path, create=False, read_only=True) as database:
+    with opened(path) as database:
         found = database.best(**asked)
         why = "" if found else _why_missed(database, pair, asked)
     if not found:
         hint = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"
         raise DatabaseError(why, Location(path), hint)
     best = found[0]
-    schedule = _schedule_of(best.schedule, pair, pair.evaluator(), path)
+    schedule = _schedule_of(best.schedule, pair, path)
     return Chosen(f"run {best.run}, trial {best.trial}", schedule, best.run)
 
 
 def _schedule_of(
-    text: str, pair: AnyPair, evaluator: Evaluator | MachineEvaluator, place: str | Path
+    text: str,
+    pair: AnyPair,
+    place: str | Path,
+    evaluator: Evaluator | MachineEvaluator | None = None,
 ) -> Schedule | MachineSchedule:
     """What the text of a schedule file describes; raises ScheduleFileError, located at a place."""
+    from autoturbo.hardware.machine import Machine
     from autoturbo.schedule.files import schedule_of
     from autoturbo.schedule.units.files import decided
-    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
-    if isinstance(evaluator, Evaluator):
-        return schedule_of(text, pair.model, evaluator.bench.target, place)
-    machine = evaluator.profiles.machine
-    return evaluator.rebuilt(decided(text, pair.model, machine, place), place)
+    model, target = pair.model, pair.target
+    if not isinstance(target, Machine):
+        return schedule_of(text, model, target, place)
+    if not isinstance(evaluator, MachineEvaluator):
+        evaluator = MachineEvaluator(model, target, pair.dtype)
+    return evaluator.rebuilt(decided(text, model, target, place), place)
 
 
 def _published(pair: AnyPair) -> str:
@@ -175,12 +180,11 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
     """The fastest schedule that a database has for a pair; None where there is none, or no file."""
-    from autoturbo.database import Database
     from autoturbo.tuner import pair_key
 
     if not Path(path).exists():
         return None
-    with Database.open(path, create=False, read_only=True) as database:
+    with opened(path) as database:
         found = database.best(**dataclasses.asdict(pair_key(*pair)))
     return min(found, key=lambda best: best.measurement.latency, default=None)
 

@@ -10,6 +10,7 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.runs import as_json, budget
+from autoturbo.report.lines import held, sharing
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 USAGE = "RUN [options]"
@@ -46,16 +47,13 @@ def _failures(run: StoredRun) -> Counter[str]:
 
 
 def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) -> None:
-    from autoturbo.report.lines import held, sharing
-    from autoturbo.report.tables import comparison
-
     info, best = run.info, run.trial(run.info.best_trial)
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
     console.answer(name)
     failed = ", ".join(f"{reason} {number}" for reason, number in _failures(run).most_common())
     console.answer(f"{run.state}, {budget(info)} trials, failed: {failed or 'none'}")
     units = "units" in (info.settings.get("target_description") or {})
-    console.show(comparison(outcomes, "default", "partition_tuner" if units else "graphturbo"))
+    console.compare(outcomes, "default", "partition_tuner" if units else "graphturbo")
     for refused in info.refused:
         console.answer(f"trial {refused.trial} is refused: {'; '.join(refused.failures)}")
     if run.verified is not None:

@@ -42,8 +42,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure and print."""
-    from autoturbo.report.tables import comparison
-
     pair = load_any_pair(options)
     notes = tell_notes(pair.model, console)
     evaluator = pair.evaluator()
@@ -51,7 +49,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     measurement = required(_measured(evaluator, schedule), f"{pair}: {name}")
     said = {"scheduler": name, "counters": measurement.counters(), **notes}
     console.emit({**measurement.as_json(), **said})
-    console.show(comparison({name: measurement}))
+    console.compare({name: measurement})
     return 0
 
 

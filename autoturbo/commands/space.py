@@ -63,7 +63,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if not console.json:
         _print(pair, space, console)
         for effort, trials in EFFORTS.items():
-            console.answer(_time(effort, expected[effort], trials))
+            time_s = clock(expected[effort])
+            console.answer(f"expected time on one core: {effort} ~{time_s} ({trials} trials)")
     return 0
 
 
@@ -92,10 +93,6 @@ def seconds_per_trial(
             evaluator.evaluate(space.knobs_of(genes[count]))
             took = clock() - start - compiling.seconds
     return max(took, 0.0) / max(count, 1)
-
-
-def _time(name: str, seconds: float, trials: int) -> str:
-    return f"expected time on one core: {name} ~{clock(seconds)} ({trials} trials)"
 
 
 def _print(pair: Pair[Target], space: Space, console: Console) -> None:

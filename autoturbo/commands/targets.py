@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console, picked
+from autoturbo.commands.console import Console, picked, warn
 from autoturbo.commands.parser import Actions, takes
-from autoturbo.errors import AutoTurboError, TargetError
-from autoturbo.report.units import capacity, macs, plain, size
+from autoturbo.errors import TargetError
+from autoturbo.report.units import capacity, macs, size
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -101,10 +101,9 @@ def _show(options: argparse.Namespace, console: Console) -> int:
         console.document(text)
         return 0
     console.emit(target.as_dict())
-    if is_builtin(options.target):  # with its comments, which say where each figure is from
-        console.document(preset_text(options.target))
-    else:
-        console.document(json.dumps(target.as_dict(), indent=2, ensure_ascii=False))
+    text = json.dumps(target.as_dict(), indent=2, ensure_ascii=False)
+    # a preset with its comments, which say where each figure is from
+    console.document(preset_text(options.target) if is_builtin(options.target) else text)
     return 0
 
 
@@ -115,55 +114,31 @@ def _show(options: argparse.Namespace, console: Console) -> int:
 )
 def _validate(options: argparse.Namespace, console: Console) -> int:
     """Check files and say all that is wrong with them."""
-    from autoturbo.hardware import validate_target_file
-
-    found = {
-        name: _wrong_with_machine(name) if _has_units(name) else validate_target_file(name)
-        for name in options.files
-    }
+    found = {name: _wrong_with(name) for name in options.files}
     for name, errors in found.items():
-        console.emit(_verdict(name, list(errors)))
-        _tell(name, list(errors), console)
+        told = [error.as_json() for error in errors]
+        more = {"error": told[0], "errors": told} if told else {}
+        console.emit({"file": name, "valid": not told, **more})
+        for error in errors:
+            warn(f"error: {error}")
+        if not errors:
+            console.say(f"{name}: valid")
     return 2 if any(found.values()) else 0
 
 
-def _has_units(name: str) -> bool:
-    """Whether a file describes a machine; one that cannot be read is checked as a target's."""
+def _wrong_with(name: str) -> list[TargetError]:
+    """All that is wrong with a target's file; the first thing that is wrong with a machine's."""
+    from autoturbo.hardware import validate_target_file
     from autoturbo.hardware.document import read_document
-    from autoturbo.hardware.machine_file import is_machine
+    from autoturbo.hardware.machine_file import find_machine, is_machine
 
     try:
-        return is_machine(read_document(Path(name), name))
-    except TargetError:
-        return False
-
-
-def _wrong_with_machine(name: str) -> list[TargetError]:
-    """The first thing that is wrong with a machine's file, if anything is."""
-    from autoturbo.hardware.machine_file import find_machine
-
-    try:
+        if not is_machine(read_document(Path(name), name)):
+            return list(validate_target_file(name))
         find_machine(name)
     except TargetError as error:
         return [error]
     return []
-
-
-def _verdict(name: str, errors: list[AutoTurboError]) -> dict[str, Any]:
-    verdict: dict[str, Any] = {"file": name, "valid": not errors}
-    if errors:
-        verdict["error"] = errors[0].as_json()
-        verdict["errors"] = [error.as_json() for error in errors]
-    return verdict
-
-
-def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
-    import sys
-
-    for error in errors:
-        print(f"error: {plain(error)}", file=sys.stderr)
-    if not errors:
-        console.say(f"{name}: valid")
 
 
 @_ACTION(

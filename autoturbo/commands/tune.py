@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
-from autoturbo.commands.console import Console, LiveLine, picked
+from autoturbo.commands.console import Console, LiveLine, picked, warn
 from autoturbo.commands.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
@@ -34,8 +33,9 @@ from autoturbo.commands.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
+from autoturbo.report.lines import mixed_samples, mixed_sentence, sharing
 from autoturbo.report.notebook import REFERENCE
-from autoturbo.report.units import clock, percent, plain
+from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -76,7 +76,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     config, execution = config_of(TuneConfig, options), execution_of(options, began=began)
     for pair in pairs:
         _introduce(pair, config, execution, console)
-    kept = {**how_to_load(options), **_place_of_copy(options.output)}
+    kept = how_to_load(options)
+    if options.output is not None and (options.output.is_file() or not options.output.exists()):
+        kept["output"] = str(options.output.absolute())  # resuming writes the copy anew
     gc.freeze()  # what is loaded by now lives as long as the run: collecting walks the rest alone
     chosen = [tuner.Pair(p.model, p.target, p.model.source, kept) for p in pairs]
 
@@ -120,8 +122,6 @@ def _introduce(
 
 def _mixed(pair: AnyPair) -> str:
     """Why samples cannot be told apart, and what that costs; empty where they can."""
-    from autoturbo.report.lines import mixed_samples, mixed_sentence
-
     if (on := pair.on_target()) is None:
         return ""
     return mixed_sentence(mixed_samples(on.model, {on.target.name: on.target.clusters}))
@@ -197,13 +197,6 @@ def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
     outputs.check(path, Kind.SCHEDULE)
 
 
-def _place_of_copy(path: Path | None) -> dict[str, str]:
-    """What a run keeps, so that resuming it writes the copy anew; not of a device or a pipe."""
-    if path is None or (path.exists() and not path.is_file()):
-        return {}
-    return {"output": str(path.absolute())}
-
-
 # The end of a run, for tune and resume
 
 _SHARERS = ("clusters", "units")
@@ -241,7 +234,7 @@ def finish(
         written = copied(result) if copied else []
         status = max(status, _tell(result, console, database, written))
     for failure in failures[1:]:
-        print(f"error: {plain(str(failure))}", file=sys.stderr, flush=True)
+        warn(f"error: {failure}")
     stopped = [r for r in results if r.state == "interrupted"]
     if stopped:
         trials = sum(result.trials for result in stopped)
@@ -260,7 +253,7 @@ def _tell(result: TuneResult, console: Console, database: str, written: Sequence
         _print(result, console, database, written)
     complaints = _complaints(result)
     for line in complaints:
-        print(f"error: {plain(line)}", file=sys.stderr, flush=True)
+        warn(f"error: {line}")
     return 1 if complaints else 0
 
 
@@ -323,7 +316,6 @@ def as_json(result: TuneResult) -> dict[str, Any]:
 
 def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
     """Why samples of the model cannot be told apart; units of a machine do not share them out."""
-    from autoturbo.report.lines import mixed_samples
     from autoturbo.schedule.schedule import Schedule
 
     best = result.best.schedule
@@ -333,13 +325,12 @@ def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
 
 
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
-    from autoturbo.report.lines import sharing
-    from autoturbo.report.tables import comparison, front
+    from autoturbo.report.tables import front
 
     if console.verbosity < 0:  # else it stands above already
         console.answer(f"{result.model} @ {result.target}")
     console.say()
-    console.show(comparison(result.outcomes(), REFERENCE))
+    console.compare(result.outcomes(), REFERENCE)
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))

@@ -6,11 +6,10 @@ Of a schedule file, of a run's best trial, of a knobs file, or of a scheduler by
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, warn
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     AnyPair,
@@ -73,7 +72,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     skipped = verification.numbers.skipped if verification.numbers else None
     if skipped:
         hint = "--no-numbers asks for regions and memory only"
-        print(f"error: the numbers were not checked: {skipped}; {hint}", file=sys.stderr)
+        warn(f"error: the numbers were not checked: {skipped}; {hint}")
     return 1 if skipped or not verification.ok else 0
 
 
@@ -107,9 +106,7 @@ def _verify(
 
 def _tell(console: Console, line: str) -> None:
     if console.progress and console.verbosity >= 0:
-        from autoturbo.report.units import plain
-
-        print(plain(line), file=sys.stderr, flush=True)
+        warn(line)
 
 
 def _as_json(pair: AnyPair, chosen: Chosen, verification: Verification) -> dict[str, Any]:

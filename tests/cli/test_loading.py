@@ -40,6 +40,11 @@ def test_a_path_is_never_a_workload() -> None:
         assert str(raised.value.at.file) == str(name).removeprefix("./")
 
 
+def test_a_name_that_no_file_can_have_is_told_as_any_other() -> None:
+    with pytest.raises(ModelError, match="no such file"):
+        load_model("x" * 5000)
+
+
 def test_each_target_once() -> None:
     names = ["goya", "stcp920", "goya"]
     assert [target.name for target in load_targets(names)] == ["goya", "stcp920"]
