@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoturbo.datasets.measurements import Measurements, collect, load_measurements
+from autoturbo.datasets.measurements import (
+    Measurements,
+    collect,
+    load_measurements,
+    make_card,
+)
 from autoturbo.datasets.measurements.collect import load_graph
 from autoturbo.datasets.measurements.sampling import TURNS
 from autoturbo.datasets.measurements.shards import MEASURES, VERSIONS
@@ -167,6 +172,21 @@ def test_settings_with_one_schedule_are_one(data: Measurements) -> None:
     assert len(single) == 32
     assert len(set(zip(models, without, strict=True))) == 32
     assert any(data.setting(row).cluster_split != AUTO for row in single.tolist())
+
+
+EARLIER = Path(__file__).parent / "earlier"
+"""Collected by a release whose reading and writing were other code."""
+
+
+def test_a_data_set_of_an_earlier_release_is_read() -> None:
+    data, card = load_measurements(EARLIER), json.loads((EARLIER / "card.json").read_text())
+    names = ("rows", "outcomes", "pairs", "origins", "latency_over_default", "repeats_left_out")
+    made = make_card(data)
+    assert {name: made[name] for name in names} == {name: card[name] for name in names}
+    for row in range(len(data)):
+        plan = data.plan(row)
+        assert plan is not None
+        assert len(plan.values) == len(plan.launches) > 0
 
 
 def _damage(folder: Path, copy: Path, change: str) -> Path:
