@@ -94,7 +94,9 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
     outputs = outputs_of(options)
     outputs.check_folder(options.output, CARDS)
     collection = _collection(options)
-    files = dict.fromkeys(part.file for part in collection.parts if ASSUMED_BATCH in part.notes)
+    files = dict.fromkeys(
+        part.file for part in collection.parts if ASSUMED_BATCH in part.graph.notes
+    )
     say_notes([f"{file}: {ASSUMED_BATCH}" for file in files], console)
     tell = functools.partial(_tell, console=console)
     try:

@@ -15,10 +15,10 @@ from autoturbo.datasets.measurements import (
     load_measurements,
     make_card,
 )
-from autoturbo.datasets.measurements.collect import load_graph
 from autoturbo.datasets.measurements.sampling import TURNS
 from autoturbo.datasets.measurements.shards import MEASURES, VERSIONS
 from autoturbo.errors import InputError
+from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure
@@ -47,9 +47,7 @@ def data(folder: Path) -> Measurements:
 def test_settings_measure_again_what_the_data_set_says(data: Measurements, models: Path) -> None:
     targets = {target.hash: target for target, _ in two_targets()}
     evaluators = {
-        (layers, key): Evaluator(
-            load_graph(models / f"chain{layers}.onnx", None), target, "float16"
-        )
+        (layers, key): Evaluator(import_model(models / f"chain{layers}.onnx"), target, "float16")
         for layers in (3, 4)
         for key, target in targets.items()
     }
