@@ -111,7 +111,10 @@ def _coverage(data: Measurements) -> dict[str, dict[str, dict[str, int]]]:
         for name, counts in own.items():
             counts.update({str(one[name]) for one in overrides if name in one})
     groups = {"model": model, "subgraph": own}
-    return {g: {name: _ranked(counts) for name, counts in own.items()} for g, own in groups.items()}
+    return {
+        group: {name: _ranked(counts) for name, counts in knobs.items()}
+        for group, knobs in groups.items()
+    }
 
 
 README: Final = """\
