@@ -15,8 +15,8 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing itself takes longer to load than this package
 if TYPE_CHECKING:
     from autoturbo import errors, testing
-    from autoturbo.commands.applying import apply_schedule
-    from autoturbo.commands.comparing import compare
+    from autoturbo.commands.apply import apply_schedule
+    from autoturbo.commands.compare import compare
     from autoturbo.commands.loading import load_model, resume
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
@@ -58,8 +58,8 @@ _HOMES = {
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware",
     "__version__": "autoturbo.version",
-    "apply_schedule": "autoturbo.commands.applying",
-    "compare": "autoturbo.commands.comparing",
+    "apply_schedule": "autoturbo.commands.apply",
+    "compare": "autoturbo.commands.compare",
     "load_machine": "autoturbo.hardware.machine_file",
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",

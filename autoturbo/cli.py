@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, LiveLine
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
-from autoturbo.commands.streams import (
-    StreamError,
-    checked_streams,
-    refuse_closed,
-    show_error,
+from autoturbo.errors import (
+    AutoTurboError,
+    InterruptedRunError,
+    OutputStreamError,
+    UsageError,
 )
-from autoturbo.commands.tuning import LiveLine
-from autoturbo.errors import AutoTurboError, InterruptedRunError, UsageError
-from autoturbo.masking import without_secrets
+from autoturbo.files import without_secrets
 from autoturbo.signals import interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+_FIRST_FREE = 3
+"""The least number of a file that is none of the three standard ones."""
 
 
 class InternalError(AutoTurboError):
@@ -33,7 +35,85 @@ class InternalError(AutoTurboError):
     kind = "internal"
 
 
-@checked_streams()
+class _Stream(io.TextIOBase):
+    """A standard stream whose errors are told from those of files.
+
+    Args:
+        inner: the stream; None where it was closed when the program began.
+        name: for people.
+    """
+
+    def __init__(self, inner: TextIO | None, name: str) -> None:
+        self.inner, self.name = inner, name
+        if isinstance(inner, io.TextIOWrapper):  # names that its encoding lacks
+            inner.reconfigure(errors="backslashreplace")
+
+    encoding = property(lambda self: getattr(self.inner, "encoding", None) or "utf-8")
+
+    def write(self, text: str) -> int:
+        """Write, or say why not."""
+        with self._checked() as inner:
+            return inner.write(text)
+
+    def flush(self) -> None:
+        """Flush, or say why not."""
+        if self.inner is not None:  # io calls it once more when the object goes
+            with self._checked() as inner:
+                inner.flush()
+
+    def isatty(self) -> bool:
+        """Whether a terminal shows it."""
+        return self.inner is not None and self.inner.isatty()
+
+    def fileno(self) -> int:
+        """The system's number of the stream."""
+        return super().fileno() if self.inner is None else self.inner.fileno()
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[TextIO]:
+        if self.inner is None:
+            raise _StreamError(f"cannot write to {self.name}: it is closed")
+        try:
+            yield self.inner
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise _StreamError(f"cannot write to {self.name}: {reason}") from None
+
+
+class _StreamError(OSError):
+    """A standard stream does not take what is written to it."""
+
+
+@contextlib.contextmanager
+def _standard_streams() -> Iterator[None]:
+    """Put checked streams in the place of standard output and standard error.
+
+    The null device stands for one that is closed: the next file that is opened, a database for one,
+    would have its number otherwise, and what a library prints would go into it. What cannot be
+    written is thrown away in the end: Python would try again, and complain.
+    """
+    with contextlib.suppress(OSError):
+        while (handle := os.open(os.devnull, os.O_RDWR)) < _FIRST_FREE:
+            os.set_inheritable(handle, True)  # noqa: FBT003  it takes no name
+        os.close(handle)
+    before = sys.stdout, sys.stderr
+    checked = _Stream(before[0], "standard output"), _Stream(before[1], "standard error")
+    sys.stdout, sys.stderr = checked
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in checked:
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("w") as none:
+                    os.dup2(none.fileno(), stream.fileno())
+
+
+@_standard_streams()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status.
 
@@ -46,8 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has closed it: nothing more to say
         return 1
-    except StreamError as error:
-        return _report(error.explained(), arguments)
+    except _StreamError as error:
+        hint = "files and the database are whole"
+        return _report(OutputStreamError(str(error), hint=hint), arguments)
     except KeyboardInterrupt:
         return _report(InterruptedRunError("interrupted"), arguments)
     except AutoTurboError as error:
@@ -58,7 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    refuse_closed()
+    if isinstance(sys.stdout, _Stream) and sys.stdout.inner is None:
+        raise OutputStreamError("standard output is closed", hint="send it to /dev/null instead")
     _check_docstrings()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
@@ -84,13 +166,17 @@ def _report(error: AutoTurboError, arguments: Sequence[str], cause: Exception | 
 
     given = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in given:
-        with contextlib.suppress(BrokenPipeError, StreamError):
+        with contextlib.suppress(OSError):
             _print_traceback(cause or error, given)
     if "--json" in given:
         shown = json.dumps({"error": error.as_json()})
     else:
         shown = f"error: {plain(error)}"
-    show_error(_without_secrets(shown, given), on_output="--json" in given)
+    streams = (sys.stdout, sys.stderr) if "--json" in given else (sys.stderr, sys.stdout)
+    for stream in streams:  # where one takes nothing, the other one does
+        with contextlib.suppress(OSError):
+            print(_without_secrets(shown, given), file=stream, flush=True)
+            break
     return error.exit_status
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from autoturbo.errors import RunError, UsageError
-from autoturbo.limits import JOBS, ROUND, Limit
+from autoturbo.files import JOBS, ROUND, Limit
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -213,7 +213,7 @@ class TuneConfig(ResumeConfig):
     def resolved(self, target: AnyTarget) -> Self:
         """Return the same with every default that depends on the target or the sampler decided."""
         from autoturbo.hardware.machine import Machine
-        from autoturbo.search.settings import searched_subgraphs
+        from autoturbo.search.names import searched_subgraphs
 
         objective = self.objective if isinstance(self.objective, str) else ",".join(self.objective)
         usual = dataclasses.replace(
@@ -377,6 +377,10 @@ class ExecutionConfig:
     runs_folder: str | Path | None = field(default=None, metadata=option(
         "where run folders are made", "path", metavar="PATH", usual=RUNS, kept=True,
         more="Without a database, a temporary folder that goes with the result.",
+    ))  # fmt: skip
+    proposer: str | None = field(default=None, metadata=option(
+        "a program that proposes settings, by lines of JSON, for --sampler program", "text",
+        metavar="COMMAND", more="It is kept nowhere: 'resume' is given it again.",
     ))  # fmt: skip
     storage: str | None = field(default=None, repr=False, metadata=option(
         "mirror the Optuna study, for optuna-dashboard (or AUTOTURBO_STORAGE)", "text",

@@ -43,10 +43,10 @@ from autoturbo.search.executors.base import Elsewhere, guarded
 from autoturbo.search.handover import Best, Handover, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
-from autoturbo.search.names import ANNEALING
+from autoturbo.search.names import ANNEALING, PROGRAM
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.search.settings import space_of_run
+from autoturbo.search.space import space_of_run
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.search.asking import Asks
     from autoturbo.search.executors import Executor
+    from autoturbo.search.proposer import Proposer
     from autoturbo.search.space import Space
     from autoturbo.search.study import Mirror
     from autoturbo.simulate.evaluator import Evaluator
@@ -310,7 +310,7 @@ class Run:
             patience=asked.patience,
             bound_gap=asked.bound_gap,
             round=asked.round or BATCH,
-            asker=self.asker(),
+            proposer=self.proposer(),
             heuristic=heuristic,
             initial=initial,
             here=None if self.elsewhere else functools.partial(guarded, self.workshop),
@@ -325,7 +325,7 @@ class Run:
     def _initial(self) -> tuple[Knobs, ...]:
         """The settings that the first trials after it are, whatever the sampler."""
         from autoturbo.search.openings import initial_settings
-        from autoturbo.search.units.asking import initial_settings as initial_on_machine
+        from autoturbo.search.units.proposer import initial_settings as initial_on_machine
         from autoturbo.search.units.space import UnitSpace
 
         if self.units is not None and isinstance(self.space, UnitSpace):
@@ -333,17 +333,22 @@ class Run:
         others = [o.name for o in self.objectives if o.name not in OF_KERNELS]
         return initial_settings(self.space, every_batch=bool(others))
 
-    def asker(self) -> Asks | None:
-        """What proposes settings of a machine; None where the sampler does."""
-        from autoturbo.search.units.asking import AnnealingAsker
+    def proposer(self) -> Proposer | None:
+        """What proposes settings that no sampler does; None where one does."""
+        from autoturbo.search.program import ProgramProposer
+        from autoturbo.search.units.proposer import AnnealingProposer
         from autoturbo.search.units.space import UnitSpace
 
+        if self.config.sampler == PROGRAM:
+            about = {"model": self.info.model, "target": self.info.target}
+            given = self.objectives, self.config.seed, about, self._initial()
+            return ProgramProposer(self.execution.proposer or "", self.space, *given)
         if self.config.sampler != ANNEALING:
             return None
         if self.units is None or not isinstance(self.space, UnitSpace):
             hint = "leave --sampler out"
             raise UsageError("annealing is for machines of several units", hint=hint)
-        return AnnealingAsker(self.units, self.space, self.objectives[0], self.config.seed)
+        return AnnealingProposer(self.units, self.space, self.objectives[0], self.config.seed)
 
     def advisor(self) -> KernelAdvisor | None:
         """The kernel model, where a sum of kernel times is what is sought."""

@@ -38,15 +38,15 @@ from autoturbo.config import (
 )
 from autoturbo.database import BORROWS, LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
+from autoturbo.files import is_masked, masked
 from autoturbo.hardware.machine import Machine
-from autoturbo.masking import is_masked, masked
 from autoturbo.report.live import compiling_line
 from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best
 from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
-from autoturbo.search.names import ANNEALING
+from autoturbo.search.names import ANNEALING, PROGRAM
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.workshop import Workshop
@@ -510,10 +510,20 @@ def _check_storage(execution: ExecutionConfig) -> None:
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
     """Refuse what cannot be."""
+    from autoturbo.search.program import words_of
     from autoturbo.search.samplers import check_sampler
 
     asked.check()
     execution.check()
+    if asked.sampler == PROGRAM and execution.proposer is None:
+        raise UsageError("a program is to propose settings", hint="add --proposer 'COMMAND'")
+    if execution.proposer is not None:
+        words_of(execution.proposer)
+        if asked.sampler != PROGRAM:
+            raise UsageError("nobody asks the proposer", hint=f"add --sampler {PROGRAM}")
+    if asked.sampler == PROGRAM and isinstance(target, Machine):
+        hint = "leave --sampler out"
+        raise UsageError("programs propose for targets of one kind of unit", hint=hint)
     objectives = [objective.name for objective in find_objectives(asked.objective)]
     if asked.sampler != ANNEALING or not isinstance(target, Machine):
         check_sampler(asked.sampler, len(objectives))

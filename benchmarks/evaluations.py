@@ -42,7 +42,7 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import groupings
 from autoturbo.schedule.pipeline import SchedulerCache, Workbench
-from autoturbo.search.settings import SUBGRAPHS
+from autoturbo.search.names import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Measurement

@@ -37,9 +37,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.conditions import Genes
-from autoturbo.search.names import OURS
+from autoturbo.search.names import OURS, searched_subgraphs
 from autoturbo.search.openings import openings
-from autoturbo.search.settings import searched_subgraphs
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator

@@ -40,19 +40,19 @@ from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.model import CostModel
 from autoturbo.cost_models.pretrained import standard
 from autoturbo.datasets import workloads
-from autoturbo.search.asking import OwnAsker
 from autoturbo.search.journal import Journal
 from autoturbo.search.loop import Loop
+from autoturbo.search.proposer import CostModelProposer
 from autoturbo.simulate.evaluator import Evaluator
 
 NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")
 
 WHERE: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("measure", Evaluator, ("evaluate", "measure_scheduler")),
-    ("propose", OwnAsker, ("ask",)),
+    ("propose", CostModelProposer, ("ask",)),
     ("predict", KernelAdvisor, ("rank", "look")),
     ("learn", CostModel, ("of",)),
-    ("learn", OwnAsker, ("tell", "_teach")),
+    ("learn", CostModelProposer, ("tell", "_teach")),
     ("record", Journal, ("add", "flush", "log")),
     ("record", Loop, ("_fill_mirror",)),
 )

@@ -31,8 +31,8 @@ from bench_tools import print_table
 from numpy.typing import NDArray
 from search_quality import KNOWN, TARGETS, Pair, known_schedules, searched
 
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets import workloads
+from autoturbo.files import atomic_write
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.blocks import composed
 from autoturbo.search.changes import Changes, changes_of, pairs_of

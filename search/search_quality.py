@@ -33,18 +33,17 @@ from typing import TYPE_CHECKING, Any
 
 from bench_tools import print_table
 
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets import workloads
 from autoturbo.errors import UsageError
+from autoturbo.files import atomic_write
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.search.loop import BATCH, Loop, Search
-from autoturbo.search.names import OURS
+from autoturbo.search.names import OURS, searched_subgraphs
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.search.settings import searched_subgraphs
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator

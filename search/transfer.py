@@ -27,8 +27,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
-from autoturbo.search.names import OURS
-from autoturbo.search.settings import SUBGRAPHS
+from autoturbo.search.names import OURS, SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.search.transfer import decisions_of, transfer

@@ -17,7 +17,7 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search import make_sampler
-from autoturbo.search.names import SAMPLERS, sampler_names
+from autoturbo.search.names import PROGRAM, SAMPLERS, sampler_names
 from autoturbo.search.samplers import check_sampler
 from autoturbo.simulate.evaluator import find_measurer, measurer_names, measurer_version
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -78,7 +78,7 @@ def test_names_come_after_ours_and_once() -> None:
     theirs = ("absent", "board", "broken", "nothing", "number")
     assert measurer_names() == ("simulator", *theirs)
     others = ("absent", "broken", "nothing", "number", "ordinal")
-    assert sampler_names() == (*SAMPLERS, *others)
+    assert sampler_names() == (*SAMPLERS, PROGRAM, *others)
     assert scheduler_names()[-4:] == ("absent", "broken", "nothing", "number")
 
 

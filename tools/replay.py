@@ -24,9 +24,9 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 import autoturbo
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets import workloads
 from autoturbo.errors import KnobsError
+from autoturbo.files import atomic_write
 from autoturbo.schedule.knobs import Knobs, knob_specs, subgraph_knob_specs
 from autoturbo.search.transfer import with_possible_splits
 from autoturbo.simulate.evaluator import Evaluator

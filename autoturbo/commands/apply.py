@@ -9,31 +9,34 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
-from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
-    AnyPair,
+    add_force_option,
     add_model_options,
     add_target_options,
     asked_inputs,
     load_any_pair,
     model_file,
+    outputs_of,
+    tell_notes,
 )
-from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.parser import DEFAULT_DATABASE, Parser
 from autoturbo.commands.scheduling import (
-    AnyChosen,
+    Chosen,
     add_schedule_options,
     chosen_schedule,
     schedule_of_database,
 )
 from autoturbo.config import TuneConfig
-from autoturbo.outputs import Kind
+from autoturbo.errors import Location, RefusedError, UsageError
+from autoturbo.files import NO_OTHERS, Kind, Outputs
 
 if TYPE_CHECKING:
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.onnx_writer.scheduled_file import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
@@ -41,6 +44,7 @@ EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.s
 
 
 _VERIFIED = ("regions", "memory")
+_WRITTEN = ("file", "data_files", "missing", "functions", "instances", "nodes", "passes")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -57,56 +61,29 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Find the schedule, check it, write the model, say what to do with it."""
-    from autoturbo.commands.applying import apply_schedule, write_kernels
-
     spelled_out = options.output.suffix == ".json"
     outputs = outputs_of(options).reading(model_file(options.model))
     outputs.check(options.output, Kind.KERNELS if spelled_out else Kind.MODEL)
     pair = load_any_pair(options)
-    chosen = _chosen(options, pair)
-    console.say(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
-    say_notes(assumed(pair.model), console)
+    given = options.schedule or options.knobs or options.scheduler
+    chosen = chosen_schedule(options, pair) if given else schedule_of_database(options.db, pair)
+    console.say(f"{pair}, {pair.dtype}: {chosen.name}")
+    said = {
+        "model": pair.model.name, "target": pair.target.name, "dtype": pair.dtype,
+        "scheduler": chosen.name, **tell_notes(pair.model, console),
+    }  # fmt: skip
     if spelled_out:
         file = write_kernels(chosen.schedule, options.model, options.output, outputs)
-        console.emit({**_of_pair(pair, chosen), "file": str(file), "verified": _VERIFIED})
+        console.emit({**said, "file": str(file), "verified": _VERIFIED})
         console.say(f"written   {file}")
         console.say(f"verified  {', '.join(_VERIFIED)}")
         return 0
     applied = apply_schedule(chosen.schedule, options.model, options.output, outputs)
-    console.emit(_as_json(pair, chosen, applied))
+    written = {name: getattr(applied, name) for name in _WRITTEN}
+    console.emit({**said, **written, "verified": _VERIFIED})
     if not console.json:
         _print(applied, _verify(chosen, options), console)
     return 0
-
-
-def _chosen(options: argparse.Namespace, pair: AnyPair) -> AnyChosen:
-    if options.schedule or options.knobs or options.scheduler:
-        return chosen_schedule(options, pair)
-    return schedule_of_database(options.db, pair)
-
-
-def _of_pair(pair: AnyPair, chosen: AnyChosen) -> dict[str, Any]:
-    return {
-        "model": pair.model.name,
-        "target": pair.target.name,
-        "dtype": pair.dtype,
-        "scheduler": chosen.name,
-        **notes_field(assumed(pair.model)),
-    }
-
-
-def _as_json(pair: AnyPair, chosen: AnyChosen, applied: Applied) -> dict[str, Any]:
-    return {
-        **_of_pair(pair, chosen),
-        "file": str(applied.file),
-        "data_files": [str(file) for file in applied.data_files],
-        "missing": list(applied.missing),
-        "functions": applied.functions,
-        "instances": applied.instances,
-        "nodes": applied.nodes,
-        "passes": applied.passes,
-        "verified": _VERIFIED,
-    }
 
 
 def _print(applied: Applied, next_command: str, console: Console) -> None:
@@ -132,7 +109,7 @@ def _counted(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else plural}"
 
 
-def _verify(chosen: AnyChosen, options: argparse.Namespace) -> str:
+def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
     if chosen.run:
         return _command([options.model, "--run", chosen.run], options)
@@ -152,3 +129,84 @@ def _verify(chosen: AnyChosen, options: argparse.Namespace) -> str:
 def _command(words: list[str], options: argparse.Namespace) -> str:
     database = [] if options.db == DEFAULT_DATABASE else ["--db", options.db]
     return shlex.join(["autoturbo", "verify", *words, *database])
+
+
+# Writing
+
+
+def apply_schedule(
+    schedule: Schedule | MachineSchedule,
+    model: str | Path,
+    out: str | Path,
+    outputs: Outputs = NO_OTHERS,
+) -> Applied:
+    """Write a model as its schedule computes it: every instance a call of a function.
+
+    Regions and memory are checked first: a schedule that fails is not written.
+
+    Args:
+        schedule: of the model, on a target or a machine.
+        model: its file, or the name of a workload.
+        out: the ONNX file to write.
+        outputs: what it may not replace besides the model.
+
+    Raises:
+        UsageError: ``out`` is the model itself, cannot be written, or may not be replaced.
+        RefusedError: the schedule does not compute the model.
+        VerifyError: the schedule cannot be written as ONNX.
+        ModelError: the file is not usable.
+    """
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.verify.onnx_writer.partial_operator import RegionError
+    from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
+    from autoturbo.verify.onnx_writer.scheduled_model import BuildError
+
+    source, place = model_file(model), Path(out)
+    outputs.reading(source).check(place, Kind.MODEL)
+    _check(schedule, model)
+    whole = schedule.whole if isinstance(schedule, MachineSchedule) else schedule
+    try:
+        return write_scheduled_model(whole, source, place, outputs)
+    except (BuildError, RegionError) as error:
+        raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
+
+
+def write_kernels(
+    schedule: Schedule | MachineSchedule,
+    model: str | Path,
+    out: str | Path,
+    outputs: Outputs = NO_OTHERS,
+) -> Path:
+    """Write a schedule spelled out, for compilers without this code (docs/schedule-format.md).
+
+    Regions and memory are checked first, as :func:`apply_schedule` does. Gives the file.
+
+    Raises:
+        UsageError: ``out`` is the model itself, cannot be written, may not be replaced, or the
+            schedule is of a machine.
+        RefusedError: the schedule does not compute the model.
+    """
+    from autoturbo.schedule.kernels_file import kernels_text
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+    if isinstance(schedule, MachineSchedule):
+        message = "kernels are spelled out for a target, not for a machine of several units"
+        raise UsageError(message, Location(out), "give a name that ends in .onnx")
+
+    outputs = outputs.reading(model_file(model))
+    outputs.check(out, Kind.KERNELS)
+    _check(schedule, model)
+    outputs.write(out, Kind.KERNELS, kernels_text(schedule))
+    return Path(out)
+
+
+def _check(schedule: Schedule | MachineSchedule, model: str | Path) -> None:
+    """Regions and memory; raises RefusedError."""
+    from autoturbo.verify import verify_schedule
+
+    findings = verify_schedule(schedule, numbers=False).findings
+    if findings:
+        more = f", and {len(findings) - 1} more" if findings[1:] else ""
+        message = f"the schedule fails the {findings[0].check.value} check: {findings[0].message}"
+        hint = "nothing was written; 'autoturbo verify' lists all that it finds"
+        raise RefusedError(message + more, Location(model), hint)

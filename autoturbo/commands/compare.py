@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.comparing import compare
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
-from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
-    MachinePair,
+    Pair,
     add_model_options,
     add_target_options,
     load_any_pair,
+    tell_notes,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.units import compare_units
+from autoturbo.commands.scheduling import best_of_database, outcome_json
 from autoturbo.config import TuneConfig
-from autoturbo.report.notebook import REFERENCE
-from autoturbo.report.sharing import mixed_sentence
+from autoturbo.errors import PluginError
+from autoturbo.graph.operators import Graph
+from autoturbo.report.notebook import REFERENCE, Printer, View, comparison_view
+from autoturbo.report.sharing import mixed_samples, mixed_sentence
+from autoturbo.report.units import count, duration, ratio, size
+from autoturbo.simulate.measurement import Failure, Outcome
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from autoturbo.hardware import Target
+    from autoturbo.hardware.machine import Machine
+    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
+    from autoturbo.simulate.units.machine import MachineMeasurement, MachineOutcome
 
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo compare examples/models/resnet50.onnx --target stcp920"
@@ -33,25 +49,223 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure all, print one table: what does not fit first, then the slowest."""
+    from autoturbo.hardware.machine import Machine
     from autoturbo.report.tables import comparison
 
     pair = load_any_pair(options)
-    say_notes(assumed(pair.model), console)
-    if isinstance(pair, MachinePair):
-        return compare_units(pair, console, options.db)
+    notes = tell_notes(pair.model, console)
+    if isinstance(pair.target, Machine):
+        on_units = Pair(pair.model, pair.target, pair.dtype)
+        return _compare_units(on_units, console, options.db, notes)
     found = compare(
-        pair.model,
-        pair.target,
-        dtype=pair.dtype,
-        database=options.db,
-        measurer=pair.measurer,
+        pair.model, pair.target, dtype=pair.dtype, database=options.db, measurer=pair.measurer
     )
-    console.emit({**found.as_json(), **notes_field(assumed(pair.model))})
+    console.emit({**found.as_json(), **notes})
     if not console.json:
-        console.answer(f"{found.model} @ {found.target}, {found.dtype}")
+        console.answer(f"{pair}, {found.dtype}")
         console.show(comparison(found.outcomes, REFERENCE))
         if found.mixed_samples:
             console.say(f"samples {mixed_sentence(found.mixed_samples)}")
     if "tuned" not in found.outcomes:
         console.say("not tuned yet: 'autoturbo tune' adds the best schedule that it finds")
     return 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """What schedulers get out of a model on a target.
+
+    Attributes:
+        model: its name.
+        target: its name.
+        dtype: what it computes in.
+        outcomes: by scheduler, what does not fit first, then the slowest; ``"tuned"`` is the best
+            schedule of the database.
+        mixed_samples: why samples cannot be told apart, or None.
+    """
+
+    model: str
+    target: str
+    dtype: str
+    outcomes: Mapping[str, Outcome]
+    mixed_samples: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``compare --json``."""
+        return {
+            "model": self.model, "target": self.target, "mixed_samples": self.mixed_samples,
+            "schedulers": {name: outcome_json(one) for name, one in self.outcomes.items()},
+        }  # fmt: skip
+
+    def view(self) -> View:
+        """What there is to see of it."""
+        return comparison_view(f"{self.model} @ {self.target}, {self.dtype}", self.outcomes)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.outcomes)} for {self.model!r} on {self.target!r}>"
+
+    def _repr_html_(self) -> str:
+        return self.view().html()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        del cycle
+        printer.text(self.view().text())
+
+
+def compare(
+    model: Graph,
+    target: Target,
+    *,
+    dtype: str | None = None,
+    database: str | Path | None = None,
+    measurer: str = "simulator",
+) -> Comparison:
+    """Measure every scheduler's best schedule of a model on a target.
+
+    Args:
+        model: the graph with its batch.
+        target: the accelerator.
+        dtype: compute type; the target's default if None.
+        database: where tuned schedules are looked up; None, as in :func:`autoturbo.tune`, or a
+            file that is not there: none are.
+        measurer: what measures, by name.
+
+    Raises:
+        UsageError: the target does not compute in the type, or there is no such measurer.
+    """
+    from autoturbo.schedule.baselines import scheduler_names
+    from autoturbo.search.executors.processes import evaluator_by
+    from autoturbo.simulate.blocks import dlfusion_outcome
+    from autoturbo.simulate.contract import SIMULATOR
+
+    chosen = dtype or target.default_dtype
+    evaluator = evaluator_by(measurer, model, target, chosen)
+    outcomes = {name: _measured(evaluator, name) for name in scheduler_names()}
+    if measurer == SIMULATOR and target.clusters == 1 and target.cores > 1:
+        outcomes["dlfusion"] = dlfusion_outcome(model, target, chosen)  # the chip that it is for
+    pair = Pair(model, target, chosen, measurer)
+    tuned = None if database is None else best_of_database(database, pair)
+    if tuned is not None:
+        outcomes["tuned"] = tuned.measurement
+    ordered = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
+    mixed = mixed_samples(model, {target.name: target.clusters})
+    return Comparison(model.name, target.name, chosen, ordered, mixed)
+
+
+def _measured(evaluator: Evaluator, name: str) -> Outcome:
+    """What a scheduler gets; a plug-in that is broken fails alone."""
+    try:
+        return evaluator.measure_scheduler(name)
+    except PluginError as error:
+        return Failure("raised", str(error))
+
+
+def _latency(outcome: Outcome | MachineOutcome) -> float:
+    return float("inf") if isinstance(outcome, Failure) else outcome.latency
+
+
+# Machines of several processing units
+
+TRIALS = 400
+"""Settings that our search measures beside the published tuners."""
+
+
+def _compare_units(
+    pair: Pair[Machine], console: Console, database: str, notes: Mapping[str, Any]
+) -> int:
+    """Every way to share a model out among the units of a machine, side by side.
+
+    The tuned one is the best schedule of the database; searched for now where it has none.
+    """
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
+
+    evaluator = MachineEvaluator(pair.model, pair.target, pair.dtype)
+    kept = _kept(pair, evaluator, database)
+    outcomes = _outcomes(evaluator, kept)
+    missing = pair.model.uncounted
+    console.emit({
+        "incomplete": None if missing is None else missing.as_dict(),
+        "model": pair.model.name, "target": pair.target.name,
+        "mixed_samples": None,  # units share out operators, not samples
+        "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()}, **notes,
+    })  # fmt: skip
+    if not console.json:
+        console.answer(f"{pair}, {pair.dtype}")
+        console.show(_table(outcomes))
+        if missing is not None:
+            console.answer(missing.sentence)
+    if kept is None:
+        console.say(f"tuned: the best of {TRIALS} settings tried now; 'autoturbo tune' keeps it")
+    return 0
+
+
+def _kept(pair: Pair[Machine], evaluator: MachineEvaluator, path: str) -> MachineOutcome | None:
+    """What the best schedule that a database has measures; None where it has none."""
+    from autoturbo.schedule.units.files import decided
+    from autoturbo.simulate.units.machine import measure_assignment
+
+    best = best_of_database(path, pair)
+    if best is None:
+        return None
+    stored = decided(best.schedule, pair.model, pair.target, path)
+    return measure_assignment(evaluator.profiles, stored.assignment)
+
+
+def _outcomes(
+    evaluator: MachineEvaluator, kept: MachineOutcome | None
+) -> dict[str, MachineOutcome]:
+    """What does not fit first, then the slowest."""
+    from autoturbo.search.units import best_assignment
+    from autoturbo.simulate.units.evaluator import scheduler_names
+    from autoturbo.simulate.units.machine import measure_assignment
+
+    profiles = evaluator.profiles
+    starts = {name: evaluator.named(name) for name in scheduler_names(profiles.machine)}
+    found = {name: measure_assignment(profiles, start) for name, start in starts.items()}
+    if kept is None:
+        best = best_assignment(profiles, trials=TRIALS, starts=list(starts.values()))
+        kept = None if best is None else best.best
+    if kept is not None:
+        found["tuned"] = kept
+    return dict(sorted(found.items(), key=lambda item: -_latency(item[1])))
+
+
+def _as_json(outcome: MachineOutcome) -> dict[str, Any]:
+    if isinstance(outcome, Failure):
+        return {"failure": outcome.as_dict()}
+    return {
+        "latency_s": outcome.latency, "throughput_per_s": outcome.throughput,
+        "ddr_bytes": outcome.ddr_bytes, "copied_bytes": outcome.copied_bytes,
+        "copying_s": outcome.copying, "busy_s": dict(outcome.busy),
+        "peak_bytes": outcome.peak_bytes, "held_bytes": dict(outcome.held),
+        "parts": len(outcome.assignment.parts),
+    }  # fmt: skip
+
+
+def _table(outcomes: Mapping[str, MachineOutcome]) -> Table:
+    from autoturbo.report.tables import table
+
+    measured = [one for one in outcomes.values() if not isinstance(one, Failure)]
+    base = next(iter(measured), None)
+
+    def row(name: str, one: MachineOutcome) -> tuple[str, ...]:
+        if isinstance(one, Failure):
+            return (f"{name}: {one.message}", *["-"] * 7)
+        return (
+            name,
+            duration(one.latency),
+            count(one.throughput),
+            "-" if base is None else ratio(base.latency / one.latency),
+            _shares(one),
+            duration(one.copying) if one.copying else "-",
+            size(one.ddr_bytes),
+            str(len(one.assignment.parts)),
+        )
+
+    head = ("scheduler", "latency", "samples/s", "speed-up", "busy", "copying", "DDR", "parts")
+    return table(head, (row(name, one) for name, one in outcomes.items()), close=True)
+
+
+def _shares(one: MachineMeasurement) -> str:
+    """Shares of the time in which the units were busy, in the machine's order."""
+    return "/".join(f"{100 * busy / one.latency:.0f}" for busy in one.busy.values()) + " %"

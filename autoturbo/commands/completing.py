@@ -11,8 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from autoturbo.commands.parser import DEFAULT_DATABASE, Parser
-from autoturbo.commands.values import ManyOf, OneOf
+from autoturbo.commands.parser import DEFAULT_DATABASE, ManyOf, OneOf, Parser
 from autoturbo.report.units import plain
 
 Offer = Callable[..., Iterable[str] | Mapping[str, str]]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import OneOf
+from autoturbo.commands.parser import OneOf, Parser
 
 USAGE = "SHELL"
 EXAMPLE = "autoturbo completion bash"

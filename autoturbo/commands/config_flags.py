@@ -10,8 +10,15 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import ManyOf, OneOf, duration, percentage, whole_number, wrong
+from autoturbo.commands.parser import (
+    ManyOf,
+    OneOf,
+    Parser,
+    duration,
+    percentage,
+    whole_number,
+    wrong,
+)
 from autoturbo.config import (
     STORAGE_VARIABLE,
     ExecutionConfig,
@@ -22,7 +29,7 @@ from autoturbo.config import (
     options_of,
 )
 from autoturbo.errors import Location, UsageError
-from autoturbo.limits import read_text
+from autoturbo.files import read_text
 
 if TYPE_CHECKING:
     import yaml

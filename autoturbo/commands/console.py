@@ -1,18 +1,31 @@
-"""Where a command's output goes: tables and sentences for people, JSON for scripts."""
+"""Where a command's output goes: tables and sentences for people, JSON for scripts, a live line."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO
 
+from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
+from autoturbo.report.live import Standing, compiling_line, live_line
 from autoturbo.report.units import plain
+from autoturbo.signals import check
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+    from rich.live import Live
     from rich.table import Table
+    from rich.text import Text
+
+    from autoturbo.tuner import Progress
+
+_EVERY_S = 10.0
+"""Seconds between lines where there is no terminal to redraw one on."""
 
 _FILE_WIDTH = 160
 """Columns of a table that does not go to a terminal: enough that nothing has to be folded."""
@@ -74,3 +87,139 @@ class Console:
 
         width = None if stream.isatty() else _FILE_WIDTH
         return RichConsole(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def titled_table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
+    """A table with its title at the left."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+class LiveLine:
+    """Shows what goes on, on standard error: redrawn on a terminal, else a line now and then.
+
+    That is how a run stands, and while code is compiled how far that is: nothing else moves then.
+    A context manager; hand the object itself to the tuner as ``on_progress``. The command line has
+    one around every command; of several the innermost shows.
+    """
+
+    _open: ClassVar[list[LiveLine]] = []
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = sys.stderr
+        self._on = console.progress and console.verbosity >= 0
+        self._console = console
+        self._clock = clock
+        self._last = clock()
+        self._standing = ""
+        self._compiling = CompileProgress(self._show_compiling)
+        self._told = False
+        self._held = ExitStack()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        self._open.append(self)
+        if self._on:
+            self._held.enter_context(watched_compiling(self._compiling))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.remove(self)
+        self._held.close()
+        self._redraw(shown=False)
+
+    def __call__(self, progress: Progress) -> None:
+        """Show it, if it is time to; what is compiled is shown without being told here."""
+        if not progress.to_compile:
+            self.update(standing_of(progress))
+
+    def update(self, standing: Standing) -> None:
+        """Show a standing, if it is time to."""
+        if self._on:
+            self._standing = live_line(standing)
+            self._show()
+
+    def _show_compiling(self) -> None:
+        if not self._told and self._open[:1] == [self]:
+            self._told = True
+            if line := where_kept():
+                with suppress(OSError):
+                    print(plain(line), file=self._stream, flush=True)
+        self._show()
+        if not self._compiling.running:
+            check()  # LLVM may have swallowed a Ctrl-C
+
+    def _show(self) -> None:
+        if self._open[-1:] != [self]:
+            return
+        if self._stream.isatty():
+            self._redraw(shown=bool(self._line()))
+        else:
+            self._print_now_and_then(self._line())
+
+    def _line(self) -> str:
+        compiling = self._compiling
+        if not compiling.running:
+            return self._standing
+        kept = not cannot_keep()
+        return compiling_line(compiling.functions, compiling.total, compiling.left_s, kept=kept)
+
+    def _text(self) -> Text:
+        from rich.text import Text
+
+        return Text(self._line(), no_wrap=True, overflow="ellipsis")
+
+    def _redraw(self, *, shown: bool) -> None:
+        """Begin to redraw a line, or take it away; what is printed meanwhile stands above it."""
+        if shown and self._live is None:
+            from rich.live import Live
+
+            terminal = self._console.rich(self._stream)
+            self._live = Live(
+                console=terminal, get_renderable=self._text, transient=True, refresh_per_second=5,
+                redirect_stdout=sys.stdout.isatty(),
+            )  # fmt: skip
+            self._live.start(refresh=True)
+        elif not shown and self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _print_now_and_then(self, line: str) -> None:
+        if line and self._clock() - self._last >= _EVERY_S:
+            self._last = self._clock()
+            try:
+                print(line, file=self._stream, flush=True)
+            except OSError:  # a search does not end because nobody can watch it
+                self._on = False
+
+
+def standing_of(progress: Progress) -> Standing:
+    """What the live line says of the tuner's progress."""
+    left = progress.remaining_s
+    return Standing(
+        model=progress.model,
+        target=progress.target,
+        done=progress.done,
+        total=progress.total,
+        best=progress.best_latency,
+        best_trial=progress.best_trial,
+        default=progress.default_latency,
+        bound_fraction=progress.bound_fraction,
+        rate=progress.measured_per_s,
+        screened=progress.screened,
+        infeasible=progress.infeasible,
+        elapsed=progress.elapsed_s,
+        expected=None if left is None else progress.elapsed_s + left,
+        phase=progress.phase,
+    )

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console
-from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
-from autoturbo.commands.tables import titled_table
-from autoturbo.commands.values import OneOf
+from autoturbo.commands.console import Console, titled_table
+from autoturbo.commands.loading import add_force_option, outputs_of
+from autoturbo.commands.parser import OneOf, Parser, Subcommand, add_subcommands
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -9,13 +9,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.console import Console
-from autoturbo.commands.facts import say_notes
-from autoturbo.commands.loading import DEFAULT_TARGET, add_dim_option, load_targets, model_file
-from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
-from autoturbo.commands.tables import titled_table
-from autoturbo.commands.values import OneOf, merged, whole_number, wrong
+from autoturbo.commands.console import Console, titled_table
+from autoturbo.commands.loading import (
+    DEFAULT_TARGET,
+    add_dim_option,
+    add_force_option,
+    load_targets,
+    model_file,
+    outputs_of,
+)
+from autoturbo.commands.parser import (
+    OneOf,
+    Parser,
+    Subcommand,
+    add_subcommands,
+    merged,
+    whole_number,
+    wrong,
+)
 from autoturbo.errors import InterruptedRunError
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs
@@ -97,7 +108,8 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
     files = dict.fromkeys(
         part.file for part in collection.parts if ASSUMED_BATCH in part.graph.notes
     )
-    say_notes([f"{file}: {ASSUMED_BATCH}" for file in files], console)
+    for file in files:
+        console.say(f"note: {file}: {ASSUMED_BATCH}")
     tell = functools.partial(_tell, console=console)
     try:
         collect(collection, options.output, jobs=options.jobs, on_shard=tell)

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.db_health import CHECK, STATS, counted
-from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser, Subcommand, add_subcommands
-from autoturbo.commands.values import OneOf, whole_number, wrong
-from autoturbo.outputs import Kind
+from autoturbo.commands.loading import add_force_option, outputs_of
+from autoturbo.commands.parser import (
+    OneOf,
+    Parser,
+    Subcommand,
+    add_subcommands,
+    whole_number,
+    wrong,
+)
+from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent
 
 if TYPE_CHECKING:

@@ -8,18 +8,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import percentage
+from autoturbo.commands.loading import stored_run
+from autoturbo.commands.parser import Parser, percentage
+from autoturbo.commands.scheduling import outcome_json
 from autoturbo.errors import Location, ScheduleFileError
-from autoturbo.limits import read_json
+from autoturbo.files import read_json
 from autoturbo.report.units import count, duration, percent, ratio, size
-from autoturbo.schedule.knobs import Knobs
-
-if TYPE_CHECKING:
-    from autoturbo.database import RunInfo
 
 USAGE = "A B [options]"
 EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
@@ -130,33 +127,18 @@ def _of_run(name: str, path: str) -> Side:
     Raises:
         RunError: no such run, or no trial of it fits.
     """
-    from autoturbo.database import Database
-    from autoturbo.database.records import no_schedule
-    from autoturbo.simulate.measurement import Measurement
-
-    with Database.open(path, create=False, read_only=True) as database:
-        info = database.run(name)
-        trials = {trial.number: trial for trial in database.trials(info.id)}
-    best = trials.get(-1 if info.best_trial is None else info.best_trial)
-    if best is None or not isinstance(best.outcome, Measurement):
-        raise no_schedule(info)
-    of = {
-        "model": info.model,
-        "batch": info.batch,
-        "target": info.target,
-        "dtype": info.key.dtype,
-        "scheduler": _scheduler(info, best.knobs),
-    }
-    return Side(f"run {info.id}", of, best.outcome.as_json(), best.knobs.as_dict())
-
-
-def _scheduler(info: RunInfo, knobs: Knobs) -> str:
-    """What made the best trial's schedule, as its file says it."""
     from autoturbo.simulate.units.evaluator import PUBLISHED, TUNED
 
-    if "units" not in (info.settings.get("target_description") or {}):
-        return "graphturbo"
-    return PUBLISHED if knobs.units is None else TUNED
+    run = stored_run(name, path)
+    info, best = run.info, run.best()
+    scheduler = "graphturbo"
+    if "units" in (info.settings.get("target_description") or {}):
+        scheduler = PUBLISHED if best.knobs.units is None else TUNED
+    of = {
+        "model": info.model, "batch": info.batch, "target": info.target, "dtype": info.key.dtype,
+        "scheduler": scheduler,
+    }  # fmt: skip
+    return Side(f"run {info.id}", of, outcome_json(best.outcome), best.knobs.as_dict())
 
 
 def _unlike(first: Side, second: Side) -> Iterator[str]:

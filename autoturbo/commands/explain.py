@@ -11,25 +11,26 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
+    StoredRun,
     add_shape_options,
     load_given,
     model_of_run,
+    not_of_machines,
+    stored_run,
+    tell_notes,
 )
-from autoturbo.commands.of_run import not_of_machines
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import whole_number, wrong
+from autoturbo.commands.parser import Parser, whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import AUTO
 
 if TYPE_CHECKING:
-    from autoturbo.database import RunInfo, TrialRecord
+    from autoturbo.database import RunInfo
     from autoturbo.report.explanation import Bounds
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.search.importance import Importance, KnobReport
@@ -77,8 +78,7 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
     found = bounds_of(schedule, what_if=options.what_if)
     of = {"schedule": options.run, "model": model.name, "target": target.name}
     said = {**of, "scheduler": schedule.scheduler, "bounds": found.as_json()}
-    console.emit({**said, **notes_field(assumed(model))})
-    say_notes(assumed(model), console)
+    console.emit({**said, **tell_notes(model, console)})
     if not console.json:
         console.answer(f"{options.run}: {model.name} @ {target.name}, {schedule.scheduler}")
         _print_bounds(found, console)
@@ -86,7 +86,6 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
 
 
 def _of_run(options: argparse.Namespace, console: Console) -> int:
-    from autoturbo.database import Database
     from autoturbo.report.explanation import bounds_of
     from autoturbo.search.importance import importance_of
     from autoturbo.search.objectives import find_objectives
@@ -96,34 +95,38 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     flag = next((name for name in flags if getattr(options, name)), None)
     if flag is not None:
         raise wrong(f"--{flag}", "a run knows its own", "it is for schedule files")
-    with Database.open(options.db, create=False, read_only=True) as database:
-        info = database.run(options.run)
-        records = database.trials(info.id)
-    trials = [Trial(t.number, t.knobs, t.outcome) for t in records]
+    run = stored_run(options.run, options.db)
+    info = run.info
+    trials = [Trial(t.number, t.knobs, t.outcome) for t in run.trials]
     objective = find_objectives(info.settings.get("objective", "latency"))[0]
     found = importance_of(_space(info), trials, objective, options.seed)
-    schedule = _schedule(info, records, console)
+    schedule = _schedule(run, console)
     bounds = None if schedule is None else bounds_of(schedule, what_if=options.what_if)
     said = {"run": info.id, "objective": objective.name}
-    console.emit({**said, "bounds": None if bounds is None else bounds.as_json(), **as_json(found)})
+    console.emit(
+        {
+            **said,
+            "bounds": None if bounds is None else bounds.as_json(),
+            **dataclasses.asdict(found),
+        }
+    )
     if not console.json:
         _print(info, objective.name, found, bounds, console)
     return 0
 
 
-def _schedule(info: RunInfo, records: Sequence[TrialRecord], console: Console) -> Schedule | None:
+def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     """The best schedule; None where nothing fits, or another version made it."""
-    from autoturbo.commands.replay import evaluator_on_target
     from autoturbo.schedule.pipeline import build_schedule
     from autoturbo.tuner import measurer_of, scheduler_version
 
-    best = next((trial for trial in records if trial.number == info.best_trial), None)
+    best = run.trial(run.info.best_trial)
     if best is None:
         return None
-    if info.key.scheduler_version != scheduler_version(measurer_of(info)):
+    if run.info.key.scheduler_version != scheduler_version(measurer_of(run.info)):
         console.say("bounds: the run is of another version of the scheduler")
         return None
-    return build_schedule(evaluator_on_target(info).bench, best.knobs)
+    return build_schedule(run.evaluator_on_target().bench, best.knobs)
 
 
 def _space(info: RunInfo) -> Space:
@@ -134,7 +137,7 @@ def _space(info: RunInfo) -> Space:
     """
     from autoturbo.hardware import Target
     from autoturbo.schedule.pipeline import Workbench
-    from autoturbo.search.settings import space_of_run
+    from autoturbo.search.space import space_of_run
 
     graph = model_of_run(info)
     if graph.hash != info.key.graph_hash:
@@ -146,12 +149,6 @@ def _space(info: RunInfo) -> Space:
         raise not_of_machines(info)
     bench = Workbench(graph, Target.from_dict(description), info.settings["dtype"])
     return space_of_run(info.settings, bench)
-
-
-def as_json(found: Importance) -> dict[str, Any]:
-    """What is known of the knobs, in the order of the space."""
-    knobs = [{**dataclasses.asdict(k), "layers": list(k.layers)} for k in found.knobs]
-    return {**dataclasses.asdict(found), "knobs": knobs}
 
 
 def _print(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import (
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import (
+    Parser,
     dimension,
     merged,
     shape,
@@ -27,13 +30,14 @@ from autoturbo.config import (
     part_of,
 )
 from autoturbo.errors import Location, ModelError, RunError, TargetError, did_you_mean
+from autoturbo.files import Outputs
 from autoturbo.graph.operators import Graph
 from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
-    from autoturbo.database import RunInfo
+    from autoturbo.database import RunInfo, TrialRecord, Verified
     from autoturbo.hardware import Target
-    from autoturbo.hardware.machine import AnyTarget, Machine
+    from autoturbo.hardware.machine import AnyTarget
     from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.simulate.units.evaluator import MachineEvaluator
     from autoturbo.tuner import TuneResult
@@ -41,59 +45,212 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = "stcp920"
 SIMULATOR = TuneConfig.measurer
 
+_TargetT_co = TypeVar("_TargetT_co", bound="AnyTarget", covariant=True)
 
-class Pair(NamedTuple):
+
+class Pair(NamedTuple, Generic[_TargetT_co]):
     """What is scheduled, on what, in which data type.
 
     Attributes:
         model: the graph.
-        target: the accelerator.
+        target: the accelerator, or the machine of several processing units.
         dtype: what it computes in.
-        measurer: what measures it, by name.
+        measurer: what measures it, by name; machines are simulated.
     """
 
     model: Graph
-    target: Target
+    target: _TargetT_co
     dtype: str
     measurer: str = SIMULATOR
 
-    def evaluator(self) -> Evaluator:
+    def __str__(self) -> str:
+        return f"{self.model.name} @ {self.target.name}"
+
+    def evaluator(self) -> Evaluator | MachineEvaluator:
         """What measures settings of it.
 
         Raises:
             UsageError: there is no such measurer.
         """
+        from autoturbo.hardware import Target
         from autoturbo.search.executors.processes import evaluator_by
+        from autoturbo.simulate.units.evaluator import evaluator_of
 
-        return evaluator_by(self.measurer, self.model, self.target, self.dtype)
+        if self.measurer != SIMULATOR and isinstance(self.target, Target):
+            return evaluator_by(self.measurer, self.model, self.target, self.dtype)
+        return evaluator_of(self.model, self.target, self.dtype)
 
 
-class MachinePair(NamedTuple):
-    """What is scheduled on a machine of several processing units.
+AnyPair: TypeAlias = "Pair[AnyTarget]"
+
+
+class StoredRun(NamedTuple):
+    """What a database knows of a run.
 
     Attributes:
-        model: the graph.
-        target: the machine.
-        dtype: what all units compute in.
+        info: what was asked for, and what was found.
+        state: of the run now.
+        trials: in their order.
+        verified: the checks that its best schedule passed, where the database has it as the best.
     """
 
-    model: Graph
-    target: Machine
-    dtype: str
+    info: RunInfo
+    state: str
+    trials: Sequence[TrialRecord]
+    verified: Verified | None
 
-    @property
-    def measurer(self) -> str:
-        """Machines are simulated."""
-        return SIMULATOR
+    def trial(self, number: int | None) -> TrialRecord | None:
+        """The trial of a number."""
+        return next((trial for trial in self.trials if trial.number == number), None)
 
-    def evaluator(self) -> MachineEvaluator:
-        """What measures settings of it."""
-        from autoturbo.simulate.units.evaluator import MachineEvaluator
+    def best(self) -> TrialRecord:
+        """The best trial.
 
-        return MachineEvaluator(self.model, self.target, self.dtype)
+        Raises:
+            RunError: no trial of the run fits the target.
+        """
+        from autoturbo.database.records import no_schedule
+
+        best = self.trial(self.info.best_trial)
+        if best is None:
+            raise no_schedule(self.info)
+        return best
+
+    def evaluator(self) -> Evaluator | MachineEvaluator:
+        """What measured its trials.
+
+        Raises:
+            RunError: the model, the target or the version is another one now, or is not recorded.
+        """
+        from autoturbo.hardware.machine_file import target_from_dict
+        from autoturbo.tuner import measurer_of, pair_key, scheduler_version
+
+        info, measurer = self.info, measurer_of(self.info)
+        if info.key.scheduler_version != scheduler_version(measurer):
+            message = f"run {info.id} is of another version of the scheduler"
+            raise RunError(message, hint="replay it with the release that its manifest names")
+        description = info.settings.get("target_description")
+        if description is None:
+            raise RunError(f"run {info.id}: its target is not recorded", hint="replay another run")
+        pair = Pair(model_of_run(info), target_from_dict(description), info.key.dtype, measurer)
+        if pair_key(*pair) != info.key:
+            message = f"run {info.id}: {info.model_file} has changed"
+            raise RunError(message, hint="replay another run")
+        return pair.evaluator()
+
+    def evaluator_on_target(self) -> Evaluator:
+        """The same of a run that is not on a machine.
+
+        Raises:
+            RunError: it is, or as :meth:`evaluator`.
+        """
+        from autoturbo.simulate.evaluator import Evaluator
+
+        found = self.evaluator()
+        if not isinstance(found, Evaluator):
+            raise not_of_machines(self.info)
+        return found
 
 
-AnyPair = Pair | MachinePair
+def stored_run(run: str, path: str) -> StoredRun:
+    """Read a run.
+
+    Args:
+        run: its id, or the beginning of one.
+        path: of the database.
+    """
+    from autoturbo.database import Database
+
+    with Database.open(path, create=False, read_only=True) as database:
+        info = database.run(run)
+        found = database.best(**dataclasses.asdict(info.key))
+        best = next((b for b in found if (b.run, b.trial) == (info.id, info.best_trial)), None)
+        verified = None if best is None else best.verified
+        return StoredRun(info, database.state(info), database.trials(info.id), verified)
+
+
+def add_run_argument(parser: Parser) -> None:
+    """Which run."""
+    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+
+
+def not_of_machines(info: RunInfo) -> RunError:
+    """What a command says of a run on a machine, where it is for runs on targets alone."""
+    message = f"run {info.id} is on {info.target}, a machine of several units"
+    units = f"'autoturbo show {info.id}' says how units shared the work"
+    return RunError(message, hint=f"{units}, and its schedule.json when every part runs")
+
+
+# The files that a command writes
+
+_NO_INPUTS = frozenset(
+    ("output", "netron", "file", "save_targets", "runs_folder", "db", "command", "action")
+)
+"""Arguments that name what is written, the database, or no file."""
+
+_FOLDER = "folder"
+"""The argument that names a folder which is read."""
+
+
+def add_force_option(parser: Parser) -> None:
+    """Whether outputs may replace what is not theirs."""
+    text = "replace a file of another kind; never an input or the database"
+    parser.add_argument("--force", action="store_true", help=text)
+
+
+def outputs_of(options: argparse.Namespace) -> Outputs:
+    """Return what guards the outputs of a command: every file among its arguments is an input."""
+    given = {name: value for name, value in vars(options).items() if name not in _NO_INPUTS}
+    folder = (Path(given[_FOLDER]),) if given.get(_FOLDER) else ()
+    names = (name for value in given.values() for name in _names(value))
+    return Outputs(folder, Path(options.db), options.force).reading(*names)
+
+
+def _names(value: object) -> Iterator[str | Path]:
+    """What in the value of an argument may name a file."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _names(one)
+    elif isinstance(value, str | Path) and "\0" not in str(value):
+        yield value
+
+
+def add_file_option(parser: Parser, name: str) -> None:
+    """The file to write, ``name`` in the run's folder where none is given."""
+    text = f"file to write (default: {name} in the run's folder)"
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=text)
+    add_force_option(parser)
+
+
+def folder_of(info: RunInfo) -> Path:
+    """The run's folder, made if it is gone."""
+    from autoturbo.config import RUNS
+    from autoturbo.database import RunFolder
+
+    root = info.asked.get("runs_folder", RUNS)
+    return RunFolder.create(root, info.model, info.target, info.id).path
+
+
+# Models, targets and data types
+
+
+def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> dict[str, list[str]]:
+    """Tell people what the import assumed, a line each.
+
+    Args:
+        graph: the model.
+        console: where people read it.
+        everything: tell all of it, not only what its figures may be misread without.
+
+    Returns:
+        The notes as a field of a command's object; nothing where there are none.
+    """
+    from autoturbo.graph.freeze import ASSUMED_BATCH
+
+    told = [note for note in graph.notes if everything or note == ASSUMED_BATCH]
+    for note in told:
+        console.say(f"note: {note}")
+    return {"notes": told} if told else {}
 
 
 def load_model(
@@ -282,7 +439,7 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
     add_flags(parser, TuneConfig, "dtype")
 
 
-def load_pair(options: argparse.Namespace) -> Pair:
+def load_pair(options: argparse.Namespace) -> Pair[Target]:
     """The one model and target of a command."""
     target = _target(options.target)
     dtype = chosen_dtype(target, options.dtype)
@@ -352,7 +509,7 @@ def _paired(
         if measurer != SIMULATOR:
             message = f"{target.name!r} is a machine of several processing units"
             raise wrong("--measurer", message, "these are simulated; leave it out")
-        return MachinePair(model, target, chosen)
+        return Pair(model, target, chosen)
     return Pair(model, target, chosen, measurer)
 
 
@@ -363,8 +520,6 @@ def load_targets(names: Iterable[str]) -> list[Target]:
 
 def load_presets() -> list[Target]:
     """Every target that has a name; a plug-in that is broken is told of and left out."""
-    import sys
-
     from autoturbo.hardware import load_target, preset_names
 
     found = []

@@ -9,13 +9,17 @@ from __future__ import annotations
 import argparse
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import model_of_run, model_path_of_run
-from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of
-from autoturbo.commands.outputs import outputs_of
+from autoturbo.commands.loading import (
+    add_file_option,
+    add_run_argument,
+    folder_of,
+    model_of_run,
+    model_path_of_run,
+    outputs_of,
+    stored_run,
+)
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.replay import evaluator_on_target
-from autoturbo.commands.show import verified_of
-from autoturbo.outputs import Kind
+from autoturbo.files import Kind
 
 _FILE = "report.html"
 
@@ -31,21 +35,18 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure what the database keeps sums of only, and write the page."""
-    from autoturbo.database import Database
     from autoturbo.report.html.charts import library
     from autoturbo.report.html.document import document
     from autoturbo.report.html.facts import gather
 
     library()  # before anything long is done
-    with Database.open(options.db, create=False, read_only=True) as database:
-        info = database.run(options.run)
-        state, records = database.state(info), database.trials(info.id)
-        verified = verified_of(info, database)
-    file = file_of(options, info, _FILE)
+    run = stored_run(options.run, options.db)
+    info, graph = run.info, model_of_run(run.info)
+    file = options.output or folder_of(info) / _FILE
     outputs = outputs_of(options).reading(model_path_of_run(info))
     outputs.check(file, Kind.REPORT)
-    evaluator = evaluator_on_target(info)
-    facts = gather(info, state, records, verified, model_of_run(info), evaluator)
+    evaluator = run.evaluator_on_target()
+    facts = gather(info, run.state, run.trials, run.verified, graph, evaluator)
     page = document(facts).encode()
     outputs.write(file, Kind.REPORT, page)
     said = {"run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page)}

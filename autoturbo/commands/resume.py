@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags, config_of
-from autoturbo.commands.console import Console
-from autoturbo.commands.loading import model_of_run, model_path_of_run
-from autoturbo.commands.outputs import add_force_option, outputs_of
+from autoturbo.commands.console import Console, LiveLine
+from autoturbo.commands.loading import (
+    add_force_option,
+    model_of_run,
+    model_path_of_run,
+    outputs_of,
+    stored_run,
+)
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tuning import (
-    LiveLine,
-    finish,
-    finish_all,
-    starting_lines,
-    write_copy,
-)
+from autoturbo.commands.tune import finish, no_copy, starting_lines, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
@@ -66,10 +65,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         ended = tuner.resume_all(
             [options.run], config, execution, load_graph=model_of_run, together=options.together
         )
-    if options.together and len(ended) > 1:
-        return finish_all(ended, console, options.db)
-    result = tuner.only(ended)
-    return finish(result, console, options.db, _copies(result, options))
+    copied = functools.partial(_copies, options=options) if len(ended) == 1 else no_copy
+    return finish(ended, console, options.db, copied)
 
 
 def _introduce(info: RunInfo, console: Console, database: str) -> None:
@@ -83,10 +80,10 @@ def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:
     """The copy of the best schedule; where it stood before is left alone if it is gone."""
     outputs = _outputs(options)
     if options.output is not None:
-        return write_copy(result, options.output, outputs)
-    place = _place_of_copy(result.run, options.db)
+        return write_copy(options.output, outputs, result)
+    place = stored_run(result.run, options.db).info.settings.get("output")
     try:
-        return write_copy(result, place, outputs)
+        return write_copy(place and Path(place), outputs, result)
     except InputError as error:
         print(plain(f"no copy is written: {error}"), file=sys.stderr)
         return []
@@ -94,16 +91,5 @@ def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:
 
 def _outputs(options: argparse.Namespace) -> Outputs:
     """What the copy may not replace: the run's model, besides what every command's may not."""
-    return outputs_of(options).reading(model_path_of_run(_info(options.run, options.db)))
-
-
-def _place_of_copy(run: str, path: str) -> Path | None:
-    place = _info(run, path).settings.get("output")
-    return None if place is None else Path(place)
-
-
-def _info(run: str, path: str) -> RunInfo:
-    from autoturbo.database import Database
-
-    with Database.open(path, create=False, read_only=True) as database:
-        return database.run(run)
+    info = stored_run(options.run, options.db).info
+    return outputs_of(options).reading(model_path_of_run(info))

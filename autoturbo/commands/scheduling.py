@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from argparse import _MutuallyExclusiveGroup
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoturbo.commands.loading import AnyPair, MachinePair, Pair
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.values import OneOf, wrong
-from autoturbo.errors import DatabaseError, KnobsError, Location
-from autoturbo.schedule.knobs import Knobs, load_knobs
+from autoturbo.commands.loading import AnyPair, StoredRun
+from autoturbo.commands.parser import OneOf, Parser, wrong
+from autoturbo.errors import (
+    DatabaseError,
+    InfeasibleError,
+    KnobsError,
+    Location,
+    MeasurerError,
+)
+from autoturbo.schedule.knobs import load_knobs
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
-    from autoturbo.database import BestFilter, BestSchedule, Database, RunInfo, TrialRecord
+    from autoturbo.database import BestFilter, BestSchedule, Database
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 
-_Built = TypeVar("_Built")
-_Kind = TypeVar("_Kind", "Schedule", "MachineSchedule")
-
-
-class Chosen(NamedTuple, Generic[_Kind]):
+class Chosen(NamedTuple):
     """A schedule, and where it is from.
 
     Attributes:
@@ -38,11 +40,8 @@ class Chosen(NamedTuple, Generic[_Kind]):
     """
 
     name: str
-    schedule: _Kind
+    schedule: Schedule | MachineSchedule
     run: str = ""
-
-
-AnyChosen: TypeAlias = "Chosen[Schedule] | Chosen[MachineSchedule]"
 
 
 def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _MutuallyExclusiveGroup:
@@ -59,88 +58,81 @@ def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _Mutual
     return what
 
 
-def chosen_schedule(options: argparse.Namespace, pair: AnyPair) -> AnyChosen:
-    """The schedule that the options name, on a target or on a machine; see both."""
-    if isinstance(pair, MachinePair):
-        return chosen_on_machine(options, pair, pair.evaluator())
-    return chosen_on_target(options, pair, pair.evaluator())
-
-
-def chosen_on_target(
-    options: argparse.Namespace, pair: Pair, evaluator: Evaluator
-) -> Chosen[Schedule]:
+def chosen_schedule(
+    options: argparse.Namespace,
+    pair: AnyPair,
+    evaluator: Evaluator | MachineEvaluator | None = None,
+) -> Chosen:
     """The schedule that the options name; of a scheduler by name, the best that it can do.
 
-    Raises:
-        ScheduleFileError: the schedule file does not describe a schedule of the pair.
-        KnobsError: the knobs file does not fit the model.
-        InfeasibleError: no schedule of the scheduler fits the target.
-    """
-    from autoturbo.commands.failures import required
-
-    if options.schedule:
-        from autoturbo.schedule.files import load_schedule
-
-        return Chosen("schedule", load_schedule(options.schedule, pair.model, pair.target))
-    if options.knobs:
-        from autoturbo.schedule.pipeline import build_schedule
-
-        of_knobs = partial(build_schedule, evaluator.bench)
-        return Chosen("knobs", _of_knobs(options.knobs, of_knobs))
-    name = options.scheduler or "graphturbo"
-    schedule, outcome = evaluator.scheduler(name)
-    required(outcome, f"{pair.model.name} @ {pair.target.name}: {name}")
-    return Chosen(name, schedule)
-
-
-def chosen_on_machine(
-    options: argparse.Namespace, pair: MachinePair, evaluator: MachineEvaluator
-) -> Chosen[MachineSchedule]:
-    """The same on a machine of several units.
+    Args:
+        options: of :func:`add_schedule_options`.
+        pair: what it schedules.
+        evaluator: of the pair; one of its own if None.
 
     Raises:
         ScheduleFileError: the schedule file does not describe a schedule of the pair.
         KnobsError: the knobs file does not fit the model or the machine.
-        InfeasibleError: the schedule does not fit the machine's memory.
+        InfeasibleError: no schedule of the scheduler fits the target.
     """
+    from autoturbo.schedule.files import read_text
+    from autoturbo.schedule.pipeline import build_schedule
+    from autoturbo.simulate.evaluator import Evaluator
+
+    found = evaluator or pair.evaluator()
     if options.schedule:
-        from autoturbo.schedule.units.files import read_machine_schedule
-
-        stored = read_machine_schedule(options.schedule, pair.model, pair.target)
-        return Chosen("schedule", evaluator.rebuilt(stored, options.schedule))
+        text = read_text(options.schedule)
+        return Chosen("schedule", _schedule_of(text, pair, found, options.schedule))
     if options.knobs:
-        return Chosen("knobs", _of_knobs(options.knobs, evaluator.schedule))
-    name = options.scheduler or "partition_tuner"
-    return Chosen(name, evaluator.scheduler(name)[0])
+        knobs = load_knobs(options.knobs)
+        try:
+            if isinstance(found, Evaluator):  # not measured twice
+                return Chosen("knobs", build_schedule(found.bench, knobs))
+            return Chosen("knobs", found.schedule(knobs))
+        except KnobsError as error:
+            at = Location(options.knobs, field=error.at.field)
+            raise KnobsError(error.message, at, error.hint) from None
+    name = options.scheduler or _published(pair)
+    schedule, outcome = found.scheduler(name)
+    required(outcome, f"{pair}: {name}")
+    return Chosen(name, schedule)
 
 
-def schedule_of_run(info: RunInfo, trials: Iterable[TrialRecord], pair: AnyPair) -> AnyChosen:
+def required(outcome: Outcome, of: str) -> Measurement:
+    """The measurement of a command that needs one.
+
+    Raises:
+        InfeasibleError: the schedule does not fit, with demand, capacity and what would help.
+        MeasurerError: measuring itself failed.
+    """
+    if not isinstance(outcome, Failure):
+        return outcome
+    kind = InfeasibleError if outcome.infeasible else MeasurerError
+    message = outcome.message
+    if outcome.tensors:
+        message += f" (largest tensors: {', '.join(outcome.tensors)})"
+    hint = f"what would help: {'; '.join(outcome.levers)}" if outcome.levers else None
+    raise kind(message, Location(field=of), hint)
+
+
+def schedule_of_run(run: StoredRun, pair: AnyPair) -> Chosen:
     """The schedule of the run's best trial.
 
     Raises:
         RunError: no trial of the run fits the target.
     """
-    from autoturbo.database.records import no_schedule
-
-    best = next((trial for trial in trials if trial.number == info.best_trial), None)
-    if best is None:
-        raise no_schedule(info)
+    best, info = run.best(), run.info
     name = f"run {info.id}, trial {best.number}"
-    if isinstance(pair, MachinePair):
-        return Chosen(name, pair.evaluator().schedule(best.knobs), info.id)
     return Chosen(name, pair.evaluator().schedule(best.knobs), info.id)
 
 
-def schedule_of_database(path: str, pair: AnyPair) -> AnyChosen:
+def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
     """The best schedule that a database has for the pair and this version of the scheduler.
 
     Raises:
         DatabaseError: it has none, and what the nearest one differs in.
     """
-    import dataclasses
-
     from autoturbo.database import Database
-    from autoturbo.schedule.files import schedule_of
     from autoturbo.tuner import pair_key
 
     asked = dataclasses.asdict(pair_key(*pair))
@@ -148,23 +140,43 @@ def schedule_of_database(path: str, pair: AnyPair) -> AnyChosen:
         found = database.best(**asked)
         why = "" if found else _why_missed(database, pair, asked)
     if not found:
-        published = "partition_tuner" if isinstance(pair, MachinePair) else "graphturbo"
-        hint = f"--scheduler {published} takes the heuristic's schedule instead"
+        hint = f"--scheduler {_published(pair)} takes the heuristic's schedule instead"
         raise DatabaseError(why, Location(path), hint)
     best = found[0]
-    name = f"run {best.run}, trial {best.trial}"
-    if isinstance(pair, MachinePair):
-        from autoturbo.schedule.units.files import decided
-
-        stored = decided(best.schedule, pair.model, pair.target, path)
-        return Chosen(name, pair.evaluator().rebuilt(stored, path), best.run)
-    return Chosen(name, schedule_of(best.schedule, pair.model, pair.target, path), best.run)
+    schedule = _schedule_of(best.schedule, pair, pair.evaluator(), path)
+    return Chosen(f"run {best.run}, trial {best.trial}", schedule, best.run)
 
 
-def best_of_database(path: str, pair: AnyPair) -> BestSchedule | None:
+def _schedule_of(
+    text: str, pair: AnyPair, evaluator: Evaluator | MachineEvaluator, place: str | Path
+) -> Schedule | MachineSchedule:
+    """What the text of a schedule file describes; raises ScheduleFileError, located at a place."""
+    from autoturbo.schedule.files import schedule_of
+    from autoturbo.schedule.units.files import decided
+    from autoturbo.simulate.evaluator import Evaluator
+
+    if isinstance(evaluator, Evaluator):
+        return schedule_of(text, pair.model, evaluator.bench.target, place)
+    machine = evaluator.profiles.machine
+    return evaluator.rebuilt(decided(text, pair.model, machine, place), place)
+
+
+def _published(pair: AnyPair) -> str:
+    """The heuristic's name on a target or a machine."""
+    from autoturbo.hardware import Target
+
+    return "graphturbo" if isinstance(pair.target, Target) else "partition_tuner"
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """Return a measurement or a failure as commands print it."""
+    if isinstance(outcome, Failure):
+        return {"failure": outcome.as_dict()}
+    return outcome.as_json()
+
+
+def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
     """The fastest schedule that a database has for a pair; None where there is none, or no file."""
-    import dataclasses
-
     from autoturbo.database import Database
     from autoturbo.tuner import pair_key
 
@@ -193,16 +205,6 @@ def require_runtime(flag: str) -> None:
     if find_spec("onnxruntime") is None:
         hint = "install it with: pip install 'autoturbo[verify]'"
         raise wrong(flag, "needs ONNX Runtime, which is not installed", hint)
-
-
-def _of_knobs(path: Path, build: Callable[[Knobs], _Built]) -> _Built:
-    """Of a setting; one that does not fit the model is the file's error."""
-    knobs = load_knobs(path)
-    try:
-        return build(knobs)
-    except KnobsError as error:
-        at = Location(path, field=error.at.field)
-        raise KnobsError(error.message, at, error.hint) from None
 
 
 def schedulers() -> tuple[str, ...]:

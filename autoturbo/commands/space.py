@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
-from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     Pair,
     add_model_options,
     add_target_options,
     load_pair,
+    tell_notes,
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.config import EFFORTS, TuneConfig
 from autoturbo.report.units import clock, many
 
 if TYPE_CHECKING:
+    from autoturbo.hardware import Target
     from autoturbo.search.space import Space
     from autoturbo.simulate.evaluator import Evaluator
 
@@ -46,42 +47,24 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the knobs and the estimate."""
-    from autoturbo.search.settings import SUBGRAPHS
+    from autoturbo.search.names import SUBGRAPHS
     from autoturbo.search.space import Space
+    from autoturbo.simulate.evaluator import Evaluator
 
     pair = load_pair(options)
-    say_notes(assumed(pair.model), console)
+    notes = tell_notes(pair.model, console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
-    evaluator = pair.evaluator()
+    evaluator = Evaluator(pair.model, pair.target, pair.dtype)
     space = Space.of(evaluator.bench, subgraphs=own)
     seconds = seconds_per_trial(evaluator, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     names = {"model": pair.model.name, "target": pair.target.name}
-    console.emit(
-        {**names, **as_json(space), "expected_s": expected, **notes_field(assumed(pair.model))}
-    )
+    console.emit({**names, **space.as_json(), "expected_s": expected, **notes})
     if not console.json:
         _print(pair, space, console)
         for effort, trials in EFFORTS.items():
             console.answer(_time(effort, expected[effort], trials))
     return 0
-
-
-def as_json(space: Space) -> dict[str, Any]:
-    """Knobs with their choices, and exact sizes, however large."""
-    sizes = space.conditions.block_sizes
-    kinds = [
-        {"layers": list(block.layers), "knobs": {n: ["auto", *v] for n, v in block.choices.items()},
-         "size": size}
-        for block, size in zip(space.blocks, sizes, strict=True)
-    ]  # fmt: skip
-    return {
-        "knobs": space.describe(),
-        "subgraph_knobs": space.describe_subgraphs(),
-        "subgraphs": kinds,
-        "model_size": space.conditions.model_size,
-        "size": space.size,
-    }
 
 
 def seconds_per_trial(
@@ -115,7 +98,7 @@ def _time(name: str, seconds: float, trials: int) -> str:
     return f"expected time on one core: {name} ~{clock(seconds)} ({trials} trials)"
 
 
-def _print(pair: Pair, space: Space, console: Console) -> None:
+def _print(pair: Pair[Target], space: Space, console: Console) -> None:
     from autoturbo.report.tables import definitions
 
     knobs, own, kinds = space.describe(), space.describe_subgraphs(), len(space.blocks)
@@ -127,8 +110,7 @@ def _print(pair: Pair, space: Space, console: Console) -> None:
         console.show(definitions(_own_entry(row, kinds) for row in own))
     sizes = space.conditions
     console.say()
-    name = f"{pair.model.name} @ {pair.target.name}"
-    console.answer(f"{name}: {len(knobs)} knobs, {many(sizes.model_size)} settings")
+    console.answer(f"{pair}: {len(knobs)} knobs, {many(sizes.model_size)} settings")
     if own:
         between = " to ".join(dict.fromkeys(many(f(sizes.block_sizes)) for f in (min, max)))
         console.answer(f"each kind of sub-graphs: {len(own)} knobs, {between} settings")

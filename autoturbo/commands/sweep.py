@@ -12,28 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
-from autoturbo.commands.console import Console
-from autoturbo.commands.facts import assumed, notes_field, say_notes
+from autoturbo.commands.console import Console, LiveLine
 from autoturbo.commands.loading import (
     SIMULATOR,
     Pair,
+    add_force_option,
     add_model_options,
     add_target_options,
     how_to_load,
     load_pair,
+    outputs_of,
+    tell_notes,
 )
-from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser
+from autoturbo.commands.parser import Parser, wrong
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tune import expected_seconds
-from autoturbo.commands.tuning import LiveLine, check_places
-from autoturbo.commands.values import wrong
+from autoturbo.commands.tune import check_places, expected_seconds
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import clock
 
 if TYPE_CHECKING:
+    from autoturbo.hardware import Target
     from autoturbo.hardware.grid import GridPoint
     from autoturbo.report.sweep import Sweep
 
@@ -79,7 +79,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.save_targets is not None:
         _save_targets(grid, options.save_targets, outputs)
     config = config_of(SweepConfig, options, dtype=pair.dtype)
-    _introduce(pair, len(grid), config, console)
+    budget = f"{clock(config.time_budget)} of time" if config.time_budget else ""
+    each = f"{config.total} trials each" if config.total else ""
+    how = ", ".join(part for part in (each, budget) if part)
+    console.say(f"{pair}, {pair.dtype}: {len(grid)} targets, {how}, seed {config.seed}")
+    notes = tell_notes(pair.model, console)
     _tell_cost(pair, len(grid), config, execution_of(options), console, agreed=options.yes)
     with LiveLine(console) as line:
         execution = execution_of(options, on_progress=line, began=began)
@@ -94,24 +98,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
         )
     _write(found, options.output, outputs)
     files = [str(path) for path in options.output]
-    console.emit({**found.as_json(), "files": files, **notes_field(assumed(pair.model))})
+    console.emit({**found.as_json(), "files": files, **notes})
     if not console.json:
         _print(found, options.output, console)
     _require_one(found)
     return 0
 
 
-def _introduce(pair: Pair, points: int, config: SweepConfig, console: Console) -> None:
-    name = f"{pair.model.name} @ {pair.target.name}, {pair.dtype}"
-    budget = f"{clock(config.time_budget)} of time" if config.time_budget else ""
-    each = f"{config.total} trials each" if config.total else ""
-    how = ", ".join(part for part in (each, budget) if part)
-    console.say(f"{name}: {points} targets, {how}, seed {config.seed}")
-    say_notes(assumed(pair.model), console)
-
-
 def _tell_cost(
-    pair: Pair,
+    pair: Pair[Target],
     points: int,
     config: SweepConfig,
     execution: ExecutionConfig,

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import model_path_of_run
-from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of, folder_of
-from autoturbo.commands.outputs import outputs_of
-from autoturbo.commands.parser import Parser
-from autoturbo.commands.replay import evaluator_on_target
-from autoturbo.commands.values import OneOf, wrong
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.commands.loading import (
+    add_file_option,
+    add_run_argument,
+    folder_of,
+    model_path_of_run,
+    outputs_of,
+    stored_run,
+)
+from autoturbo.commands.parser import OneOf, Parser, wrong
+from autoturbo.files import Kind, Outputs
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -47,24 +50,19 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Build the schedule again and write when everything happens."""
-    from autoturbo.database import Database
-    from autoturbo.database.records import no_schedule
     from autoturbo.report.trace import write_trace
 
     _check_suffix(options.netron)
-    with Database.open(options.db, create=False, read_only=True) as database:
-        info = database.run(options.run)
-        trials = {trial.number: trial.knobs for trial in database.trials(info.id)}
-    if info.best_trial is None:
-        raise no_schedule(info)
-    file, outputs = file_of(options, info, _FILE), outputs_of(options)
-    outputs = outputs.reading(model_path_of_run(info))
+    run = stored_run(options.run, options.db)
+    info, best = run.info, run.best()
+    file = options.output or folder_of(info) / _FILE
+    outputs = outputs_of(options).reading(model_path_of_run(info))
     outputs.check(file, Kind.TRACE)
     netron = _netron_file(options.netron, info, outputs)
-    schedule = evaluator_on_target(info).schedule(trials[info.best_trial])
+    schedule = run.evaluator_on_target().schedule(best.knobs)
     events = write_trace(schedule, file, options.detail, outputs)
     shown = None if netron is None else _write_netron(netron, schedule, outputs)
-    said = {"run": info.id, "trial": info.best_trial, "file": str(file), "events": events}
+    said = {"run": info.id, "trial": best.number, "file": str(file), "events": events}
     console.emit(said if shown is None else {**said, "netron": shown})
     if not console.json:
         console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")

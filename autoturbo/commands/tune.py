@@ -5,38 +5,43 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import shlex
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
-from autoturbo.commands.console import Console
-from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
+from autoturbo.commands.console import Console, LiveLine
+from autoturbo.commands.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
     SIMULATOR,
     AnyPair,
-    MachinePair,
     Pair,
+    add_force_option,
     add_model_options,
     add_target_options,
     how_to_load,
     load_pairs,
+    outputs_of,
 )
-from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.parser import Parser
+from autoturbo.commands.parser import DEFAULT_DATABASE, Parser, wrong
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.space import seconds_per_trial
-from autoturbo.commands.tuning import LiveLine, check_places, finish_all, starting_lines
-from autoturbo.commands.values import wrong
-from autoturbo.config import ExecutionConfig, TuneConfig
-from autoturbo.errors import AutoTurboError
-from autoturbo.outputs import Kind, Outputs
-from autoturbo.report.units import clock, percent
+from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
+from autoturbo.errors import AutoTurboError, InterruptedRunError
+from autoturbo.files import Kind, Outputs
+from autoturbo.report.notebook import REFERENCE
+from autoturbo.report.units import clock, percent, plain
+from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
-    from autoturbo.tuner import TuneResult
+    from autoturbo.hardware import Target
+    from autoturbo.tuner import Trial, TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
 EXAMPLE = "autoturbo tune examples/models/resnet50.onnx --target stcp920 --trials 500"
@@ -61,6 +66,8 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Load everything, then tune all pairs on one pool of workers."""
     began = time.monotonic()
+    from autoturbo import tuner
+
     if options.verify:
         require_runtime("--verify")
     check_places(options)
@@ -71,38 +78,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     for pair in pairs:
         _introduce(pair, config, execution, console)
     kept = {**how_to_load(options), **_place_of_copy(options.output)}
-    ended = _tuned(pairs, config, execution, kept, console)
-    return finish_all(ended, console, options.db, options.output, outputs)
-
-
-def _tuned(
-    pairs: Sequence[AnyPair],
-    config: TuneConfig,
-    execution: ExecutionConfig,
-    kept: Mapping[str, Any],
-    console: Console,
-) -> list[TuneResult | AutoTurboError]:
-    from autoturbo import tuner
-
     gc.freeze()  # what is loaded by now lives as long as the run: collecting walks the rest alone
     chosen = [tuner.Pair(p.model, p.target, p.model.source, kept) for p in pairs]
+
+    def tell_start(info: RunInfo) -> None:
+        pair = f"{info.model} @ {info.target}: " if len(pairs) > 1 else ""
+        for line in starting_lines(info, options.db, pair):
+            console.say(line)
+
     with LiveLine(console) as line:
-        told = _Beginning(pairs, console, str(execution.database))
-        execution = dataclasses.replace(execution, on_progress=line, on_begin=told)
-        return tuner.tune_all(chosen, config, execution)
-
-
-class _Beginning:
-    """Says what a run starts from, once that is known."""
-
-    def __init__(self, pairs: Sequence[AnyPair], console: Console, database: str) -> None:
-        self._console, self._database, self._several = console, database, len(pairs) > 1
-
-    def __call__(self, info: RunInfo) -> None:
-        """Say it."""
-        pair = f"{info.model} @ {info.target}: " if self._several else ""
-        for line in starting_lines(info, self._database, pair):
-            self._console.say(line)
+        execution = dataclasses.replace(execution, on_progress=line, on_begin=tell_start)
+        ended = tuner.tune_all(chosen, config, execution)
+    return finish(ended, console, options.db, partial(write_copy, options.output, outputs))
 
 
 def _introduce(
@@ -134,17 +121,20 @@ def _introduce(
 
 def _mixed(pair: AnyPair) -> str:
     """Why samples cannot be told apart, and what that costs; empty where they can."""
+    from autoturbo.hardware import Target
     from autoturbo.report.sharing import mixed_samples, mixed_sentence
 
-    if isinstance(pair, MachinePair):
+    if not isinstance(pair.target, Target):
         return ""
     return mixed_sentence(mixed_samples(pair.model, {pair.target.name: pair.target.clusters}))
 
 
 def _search(pair: AnyPair, config: TuneConfig) -> str:
     """What the search will do."""
-    asked, on_machine = config.resolved(pair.target), isinstance(pair, MachinePair)
-    over = " over units and cuts" if on_machine else ""
+    from autoturbo.hardware import Target
+
+    asked = config.resolved(pair.target)
+    over = "" if isinstance(pair.target, Target) else " over units and cuts"
     how = f"{_early(asked)}sampler {asked.sampler}{over}, seed {asked.seed}"
     if asked.measurer != SIMULATOR:
         how += f", measured by {asked.measurer}"
@@ -155,17 +145,20 @@ def _search(pair: AnyPair, config: TuneConfig) -> str:
 
 def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
     """How long the search takes; empty where it is not known before it is tried."""
-    asked = config.resolved(pair.target)
+    from autoturbo.hardware import Target
+
+    asked, target = config.resolved(pair.target), pair.target
     # a board is not tried just to say how long it takes
-    if asked.time_budget or isinstance(pair, MachinePair) or asked.measurer != SIMULATOR:
+    if asked.time_budget or not isinstance(target, Target) or asked.measurer != SIMULATOR:
         return ""
-    seconds, trials = expected_seconds(pair, asked, execution)
+    on_target = Pair(pair.model, target, pair.dtype)
+    seconds, trials = expected_seconds(on_target, asked, execution)
     took = f"about {clock(seconds)}"
     return took if trials == asked.total else f"{took}: the space has {trials} settings"
 
 
 def expected_seconds(
-    pair: Pair, asked: TuneConfig, execution: ExecutionConfig
+    pair: Pair[Target], asked: TuneConfig, execution: ExecutionConfig
 ) -> tuple[float, int]:
     """Return about how long a search on the simulator takes, and how many trials it makes.
 
@@ -176,8 +169,9 @@ def expected_seconds(
     """
     from autoturbo.search.space import Space
     from autoturbo.search.starts import placing_seconds
+    from autoturbo.simulate.evaluator import Evaluator
 
-    evaluator = pair.evaluator()
+    evaluator = Evaluator(pair.model, pair.target, pair.dtype)
     space = Space.of(evaluator.bench, subgraphs=asked.subgraphs or 0)
     trials = min(asked.total or 0, space.size)
     measuring = seconds_per_trial(evaluator, space, _SAMPLES) / (execution.workers or 1)
@@ -219,3 +213,287 @@ def _place_of_copy(path: Path | None) -> dict[str, str]:
     if path is None or (path.exists() and not path.is_file()):
         return {}
     return {"output": str(path.absolute())}
+
+
+# The end of a run, for tune and resume
+
+_SHARERS = ("clusters", "units")
+"""Who shares out the work, on a target and on a machine."""
+
+_MORE = 4
+"""Times the trials that a next run is proposed with."""
+
+
+def no_copy(_result: TuneResult) -> list[Path]:
+    """Nothing, where no copy is asked for."""
+    return []
+
+
+def finish(
+    ended: Sequence[TuneResult | AutoTurboError],
+    console: Console,
+    database: str,
+    copied: Callable[[TuneResult], list[Path]] = no_copy,
+) -> int:
+    """Print the table, the files and what to do next; the object of ``tune --json``.
+
+    Args:
+        ended: what became of each pair.
+        console: where it is printed.
+        database: where runs are kept.
+        copied: writes the best schedule where the user wants it too, and gives the files.
+
+    Returns:
+        The worst exit status. 1 where a schedule failed a check, although the next best is handed
+        out, or where one could not be run that was to be run.
+
+    Raises:
+        InterruptedRunError: some were stopped before their end.
+        AutoTurboError: the first of those that have no result; the others are told before it.
+    """
+    status, failures = 0, [e for e in ended if isinstance(e, AutoTurboError)]
+    results = [e for e in ended if not isinstance(e, AutoTurboError)]
+    for result in results:
+        status = max(status, _tell(result, console, database, copied(result)))
+    for failure in failures[1:]:
+        print(f"error: {plain(str(failure))}", file=sys.stderr, flush=True)
+    stopped = [r for r in results if r.state == "interrupted"]
+    if stopped:
+        trials = sum(result.trials for result in stopped)
+        command = _command("resume", stopped[0], database) + (" --all" if len(ended) > 1 else "")
+        message = f"interrupted after {trials} trials; all of them are saved"
+        raise InterruptedRunError(message, hint=f"go on with '{command}'")
+    if failures:
+        raise failures[0]
+    return status
+
+
+def _tell(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> int:
+    console.emit(as_json(result))
+    if not console.json:
+        _print(result, console, database, written)
+    complaints = _complaints(result)
+    for line in complaints:
+        print(f"error: {plain(line)}", file=sys.stderr, flush=True)
+    return 1 if complaints else 0
+
+
+def write_copy(path: Path | None, outputs: Outputs, result: TuneResult) -> list[Path]:
+    """Write the best schedule where the user wants it too; the files written.
+
+    Raises:
+        UsageError: the file cannot be written, or what is there may not be replaced.
+    """
+    if path is None:
+        return []
+    outputs.write(path, Kind.SCHEDULE, result.best.schedule.text)
+    return [path]
+
+
+def _complaints(result: TuneResult) -> list[str]:
+    """What was wrong with schedules, a line for each."""
+    name = f"{result.model} @ {result.target}"
+    end = f"it is not handed out, trial {result.best.trial} is"
+    lines = [
+        f"{name}: trial {refused.trial} fails a check: {refused.failures[0]}; {end}"
+        for refused in result.refused
+    ]
+    skipped = _skipped(result)
+    return [*lines, f"{name}: its numbers were not checked: {skipped}"] if skipped else lines
+
+
+def _verified(result: TuneResult) -> str:
+    """The checks that all that is handed out has passed."""
+    checks = ", ".join(result.best.verified)
+    count = len(result.front)
+    return f"{checks} (all {count} of the front)" if checks and count > 1 else checks
+
+
+def _skipped(result: TuneResult) -> str | None:
+    """Why the best schedule was not run, where it was to be."""
+    verification = result.best.verification
+    numbers = None if verification is None else verification.numbers
+    return None if numbers is None else numbers.skipped
+
+
+def as_json(result: TuneResult) -> dict[str, Any]:
+    """The object of ``tune --json``."""
+    value = {
+        "model": result.model,
+        "target": result.target,
+        "run": result.run,
+        "trials": result.trials,
+        "seed": result.seed,
+        "default": None if result.default is None else result.default.as_json(),
+        "best": result.best.measurement.as_json(),
+        "best_trial": result.best.trial,
+        "baselines": {name: m.as_json() for name, m in result.baselines.items()},
+        "schedule_file": str(result.schedule_file),
+        "state": result.state,
+        "stopped": result.stopped.value,
+        "begun_with": ["the heuristic", *result.origins],
+        "mixed_samples": _mixed_samples(result),
+        "verified": [check.value for check in result.best.verified],
+        "refused": [trial.as_dict() for trial in result.refused],
+    }
+    if notes := [*result.best.schedule.model.notes, *result.notes]:
+        value["notes"] = notes
+    if _skipped(result):
+        value["numbers_skipped"] = _skipped(result)
+    if result.front:
+        value["front"] = [_point(trial) for trial in result.front]
+    return value
+
+
+def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
+    """Why samples of the model cannot be told apart; units of a machine do not share them out."""
+    from autoturbo.report.sharing import mixed_samples
+    from autoturbo.schedule.schedule import Schedule
+
+    best = result.best.schedule
+    if not isinstance(best, Schedule):
+        return None
+    return mixed_samples(best.model, {result.target: best.problem.target.clusters})
+
+
+def _point(trial: Trial) -> dict[str, Any]:
+    measured = trial.outcome.as_json() if isinstance(trial.outcome, Measurement) else {}
+    return {"trial": trial.number, "knobs": trial.knobs.as_dict(), **measured}
+
+
+def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
+    from autoturbo.report.sharing import sharing
+    from autoturbo.report.tables import comparison, front
+
+    if console.verbosity < 0:  # else it stands above already
+        console.answer(f"{result.model} @ {result.target}")
+    console.say()
+    console.show(comparison(result.outcomes(), REFERENCE))
+    console.say()
+    if result.front:
+        console.show(front((t.number, t.outcome) for t in result.front))
+    best = result.best
+    trials = ((trial.knobs, trial.outcome) for trial in result.history)
+    files = {
+        "note": _overtaken(result),
+        "begun with": origins(result.origins, on_machine=result.on_machine),
+        _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
+        "stopped": _stopped(result),
+        "verified": _verified(result),
+        "schedule": result.schedule_file,
+        "copy": ", ".join(map(str, written)),
+        "run folder": result.run_folder,
+        "database": database,
+    }
+    for name, value in files.items():
+        if str(value):
+            console.say(f"{name:<12}{value}")
+    for index, command in enumerate(_further(result, database)):
+        console.say(f"{'' if index else 'next:':<12}{command}")
+    console.say()
+
+
+def _further(result: TuneResult, database: str) -> list[str]:
+    """Command lines to go on with."""
+    on = _command("resume", result, database)
+    looks = ("show",) if result.on_machine else ("show", "report")
+    return [
+        *(_command(name, result, database) for name in looks),
+        f"{on} --trials {_MORE * result.trials}" if result.state == "done" else on,
+    ]
+
+
+def _overtaken(result: TuneResult) -> str:
+    """Return which schedulers no trial equals or beats; what they decide is no setting here.
+
+    With several objectives, in none of them. Empty where there is no such scheduler.
+    """
+    from autoturbo.search.objectives import figures, find_objectives
+
+    objectives = find_objectives(result.objective)
+    tried = [figures(objectives, trial.outcome) for trial in result.history]
+    found = [
+        name
+        for name, measured in result.baselines.items()
+        if not any(
+            all(a <= b for a, b in zip(one, figures(objectives, measured), strict=True))
+            for one in tried
+        )
+    ]
+    if not found:
+        return ""
+    ahead = "faster than all that was tried"
+    if result.objective != "latency":
+        ahead = f"ahead of all that was tried in {' or '.join(o.name for o in objectives)}"
+    verb = "is" if len(found) == 1 else "are"
+    return f"{', '.join(found)} {verb} {ahead} ('autoturbo simulate -h')"
+
+
+def origins(found: Sequence[str], *, on_machine: bool) -> str:
+    """Return in words what a search begins with.
+
+    Args:
+        found: origins of its starts, besides the heuristic.
+        on_machine: it is on a machine of several units.
+    """
+    counts = Counter(found)
+    if on_machine:
+        return "every unit alone and what published schedulers decide"
+    more = [f"{number} x {text}" if number > 1 else text for text, number in counts.items()]
+    return "; ".join(["the heuristic", *more])
+
+
+def starting_lines(info: RunInfo, database: str, pair: str = "") -> Iterator[str]:
+    """Yield lines that say which run it is, what it starts from and what it leaves out.
+
+    Args:
+        info: the run.
+        database: where it is kept.
+        pair: stands before each, where several are tuned together.
+    """
+    settings = info.settings
+    on_machine = "units" in settings["target_description"]
+    yield f"  run     {pair}{info.id} of {database}"
+    yield f"  starts  {pair}{origins(settings.get('origins', ()), on_machine=on_machine)}"
+    for note in settings.get("notes", ()):
+        yield f"  note    {pair}{note}"
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """Refuse a database and a folder of runs that cannot be written, before the work.
+
+    Raises:
+        InputError: one cannot.
+    """
+    from autoturbo.database import Database
+
+    Database.check_place(options.db)
+    runs = Path(options.runs_folder or RUNS)
+    if runs.exists() and not runs.is_dir():
+        raise wrong("--runs-folder", f"{runs} is a file", "name a folder")
+
+
+def _stopped(result: TuneResult) -> str:
+    """Why the run ended."""
+    from autoturbo.search.stopping import Stop
+
+    best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
+    gap = percent(1 / best.measurement.bound_fraction - 1)
+    once = "; there was none to measure the best again" if best.once else ""
+    since = "" if result.front or result.refused else f" than trial {best.trial}"
+    reasons: dict[Stop, str] = {
+        Stop.TRIALS: f"{trials} made, as asked for",
+        Stop.TIME: f"its time is up, after {trials}{once}",
+        Stop.SPACE: f"every setting of the space is tried: {trials}",
+        Stop.NO_PROGRESS: f"nothing better{since} was found for a while, after {trials}",
+        Stop.BOUND: f"{gap} above the lower bound, after {trials}",
+    }
+    return reasons.get(result.stopped, f"{result.stopped}, after {trials}")
+
+
+def _command(name: str, result: TuneResult, database: str) -> str:
+    """A command line on the run, to be copied."""
+    words = ["autoturbo", name, result.run]
+    if database != DEFAULT_DATABASE:
+        words += ["--db", database]
+    return shlex.join(words)

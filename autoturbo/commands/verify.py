@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     AnyPair,
@@ -20,16 +19,17 @@ from autoturbo.commands.loading import (
     load_any_pair,
     model_file,
     pair_of_run,
+    stored_run,
+    tell_notes,
 )
-from autoturbo.commands.parser import Parser
+from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.commands.scheduling import (
-    AnyChosen,
+    Chosen,
     add_schedule_options,
     chosen_schedule,
     require_runtime,
     schedule_of_run,
 )
-from autoturbo.commands.values import whole_number
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.numbers:
         require_runtime("--numbers")
     pair, chosen = _chosen(options)
-    say_notes(assumed(pair.model), console)
+    notes = tell_notes(pair.model, console)
     verification = _verify(options, pair, chosen, console)
-    console.emit(_as_json(pair, chosen, verification))
+    console.emit({**_as_json(pair, chosen, verification), **notes})
     if not console.json:
         _print(pair, chosen, verification, console)
     _record(options.db, pair, chosen.schedule, verification, console)
@@ -77,22 +77,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 1 if skipped or not verification.ok else 0
 
 
-def _chosen(options: argparse.Namespace) -> tuple[AnyPair, AnyChosen]:
+def _chosen(options: argparse.Namespace) -> tuple[AnyPair, Chosen]:
     if options.run is None:
         options.target = options.target or DEFAULT_TARGET
         pair = load_any_pair(options)
         return pair, chosen_schedule(options, pair)
-    from autoturbo.database import Database
-
-    with Database.open(options.db, create=False, read_only=True) as database:
-        info = database.run(options.run)
-        trials = database.trials(info.id)
-    pair = pair_of_run(options, info)
-    return pair, schedule_of_run(info, trials, pair)
+    run = stored_run(options.run, options.db)
+    pair = pair_of_run(options, run.info)
+    return pair, schedule_of_run(run, pair)
 
 
 def _verify(
-    options: argparse.Namespace, pair: AnyPair, chosen: AnyChosen, console: Console
+    options: argparse.Namespace, pair: AnyPair, chosen: Chosen, console: Console
 ) -> Verification:
     """All checks; before each that may take long, a line on standard error."""
     import dataclasses
@@ -100,7 +96,7 @@ def _verify(
     from autoturbo.verify import verify_schedule
     from autoturbo.verify.machine import check_any_numbers
 
-    _tell(console, f"{pair.model.name} @ {pair.target.name}: checking regions and memory")
+    _tell(console, f"{pair}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)
     if options.numbers is False:
         return found
@@ -116,7 +112,7 @@ def _tell(console: Console, line: str) -> None:
         print(plain(line), file=sys.stderr, flush=True)
 
 
-def _as_json(pair: AnyPair, chosen: AnyChosen, verification: Verification) -> dict[str, Any]:
+def _as_json(pair: AnyPair, chosen: Chosen, verification: Verification) -> dict[str, Any]:
     from autoturbo.report.tables import checked_sizes
 
     numbers = verification.numbers
@@ -129,15 +125,14 @@ def _as_json(pair: AnyPair, chosen: AnyChosen, verification: Verification) -> di
     return {
         "model": pair.model.name, "target": pair.target.name, "scheduler": chosen.name,
         **verification.as_json(), "checked": checked_sizes(chosen.schedule), "ran": ran,
-        **notes_field(assumed(pair.model)),
     }  # fmt: skip
 
 
-def _print(pair: AnyPair, chosen: AnyChosen, verification: Verification, console: Console) -> None:
+def _print(pair: AnyPair, chosen: Chosen, verification: Verification, console: Console) -> None:
     from autoturbo.report.tables import checked_sizes, output_table, verdict_table
     from autoturbo.search.handover import summary
 
-    console.answer(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
+    console.answer(f"{pair}, {pair.dtype}: {chosen.name}")
     console.show(verdict_table(verification, checked_sizes(chosen.schedule)))
     if verification.numbers and verification.numbers.outputs:
         console.say()

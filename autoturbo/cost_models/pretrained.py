@@ -21,8 +21,7 @@ from autoturbo.cost_models.training import Table
 from autoturbo.datasets import data_folder
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
-from autoturbo.limits import read_json
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
 from autoturbo.schedule.codegen.work import Flags
 
 TREES: Final = 150

@@ -5,7 +5,6 @@ Importing this package loads the standard library's ``sqlite3`` and nothing heav
 
 from __future__ import annotations
 
-from autoturbo.atomic import atomic_write
 from autoturbo.database.checking import Checked, check
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
@@ -29,6 +28,7 @@ from autoturbo.database.records import (
 from autoturbo.database.run_folder import RunFolder, run_id
 from autoturbo.database.salvage import Salvaged, repair, salvage
 from autoturbo.database.store import BestFilter, Database
+from autoturbo.files import atomic_write
 
 __all__ = [
     "BORROWS",

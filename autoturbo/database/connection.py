@@ -9,12 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from autoturbo.atomic import check_writable
 from autoturbo.database import tables
 from autoturbo.database.failures import UNREADABLE, WRITABLE, explained
 from autoturbo.database.formats import decode
 from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
+from autoturbo.files import check_writable
 
 _R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 

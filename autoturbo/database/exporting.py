@@ -17,7 +17,7 @@ from autoturbo.database.merging import TABLES, statement
 from autoturbo.database.packing import pack, unpack
 from autoturbo.database.records import BestSchedule, Counts, KernelRecord, Record, RunInfo
 from autoturbo.errors import DatabaseError, Location
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 
 DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"

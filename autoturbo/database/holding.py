@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from autoturbo.atomic import lock
 from autoturbo.errors import Location, RunError
+from autoturbo.files import lock
 
 _HAS_LOCKS = find_spec("fcntl") is not None  # Windows has none of the kind
 _TRIES, _PAUSE_S = 5, 0.05  # someone who only looks whether a run is held has it for an instant

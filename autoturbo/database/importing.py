@@ -27,7 +27,7 @@ from autoturbo.database.records import (
 from autoturbo.database.rows import contradiction, readable_texts, sound_rows
 from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location
-from autoturbo.limits import MEMORY, open_input
+from autoturbo.files import MEMORY, open_input
 
 if TYPE_CHECKING:
     Merge = Callable[[sqlite3.Connection], ImportResult]

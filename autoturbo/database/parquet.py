@@ -20,8 +20,7 @@ from typing import Any, BinaryIO, Final
 
 from autoturbo.database.records import RECORD_SCHEMA, Counts
 from autoturbo.errors import DatabaseError, Location, UsageError
-from autoturbo.limits import MEMORY, is_bomb
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.files import MEMORY, NO_OTHERS, Kind, Outputs, is_bomb
 
 COLUMNS: Final[dict[str, str]] = {
     "kind": "string", "schema": "int64",

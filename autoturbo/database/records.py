@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
 from autoturbo.errors import RunError
-from autoturbo.masking import masked
+from autoturbo.files import masked
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import Choice, Seconds, Text, Whole
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autoturbo.atomic import LEFT, atomic_write, take_away_left
 from autoturbo.errors import Location, RunError
+from autoturbo.files import LEFT, atomic_write, take_away_left
 
 MANIFEST_SCHEMA = 1
 """Version of ``manifest.json``, its field ``schema``."""

@@ -29,7 +29,7 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.store import Database
 from autoturbo.errors import AutoTurboError, DatabaseError, Location
-from autoturbo.outputs import NO_OTHERS, Kind
+from autoturbo.files import NO_OTHERS, Kind
 
 _KERNEL = (str, str, str, float)
 _RUN = '"kind":"run"'

@@ -28,7 +28,7 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.run_store import RunStore
 from autoturbo.errors import Location
-from autoturbo.outputs import Outputs
+from autoturbo.files import Outputs
 from autoturbo.schedule.knobs import Knobs
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.atomic import atomic_writer
 from autoturbo.datasets import data_folder
 from autoturbo.errors import Location, ModelError, UsageError, did_you_mean
+from autoturbo.files import atomic_writer
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from onnx import FunctionProto, ModelProto, NodeProto
 
+from autoturbo.files import MEMORY, NODES, is_bomb
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.structure import bodies
-from autoturbo.limits import MEMORY, NODES, is_bomb
 
 _HINT = "inline them as far as is needed (onnx.inliner) and give that file"
 

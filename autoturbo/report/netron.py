@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto
 
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.report.units import percent
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope

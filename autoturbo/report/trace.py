@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.place.bind import Scope

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired
 import numpy as np
 from typing_extensions import TypedDict
 
-from autoturbo import limits
+from autoturbo import files
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
@@ -334,7 +334,7 @@ def require(valid: bool, field: str, reason: str, hint: str | None = None) -> No
 def read_text(path: Path) -> str:
     """What is in a schedule file; raises ScheduleFileError."""
     try:
-        return limits.read_text(path)
+        return files.read_text(path)
     except OSError as error:
         raise ScheduleFileError(f"cannot read: {error.strerror}", Location(path)) from None
     except UnicodeDecodeError:
@@ -350,7 +350,7 @@ def read_document(
         ScheduleFileError: it is something else, of another version or made for something else.
     """
     try:
-        document = limits.parse_json(text)
+        document = files.parse_json(text)
     except json.JSONDecodeError as error:
         at = Location(None, error.lineno, error.colno)
         hint = "is it the file that 'autoturbo tune' wrote, whole?"

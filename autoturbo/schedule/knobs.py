@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from autoturbo.errors import KnobsError, Location, did_you_mean
-from autoturbo.limits import read_json
+from autoturbo.files import read_json
 from autoturbo.schedule.units.unit_knobs import UnitKnobs
 
 KNOBS_SCHEMA = 2

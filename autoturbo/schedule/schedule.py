@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoturbo.errors import ScheduleFileError
+from autoturbo.files import Kind, Outputs
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
-from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf

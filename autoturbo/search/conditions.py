@@ -1,13 +1,17 @@
-"""When a choice for a sub-graph means nothing: the condition in a conditional space.
+"""The conditional part of a search space: when a choice means nothing, and how many points differ.
 
-Written as tables over choice indices, so that thousands of points are brought into their one form
-at once, and the points that differ are counted without listing them.
+Every point has one form, in which what means nothing is ``"auto"``: a choice that the start has
+made already, a sub-graph's choice that says what the model's knob says, a split that cannot be.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +26,6 @@ from autoturbo.schedule.knobs import (
     knob_names,
     knob_specs,
 )
-from autoturbo.search.forms import Rules, Split, Table, Void
 from autoturbo.search.subgraphs import RAGGED, Block
 
 START = "start"
@@ -31,14 +34,18 @@ START = "start"
 Genes = NDArray[np.int64]
 """Choice indices: ``(dimensions,)`` for one point, ``(points, dimensions)`` for several."""
 
-_HEURISTIC = Knobs()
-
 SPLIT = knob_names("subgraph", upto=Stage.PARTITION)
 """Knobs of a sub-graph that make sense together only."""
 
+REMEMBERED = 1 << 14
+"""Forms of a block's choices that are remembered: candidates have few of them, again and again."""
+
+_UPON = ("batches_per_cluster", "factor_policy")
+"""Knobs of the model on which it depends what a split can be."""
+
 
 def stands_for(name: str, value: Value) -> Value | None:
-    """What a value of a model's knob means; None where ``"auto"`` is nothing that has a name."""
+    """Return what a value of a model's knob means; None where ``"auto"`` has no other name."""
     spec = knob_specs()[name]
     if value != AUTO:
         return value
@@ -51,7 +58,7 @@ def stands_for(name: str, value: Value) -> Value | None:
 
 
 def means_nothing(field: str, value: Value, model: Value) -> bool:
-    """Whether a sub-graph's choice changes nothing, given the model's knob that it depends on."""
+    """Return whether a sub-graph's choice changes nothing, given the model's knob for it."""
     if value == AUTO:
         return False
     if field == "priority":
@@ -60,7 +67,7 @@ def means_nothing(field: str, value: Value, model: Value) -> bool:
 
 
 def decides(field: str) -> str | None:
-    """The model's knob that says whether a choice for a sub-graph means anything.
+    """Return the model's knob that says whether a choice for a sub-graph means anything.
 
     Where it has one of the same name, a sub-graph's own value must differ to be one.
     """
@@ -70,12 +77,212 @@ def decides(field: str) -> str | None:
 
 
 def effective(override: SubGraphKnobs, knobs: Knobs) -> dict[str, Any]:
-    """The choices of an override that change something, with the layer."""
+    """Return the choices of an override that change something, with the layer."""
     return {
         name: value
         for name, value in override.as_dict().items()
         if (model := decides(name)) is None or not means_nothing(name, value, getattr(knobs, model))
     }
+
+
+def dimension_name(block: Block, field: str) -> str:
+    """Return ``subgraph:LAYER:KNOB``, or ``subgraph@START:...`` where it is not the heuristic's."""
+    at = f"@{block.start}" if block.start else ""
+    return f"subgraph{at}:{block.layers[0]}:{field}"
+
+
+class _BlockForm:
+    """The one form of a block's choices, given the model's.
+
+    Args:
+        block: knobs of alike sub-graphs.
+        where: positions of the dimensions, by name.
+        choices: of the dimensions, by name, ``"auto"`` first.
+        base: the start that it belongs to.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        where: Mapping[str, int],
+        choices: Mapping[str, tuple[Any, ...]],
+        base: Knobs,
+    ) -> None:
+        self.block = block
+        self.fields = tuple(block.choices)
+        names = [dimension_name(block, field) for field in self.fields]
+        self.first = where[names[0]] if names else 0
+        self.end = self.first + len(names)
+        self.choices = {f: choices[name] for f, name in zip(self.fields, names, strict=True)}
+        upon = dict.fromkeys([m for f in self.fields if (m := decides(f)) is not None])
+        self.model = tuple(dict.fromkeys([*_UPON, *upon]))
+        """Knobs of the model that matter here."""
+        self.at = tuple(where.get(name, -1) for name in self.model)
+        self._meant = {
+            name: (getattr(base, name), *choices.get(name, (AUTO,))[1:]) for name in self.model
+        }
+        self._voids = [
+            (at, self.model.index(name), frozenset(
+                (said, i) for said, value in enumerate(self._meant[name])
+                for i, own in enumerate(self.choices[field]) if means_nothing(field, own, value)
+            ))
+            for at, field in enumerate(self.fields) if (name := decides(field)) is not None
+        ]  # fmt: skip
+        self._cuts = [(at, SPLIT.index(f)) for at, f in enumerate(self.fields) if f in SPLIT]
+        self.of = functools.lru_cache(REMEMBERED)(self._of)
+        """Return the one form of choices, as indices, given those of :attr:`model`."""
+
+    def _of(self, model: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
+        kept, split = list(own), [0] * len(SPLIT)
+        for at, said, nothing in self._voids:
+            if (model[said], kept[at]) in nothing:
+                kept[at] = 0
+        for at, field in self._cuts:
+            split[field] = kept[at]
+        if any(split):
+            left = self._split(dict(zip(_UPON, model, strict=False)), *split)
+            for at, field in self._cuts:
+                kept[at] = left[field]
+        return tuple(kept)
+
+    def _split(
+        self, upon: Mapping[str, int], dim: int, factor: int, inner: int, parts: int
+    ) -> tuple[int, int, int, int]:
+        """Return a split without what cannot be, as choice indices."""
+        dim = dim if self._is_dim(upon, dim) else 0
+        factor = factor if self._fits(upon, dim, factor) else 0
+        if factor == self._whole:
+            return 0, factor, 0, 0
+        dim = dim if self._fits(upon, dim, factor) else 0
+        good = self._depth(dim) != self._value("inner_dim", inner)
+        good = good and self._inner_fits(upon, inner, parts)
+        return (dim, factor, inner, parts) if good else (dim, factor, 0, 0)
+
+    @property
+    def _whole(self) -> int:
+        """The choice of one part; -1 where there is none."""
+        if self.block.base.factor == 1:
+            return 0
+        factors = self.choices.get("factor", ())
+        return factors.index(1) if 1 in factors else -1
+
+    def _value(self, field: str, index: int) -> Value:
+        return self.choices[field][index] if field in self.choices else AUTO
+
+    def _depth(self, dim: int) -> int:
+        value = self._value("dim", dim)
+        return self.block.depth if value == AUTO else int(value)
+
+    def _extent(self, depth: int, upon: Mapping[str, int]) -> int:
+        """Return the extent of a dimension; 1 where it cannot be split."""
+        extents = self.block.extents.get(depth)
+        return 1 if extents is None else extents[upon["batches_per_cluster"]]
+
+    def _is_dim(self, upon: Mapping[str, int], dim: int) -> bool:
+        value = self._value("dim", dim)
+        return value == AUTO or self._extent(int(value), upon) > 1
+
+    def _fits(self, upon: Mapping[str, int], dim: int, factor: int) -> bool:
+        value = self._value("factor", factor) if factor else self.block.base.factor
+        return value in (AUTO, 1) or self._divides(upon, self._depth(dim), int(value))
+
+    def _inner_fits(self, upon: Mapping[str, int], inner: int, parts: int) -> bool:
+        depth, count = self._value("inner_dim", inner), self._value("inner_factor", parts)
+        if AUTO in (depth, count):
+            return False
+        return count == 1 or self._divides(upon, int(depth), int(count))
+
+    def _divides(self, upon: Mapping[str, int], depth: int, parts: int) -> bool:
+        extent = self._extent(depth, upon)
+        if parts > extent:
+            return False
+        policy = self._meant["factor_policy"][upon["factor_policy"]]
+        return extent % parts == 0 or (policy == "ragged" and parts in RAGGED)
+
+    def splits(self, samples: int, policy: int) -> int:
+        """Return the number of different splits at choices of :data:`_UPON`."""
+        upon = dict(zip(_UPON, (samples, policy), strict=True))
+        widths = [range(len(self.choices.get(field, (AUTO,)))) for field in SPLIT]
+        dims, factors, inners, parts = widths
+        seconds = [i for i, p in itertools.product(inners, parts) if self._inner_fits(upon, i, p)]
+        count = int(self._whole >= 0)
+        for dim in dims:
+            if not self._is_dim(upon, dim):
+                continue
+            beside = [i for i in seconds if self._value("inner_dim", i) != self._depth(dim)]
+            fitting = (
+                f for f in factors
+                if f != self._whole and ((dim, f) == (0, 0) or self._fits(upon, dim, f))
+            )  # fmt: skip
+            count += sum(1 + len(beside) for _ in fitting)
+        return count
+
+    def others(self, name: str, index: int) -> int:
+        """Return the number of different choices that one of the model's knobs decides about."""
+        said = self._meant[name][index]
+        return math.prod(
+            sum(not means_nothing(field, value, said) for value in self.choices[field])
+            for field in self.fields
+            if decides(field) == name
+        )
+
+    @property
+    def free(self) -> int:
+        """Different choices that depend on nothing."""
+        return math.prod(
+            len(self.choices[f]) for f in self.fields if f not in SPLIT and decides(f) is None
+        )
+
+    @property
+    def size(self) -> int:
+        """Different choices of the block while the model's are ``"auto"``."""
+        names = [name for name in self.model if any(decides(f) == name for f in self.fields)]
+        return self.free * self.splits(0, 0) * math.prod(self.others(n, 0) for n in names)
+
+
+@dataclass(frozen=True)
+class _StartForm:
+    """The one form of points that have one start.
+
+    Attributes:
+        blocks: the start's.
+        repeats: positions and choices of the model's that the start has made already.
+        news: choices that are none of these, by knob of the model.
+    """
+
+    blocks: tuple[_BlockForm, ...]
+    repeats: frozenset[tuple[int, int]]
+    news: Mapping[str, Sequence[int]]
+
+    @property
+    def model_size(self) -> int:
+        """Points with no override."""
+        return math.prod(map(len, self.news.values()))
+
+    @property
+    def size(self) -> int:
+        """Different points.
+
+        A choice of a sub-graph depends on one knob of the model at most (the split on two), and no
+        two groups of choices on the same: sums over each such knob, multiplied.
+        """
+        upon = dict.fromkeys(name for block in self.blocks for name in block.model)
+        linked = [name for name in upon if name not in _UPON] if self.blocks else []
+        rows = [self.news.get(name, (0,)) for name in _UPON]
+        used = {*linked, *(_UPON if self.blocks else ())}
+        found = math.prod(len(own) for name, own in self.news.items() if name not in used)
+        if not self.blocks:
+            return found
+        found *= math.prod(block.free for block in self.blocks)
+        found *= sum(
+            math.prod(block.splits(*both) for block in self.blocks)
+            for both in itertools.product(*rows)
+        )
+        for name in linked:
+            choices = self.news.get(name, (0,))
+            found *= sum(math.prod(b.others(name, i) if name in b.model else 1 for b in self.blocks)
+                         for i in choices)  # fmt: skip
+        return found
 
 
 class Conditions:
@@ -85,109 +292,7 @@ class Conditions:
         names: of the dimensions.
         choices: of the dimensions, ``"auto"`` first in those of knobs.
         blocks: knobs of sub-graphs; their dimensions are named by :func:`dimension_name`.
-        base: the setting that ``"auto"`` stands for.
-        void: dimensions that mean nothing here.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        choices: Sequence[tuple[Any, ...]],
-        blocks: Sequence[Block],
-        base: Knobs = _HEURISTIC,
-        void: Iterable[int] = (),
-    ) -> None:
-        self._widths = [len(c) for c in choices]
-        where = {name: index for index, name in enumerate(names)}
-        known = dict(zip(names, choices, strict=True))
-        self._void = sorted(void)
-        self._voids = [
-            [v for f in b.choices if (v := _void(where, known, b, f, base))] for b in blocks
-        ]
-        self._splits = [_split(where, known, block, base) for block in blocks]
-        own = {where[dimension_name(b, f)] for b in blocks for f in b.choices}
-        self._model = [i for i in range(len(names)) if i not in own and i not in self._void]
-        self._news = {
-            i: np.asarray([j == 0 or c != getattr(base, names[i], None) for j, c in
-                           enumerate(choices[i])])
-            for i in self._model
-        }  # fmt: skip
-        self._rules = Rules(
-            self._void, self._news, [v for each in self._voids for v in each], self._splits
-        )
-        self._free = [
-            [self._widths[where[dimension_name(b, f)]] for f in b.choices
-             if f not in SPLIT and decides(f) is None]
-            for b in blocks
-        ]  # fmt: skip
-
-    def normal(self, genes: Genes) -> Genes:
-        """Points in the one form of what they mean."""
-        if not self._rules:
-            return genes
-        found = genes.copy()
-        self._rules.apply(found)
-        return found
-
-    def settle(self, genes: Genes, start: int, number: int) -> None:
-        """Bring into their form, in place, the points that have one start.
-
-        Args:
-            genes: ``(points, dimensions)``.
-            start: position of the dimension that chooses it.
-            number: of the start.
-        """
-        self._rules.apply(genes, start, number)
-
-    @property
-    def model_size(self) -> int:
-        """Points with no override."""
-        return math.prod(int(news.sum()) for news in self._news.values())
-
-    @property
-    def block_sizes(self) -> list[int]:
-        """Different settings of each block's knobs while the model's are ``"auto"``."""
-        return [
-            math.prod(free) * math.prod(int(v.counts()[0]) for v in voids)
-            * int(split.counts()[0, 0])
-            for free, voids, split in zip(self._free, self._voids, self._splits, strict=True)
-        ]  # fmt: skip
-
-    @property
-    def size(self) -> int:
-        """Different points.
-
-        A choice of a sub-graph depends on one knob of the model at most (the split on two), and no
-        two groups of choices on the same: sums over each such knob, multiplied.
-        """
-        if not self._splits:
-            return self.model_size
-        linked: dict[int, list[NDArray[np.int64]]] = {}
-        for void in (v for voids in self._voids for v in voids):
-            linked.setdefault(void.model, []).append(void.counts()[self._rows(void.model)])
-        unknown = linked.pop(-1, [])  # the model's knob is not searched: it is "auto"
-        first = self._splits[0]
-        rows = np.ix_(self._rows(first.batches), self._rows(first.policy))
-        splits = _total([split.counts()[rows].ravel() for split in self._splits])
-        used = {*linked, first.batches, first.policy}
-        rest = math.prod(int(n.sum()) for i, n in self._news.items() if i not in used)
-        own = math.prod(math.prod(free) for free in self._free)
-        fixed = math.prod(int(counts[0]) for counts in unknown)
-        return rest * own * fixed * splits * math.prod(_total(c) for c in linked.values())
-
-    def _rows(self, position: int) -> Table:
-        """Choices of a dimension of the model that are none of the start's, -1: there is one."""
-        return self._news[position] if position >= 0 else np.ones(1, np.bool_)
-
-
-class StartConditions:
-    """The rules of a space with several starts: those of the start that a point has.
-
-    Args:
-        names: of the dimensions, :data:`START` among them.
-        choices: of the dimensions, ``"auto"`` first in those of knobs.
-        blocks: knobs of sub-graphs, those of the first start first.
-        starts: settings.
+        starts: the settings that ``"auto"`` stands for, the first without :data:`START`.
     """
 
     def __init__(
@@ -197,124 +302,62 @@ class StartConditions:
         blocks: Sequence[Block],
         starts: Sequence[Knobs],
     ) -> None:
-        self._start = list(names).index(START)
-        where = {name: index for index, name in enumerate(names)}
-        self._each = []
+        where, known = {n: i for i, n in enumerate(names)}, dict(zip(names, choices, strict=True))
+        named = {dimension_name(block, field) for block in blocks for field in block.choices}
+        self._start = where.get(START, -1)
+        model = [name for name in names if name not in named and name != START]
+        self._forms = list[_StartForm]()
         for number, base in enumerate(starts):
-            mine = [b for b in blocks if b.start == number]
-            others = [b for b in blocks if b.start != number]
-            void = {where[dimension_name(b, f)] for b in others for f in b.choices}
-            self._each.append(Conditions(names, choices, mine, base, {self._start, *void}))
+            news = {
+                name: [i for i, value in enumerate(known[name])
+                       if not i or not hasattr(base, name) or value != getattr(base, name)]
+                for name in model
+            }  # fmt: skip
+            repeats = frozenset(
+                (where[name], i) for name, new in news.items()
+                for i in range(len(known[name])) if i not in new
+            )  # fmt: skip
+            own = tuple(_BlockForm(b, where, known, base) for b in blocks if b.start == number)
+            self._forms.append(_StartForm(own, repeats, news))
+        every = [block for form in self._forms for block in form.blocks if block.fields]
+        self._blocks = sorted(every, key=operator.attrgetter("first"))
 
     def normal(self, genes: Genes) -> Genes:
-        """Points in the one form of what they mean."""
+        """Return points in the one form of what they mean, ``(points, dimensions)``."""
+        if not self._blocks and not any(form.repeats for form in self._forms):
+            return genes
         found = genes.copy()
-        for number, conditions in enumerate(self._each):
-            conditions.settle(found, self._start, number)
+        start = found[:, self._start] if self._start >= 0 else np.zeros(len(found), np.int64)
+        for number, of_one in enumerate(self._forms):
+            for at, index in of_one.repeats:
+                found[(start == number) & (found[:, at] == index), at] = 0
+        if not self._blocks:
+            return found
+        first = [block.first for block in self._blocks]
+        chosen = np.logical_or.reduceat(found > 0, first, axis=1)
+        of_start = np.asarray([block.block.start for block in self._blocks]) == start[:, None]
+        widths = [block.end - block.first for block in self._blocks]
+        found[:, first[0] :] *= np.repeat(of_start, widths, axis=1)
+        rows = found.tolist()
+        for number, position in np.argwhere(chosen & of_start).tolist():
+            row, block = rows[number], self._blocks[position]
+            own = tuple(row[block.first : block.end])
+            form = block.of(tuple([row[i] if i >= 0 else 0 for i in block.at]), own)
+            if form != own:
+                found[number, block.first : block.end] = form
         return found
 
     @property
     def model_size(self) -> int:
         """Points without a choice for a sub-graph."""
-        return sum(conditions.model_size for conditions in self._each)
+        return sum(form.model_size for form in self._forms)
 
     @property
     def block_sizes(self) -> list[int]:
         """Different settings of each block's knobs while the model's are ``"auto"``."""
-        return [size for conditions in self._each for size in conditions.block_sizes]
+        return [block.size for form in self._forms for block in form.blocks]
 
     @property
     def size(self) -> int:
-        """Different points."""
-        return sum(conditions.size for conditions in self._each)
-
-
-def dimension_name(block: Block, field: str) -> str:
-    """``subgraph:LAYER:KNOB``; ``subgraph@START:LAYER:KNOB`` where it is not the heuristic's."""
-    at = f"@{block.start}" if block.start else ""
-    return f"subgraph{at}:{block.layers[0]}:{field}"
-
-
-def _total(counts: list[NDArray[np.int64]]) -> int:
-    """Sum over the shared choices of the product over blocks; exact however large."""
-    return sum(math.prod(column) for column in zip(*(c.tolist() for c in counts), strict=True))
-
-
-def _void(
-    where: Mapping[str, int],
-    known: Mapping[str, tuple[Any, ...]],
-    block: Block,
-    field: str,
-    base: Knobs,
-) -> Void | None:
-    model, own = decides(field), dimension_name(block, field)
-    if model is None:
-        return None
-    rows = _meant(known, model, base)
-    table = [[means_nothing(field, value, row) for value in known[own]] for row in rows]
-    return Void(where.get(model, -1), where[own], np.asarray(table))
-
-
-def _meant(known: Mapping[str, tuple[Any, ...]], name: str, base: Knobs) -> tuple[Any, ...]:
-    """Choices of a knob of the model, the first as what it stands for at a start."""
-    return (getattr(base, name), *known.get(name, (AUTO,))[1:])
-
-
-def _split(
-    where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block, base: Knobs
-) -> Split:
-    names = [dimension_name(block, field) for field in SPLIT]
-    dims, factors, inner, parts = (known.get(name, (AUTO,)) for name in names)
-    policies = _meant(known, "factor_policy", base)
-    own = block.base.factor
-    samples = range(len(known.get("batches_per_cluster", (AUTO,))))
-    depths = [block.depth if d == AUTO else int(d) for d in dims]
-    return Split(
-        where.get("batches_per_cluster", -1),
-        where.get("factor_policy", -1),
-        (where.get(names[0], -1), where.get(names[1], -1), where.get(names[2], -1),
-         where.get(names[3], -1)),
-        np.asarray(depths),
-        np.asarray([-1 if d == AUTO else d for d in inner]),
-        np.asarray([[d == AUTO or _extent(block, int(d), b) > 1 for d in dims] for b in samples]),
-        _fits(
-            [[_extent(block, d, b) for d in depths] for b in samples], policies, (own, *factors[1:])
-        ),
-        _inner_fits(block, inner, parts, policies, samples),
-        0 if own == 1 else factors.index(1) if 1 in factors else -1,
-    )  # fmt: skip
-
-
-def _extent(block: Block, depth: int, samples: int) -> int:
-    """Extent of a dimension at a choice of samples; 1 where it cannot be split."""
-    return block.extents[depth][samples] if depth in block.extents else 1
-
-
-def _fits(
-    sizes: Sequence[Sequence[int]], policies: Sequence[Value], factors: Sequence[Value]
-) -> Table:
-    """Factors that extents take, by samples, policy, dimension's choice and factor's choice."""
-    return np.asarray(
-        [[[[f in (AUTO, 1) or _divides(int(f), size, policy) for f in factors] for size in row]
-          for policy in policies] for row in sizes]
-    )  # fmt: skip
-
-
-def _inner_fits(
-    block: Block,
-    inner: Sequence[Value],
-    parts: Sequence[Value],
-    policies: Sequence[Value],
-    samples: range,
-) -> Table:
-    """The same for the second axis, where both choices must be made."""
-    sizes = [[0 if d == AUTO else _extent(block, int(d), b) for d in inner] for b in samples]
-    both = np.asarray([[AUTO not in (d, f) for f in parts] for d in inner])
-    found: Table = _fits(sizes, policies, parts) & both
-    return found
-
-
-def _divides(parts: int, extent: int, policy: Value) -> bool:
-    if parts > extent:
-        return False
-    return extent % parts == 0 or (policy == "ragged" and parts in RAGGED)
+        """Different points; exact, however many."""
+        return sum(form.size for form in self._forms)

@@ -7,6 +7,7 @@ not depend on workers, and a resumed run goes on from its records as if it had n
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from autoturbo.errors import RunError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.allocation import Course
 from autoturbo.search.executors.base import Answer, Task
-from autoturbo.search.names import ANNEALING, OURS
+from autoturbo.search.names import ANNEALING, OURS, PROGRAM
 from autoturbo.search.objectives import OF_KERNELS
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.stopping import Drought, Gaps, Stop
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autoturbo.cost_models.advisor import KernelAdvisor
-    from autoturbo.search.asking import Asks
     from autoturbo.search.objectives import Objective
+    from autoturbo.search.proposer import Proposer
     from autoturbo.search.space import Space
 
 BATCH = 16
@@ -82,7 +83,7 @@ class Search:
         patience: trials without a better one after which it stops, checked between rounds.
         bound_gap: it stops once the best is at most this share above the lower bound, likewise.
         round: trials proposed at a time.
-        asker: asked for settings in place of the sampler, which then is its name.
+        proposer: asked for settings in place of the sampler, which then is its name.
         heuristic: trial 0.
         initial: settings that the next trials are, whatever the sampler.
         here: measures trial 0 in this process, where none is measured once the time is up.
@@ -105,7 +106,7 @@ class Search:
     patience: int | None = None
     bound_gap: float | None = None
     round: int = BATCH
-    asker: Asks | None = None
+    proposer: Proposer | None = None
     heuristic: Knobs = field(default_factory=Knobs)
     initial: tuple[Knobs, ...] = ()
     here: Callable[[Knobs], Outcome] | None = None
@@ -135,7 +136,7 @@ class Loop:
         advisor: KernelAdvisor | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        from autoturbo.search.asking import asker_of
+        from autoturbo.search.proposer import proposer_of
         from autoturbo.search.samplers import make_sampler
         from autoturbo.search.study import Mirror, open_mirror
 
@@ -145,16 +146,16 @@ class Loop:
         self._journal, self._on_progress = journal, on_progress
         self._recorded = dict(journal.recorded)
         self._advisor: KernelAdvisor | None = None
-        self._asker: Asks
-        if search.asker is not None:
-            self._asker = search.asker
+        self._proposer: Proposer
+        if search.proposer is not None:
+            self._proposer = search.proposer
         else:
             choice = make_sampler(
                 search.sampler, search.seed, search.space,
                 batch=search.round, advisor=advisor, objectives=len(search.objectives),
             )  # fmt: skip
             self._advisor = choice.advisor
-            self._asker = asker_of(
+            self._proposer = proposer_of(
                 choice, search.space, search.objectives, search.seed, search.initial
             )
         study = open_mirror(search.storage, search.run, search.objectives)
@@ -364,7 +365,7 @@ class Loop:
         """A round that is recorded whole, where the sampler need not propose it again."""
         size = self.search.round if first else 1 + len(self.search.starts)
         numbers = range(first, first + size)
-        if self.search.sampler not in (OURS, ANNEALING):
+        if self.search.sampler not in (OURS, ANNEALING, PROGRAM):
             return None
         if all(number in self._recorded for number in numbers):
             return [self._recorded[number].knobs for number in numbers]
@@ -372,7 +373,9 @@ class Loop:
 
     def _proposed(self, first: int) -> list[Knobs]:
         begin = [self.search.heuristic, *self.search.starts]
-        proposed = self._asker.ask(self.search.round) if first else begin
+        if first and self.search.sampler == PROGRAM:
+            return self._proposed_beside(first)
+        proposed = self._proposer.ask(self.search.round) if first else begin
         for number, knobs in enumerate(proposed, first):
             record = self._recorded.get(number)
             if record is not None and record.knobs != knobs:
@@ -381,10 +384,19 @@ class Loop:
                 raise RunError(message, hint=hint)
         return proposed
 
+    def _proposed_beside(self, first: int) -> list[Knobs]:
+        """Return a round with what is recorded of it: a program need not say the same again."""
+        numbers = range(first, first + self.search.round)
+        known = {n: self._recorded[n].knobs for n in numbers if n in self._recorded}
+        new = self._proposer.ask(len(numbers) - len(known))
+        others = iter([knobs for knobs in new if knobs not in known.values()])
+        found = [known[n] if n in known else next(others, None) for n in numbers]
+        return list(itertools.takewhile(bool, found))  # type: ignore[arg-type]
+
     def _enter(self, trial: Trial) -> None:
         """Learn from an outcome."""
         self.trials.append(trial)
-        self._asker.tell(trial.knobs, trial.outcome)
+        self._proposer.tell(trial.knobs, trial.outcome)
         if isinstance(trial.outcome, Failure):
             self._failures[trial.outcome.reason] += 1
         elif self.best is None or self._score(trial) < self._score(self.best):
@@ -400,7 +412,7 @@ class Loop:
     def _fill_mirror(self) -> None:
         """Let the study that the user sees have all trials; a storage gets them at once."""
         for trial in self.trials[self.mirror.entered :]:
-            self.mirror.enter(trial.number, self._asker.params(trial.knobs), trial.outcome)
+            self.mirror.enter(trial.number, self._proposer.params(trial.knobs), trial.outcome)
         if self.search.storage is not None:
             self.mirror.write()
 

@@ -1,4 +1,4 @@
-"""Names of the samplers, known without loading any of them."""
+"""Names and defaults of the samplers, known without loading any of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,28 @@ OURS = "cost-model"
 ANNEALING = "annealing"
 """Ours on a machine of several processing units: over units and cuts."""
 
+PROGRAM = "program"
+"""A program of the user's (:mod:`autoturbo.search.program`)."""
+
+SUBGRAPHS = 8
+"""Kinds of sub-graphs whose own knobs our sampler searches by default."""
+
 
 def sampler_names() -> tuple[str, ...]:
-    """Samplers by name: those of :data:`SAMPLERS`, then plug-ins'."""
-    return (*SAMPLERS, *(n for n in plugins.plugin_names(plugins.SAMPLERS) if n not in SAMPLERS))
+    """Return samplers by name: :data:`SAMPLERS`, a program of the user's, then plug-ins'."""
+    ours = (*SAMPLERS, PROGRAM)
+    return (*ours, *(n for n in plugins.plugin_names(plugins.SAMPLERS) if n not in ours))
+
+
+def searched_subgraphs(asked: int | None, sampler: str) -> int:
+    """Kinds of sub-graphs whose own knobs are searched: unless asked, only by our sampler.
+
+    Others know neither conditions nor that most of these choices are best left alone.
+
+    Args:
+        asked: by the user; None leaves it to the sampler.
+        sampler: name of it.
+    """
+    if asked is not None:
+        return asked
+    return SUBGRAPHS if sampler == OURS else 0

@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.features import KNOB_NAMES, knob_vector
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.search.conditions import (
-    START,
-    Conditions,
-    Genes,
-    StartConditions,
-    dimension_name,
-)
+from autoturbo.search.conditions import START, Conditions, Genes, dimension_name
 from autoturbo.search.subgraphs import Block
 from autoturbo.stores import row_bytes
 
@@ -83,12 +77,10 @@ class Points:
         return math.prod(len(d.choices) for d in self.dimensions) <= ENUMERABLE
 
     @cached_property
-    def conditions(self) -> Conditions | StartConditions:
+    def conditions(self) -> Conditions:
         """What brings points into one form."""
         names, choices = [d.name for d in self.dimensions], [d.choices for d in self.dimensions]
-        if START in names:
-            return StartConditions(names, choices, self.blocks, self.starts)
-        return Conditions(names, choices, self.blocks, self.starts[0])
+        return Conditions(names, choices, self.blocks, self.starts)
 
     @cached_property
     def widths(self) -> Genes:

@@ -20,15 +20,17 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from autoturbo import plugins
 from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.levels import Levels
-from autoturbo.search.names import SAMPLERS, sampler_names
-from autoturbo.search.plugged import plugged_sampler, takes_several
+from autoturbo.search.names import PROGRAM, SAMPLERS, sampler_names
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from autoturbo.cost_models.advisor import KernelAdvisor
 
 
@@ -345,7 +347,8 @@ def check_sampler(name: str, objectives: int = 1) -> None:
     known = sampler_names()
     if name not in known:
         raise UsageError(f"no sampler is called {name!r}", hint=did_you_mean(name, known))
-    several = name not in ("cmaes", "grid") if name in SAMPLERS else takes_several(name)
+    ours = {*SAMPLERS, PROGRAM}
+    several = name not in ("cmaes", "grid") if name in ours else takes_several(name)
     if objectives > 1 and not several:
         raise UsageError(
             f"sampler {name!r} works on one objective", hint="take nsgaii, tpe or random"
@@ -396,6 +399,39 @@ _OPTUNA: dict[str, tuple[Callable[[int], BaseSampler], bool]] = {
     "qmc": (_qmc, True),  # categories would be drawn at random
     "grid": (_EveryPoint, False),
 }
+
+
+def plugged_sampler(name: str, seed: int) -> tuple[BaseSampler, bool]:
+    """A plug-in's sampler, and whether choices are to be integers.
+
+    Raises:
+        UsageError: there is none of that name.
+        PluginError: it cannot be had, or is no sampler.
+    """
+    entry = _entry(name)
+    made = plugins.make_plugin(entry, seed)
+    if not isinstance(made, BaseSampler):
+        what = f"gives a value of type {type(made).__name__!r}, no Optuna sampler"
+        raise plugins.broken(entry, what)
+    return made, bool(getattr(plugins.load_plugin(entry), "ordinal", False))
+
+
+def takes_several(name: str) -> bool:
+    """Whether a plug-in's sampler works on several objectives.
+
+    Raises:
+        UsageError: there is none of that name.
+        PluginError: it cannot be loaded.
+    """
+    return bool(getattr(plugins.load_plugin(_entry(name)), "several", True))
+
+
+def _entry(name: str) -> EntryPoint:
+    entry = plugins.find_plugin(plugins.SAMPLERS, name)
+    if entry is None:
+        raise UsageError(f"no sampler is called {name!r}")
+    return entry
+
 
 __all__: Sequence[str] = (
     "CostModelSampler",

@@ -25,9 +25,8 @@ from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.pipeline import Plan, plan
 from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.search.exact.chain import FREE, Covering, Programme
-from autoturbo.search.exact.costs import Costs, Variant
+from autoturbo.search.exact.costs import Costs, NearCosts, Variant
 from autoturbo.search.exact.groups import GroupLimits, Likeness, groups_of
-from autoturbo.search.exact.near_costs import NearCosts
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement

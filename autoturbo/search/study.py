@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 
 from autoturbo.database.tables import is_ours
 from autoturbo.errors import UsageError
-from autoturbo.masking import masked, without_secrets
+from autoturbo.files import masked, without_secrets
 from autoturbo.search.evolution import fresh_points
 from autoturbo.simulate.measurement import Failure, Outcome
 
@@ -51,7 +51,7 @@ def quiet_optuna() -> Iterator[None]:
 
 
 @dataclass(eq=False)
-class Asker:
+class StudyProposer:
     """A sampler at work on a study in memory.
 
     Attributes:

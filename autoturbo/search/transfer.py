@@ -25,7 +25,7 @@ from autoturbo.schedule.partition.grouping import GroupRules
 from autoturbo.schedule.partition.overrides import UNSPLIT, possible_split, resolve, split_fields
 from autoturbo.schedule.partition.split import SplitRules, split_axes
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.search.knob_choices import batch_share
+from autoturbo.search.space import batch_share
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph

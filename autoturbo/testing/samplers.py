@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.space import Space
-    from autoturbo.search.study import Asker
+    from autoturbo.search.study import StudyProposer
 
 BATCH = 4
 """Trials asked before any of them is told."""
@@ -82,15 +82,15 @@ def settings_can_be_built(case: SamplerCase) -> None:
     from autoturbo.testing.watched import knob_space, outcome_of
 
     space = knob_space(large=True)
-    asker = _asker(case, space, 8)
+    proposer = _proposer(case, space, 8)
     own = 0
     for _ in range(4):
-        batch = asker.ask(8)
-        own += asker.own
+        batch = proposer.ask(8)
+        own += proposer.own
         for knobs in batch:
             if space.canonical(knobs) != knobs:
                 raise ContractError(f"not in its one form: {knobs.canonical()}")
-            asker.tell(knobs, outcome_of(knobs))
+            proposer.tell(knobs, outcome_of(knobs))
     if own < 16:  # noqa: PLR2004  half
         raise ContractError(f"only {own} of 32 settings are its own, the others are chance's")
 
@@ -101,9 +101,9 @@ def nothing_is_proposed_twice(case: SamplerCase) -> None:
     from autoturbo.testing.watched import bowl, categories, knob_space, outcome_of
 
     space, seen = knob_space(), list[str]()
-    asker = _asker(case, space, 7)
-    while batch := asker.ask(7):
-        seen += [_told(asker, knobs, outcome_of(knobs)) for knobs in batch]
+    proposer = _proposer(case, space, 7)
+    while batch := proposer.ask(7):
+        seen += [_told(proposer, knobs, outcome_of(knobs)) for knobs in batch]
     if sorted(set(seen)) != sorted(seen) or len(seen) != space.size:
         raise ContractError(f"{len(seen)} settings of a space of {space.size}")
     plain = categories(2, 3)
@@ -193,20 +193,20 @@ def _study(sampler: BaseSampler, directions: Sequence[Direction] = ("minimize",)
         return optuna.create_study(sampler=Watched(sampler), directions=directions)
 
 
-def _asker(case: SamplerCase, space: Space, batch: int) -> Asker:
+def _proposer(case: SamplerCase, space: Space, batch: int) -> StudyProposer:
     """A tuning run's own way of asking."""
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.samplers import SamplerChoice
-    from autoturbo.search.study import Asker
+    from autoturbo.search.study import StudyProposer
     from autoturbo.testing.watched import Watched
 
     made = case.make(0) if case.in_run is None else case.in_run(0, space, batch)
     choice = SamplerChoice("tested", Watched(made), case.ordinal)
-    return Asker(choice, space, find_objectives("latency"), 0)
+    return StudyProposer(choice, space, find_objectives("latency"), 0)
 
 
-def _told(asker: Asker, knobs: Knobs, outcome: Any) -> str:
-    asker.tell(knobs, outcome)
+def _told(proposer: StudyProposer, knobs: Knobs, outcome: Any) -> str:
+    proposer.tell(knobs, outcome)
     return knobs.canonical()
 
 

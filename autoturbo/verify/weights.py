@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autoturbo.atomic import atomic_writer
+from autoturbo.files import atomic_writer
 from autoturbo.graph.external_data import is_stored, put_outside
 from autoturbo.graph.weight_fills import VIEWS, Fill, Reading, fills_of, readings
 from autoturbo.graph.weight_values import Array, integer_range, pieces

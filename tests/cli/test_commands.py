@@ -16,14 +16,14 @@ from numba.core import event
 
 from autoturbo import compiled
 from autoturbo.commands import doctor
-from autoturbo.commands.failures import explained, required
 from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
+from autoturbo.commands.scheduling import required
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
 from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search import SAMPLERS
-from autoturbo.search.settings import SUBGRAPHS
+from autoturbo.search.names import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
@@ -183,12 +183,11 @@ def test_space_fits_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_time_per_trial_is_a_mean(cli: Cli) -> None:
-    from autoturbo.commands.loading import Pair
     from autoturbo.search import Space
+    from autoturbo.simulate.evaluator import Evaluator
 
     del cli
-    pair = Pair(load_model("alexnet", batch=1), load_target("stcp920"), "float16")
-    evaluator = pair.evaluator()
+    evaluator = Evaluator(load_model("alexnet", batch=1), load_target("stcp920"), "float16")
     space = Space.of(evaluator.bench)
     times = iter((10.0, 10.1, 10.2, 10.6))
     assert seconds_per_trial(evaluator, space, 3, lambda: next(times)) == pytest.approx(0.2)
@@ -208,9 +207,9 @@ def test_simulate(cli: Cli) -> None:
 
 def test_failures_say_what_would_help() -> None:
     failure = Failure("LB", "core 3: 2 MB of 1 MB", 2, 1, ("a", "b"), ("split more", "int8"))
-    error = explained(failure, "m @ t")
-    assert isinstance(error, InfeasibleError)
-    assert str(error) == (
+    with pytest.raises(InfeasibleError) as raised:
+        required(failure, "m @ t")
+    assert str(raised.value) == (
         "m @ t: core 3: 2 MB of 1 MB (largest tensors: a, b); what would help: split more; int8"
     )
     with pytest.raises(MeasurerError, match="m @ t: it hung"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoturbo.limits import JOBS, Limit, is_bomb, read_text
+from autoturbo.files import JOBS, Limit, is_bomb, read_text
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
 
@@ -105,7 +105,7 @@ def test_an_extent_beyond_the_format_is_one_line(cli: Cli) -> None:
 def test_a_named_pipe_that_nobody_writes_to(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
 ) -> None:
-    monkeypatch.setattr("autoturbo.limits._WRITER_S", 0.1)
+    monkeypatch.setattr("autoturbo.files._WRITER_S", 0.1)
     Path(saved(cli, tiny())).rename(tmp_path / "tiny.onnx")
     os.mkfifo(tmp_path / "pipe")
     ran = cli(*line.split())

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoturbo import signals
-from autoturbo.commands.console import Console
-from autoturbo.commands.tuning import LiveLine
+from autoturbo.commands.console import Console, LiveLine
 from autoturbo.errors import InterruptedRunError
 from tests import processes
 from tests.cli import faulty_measurers
@@ -341,7 +340,7 @@ def test_temporary_files_of_killed_runs_are_taken_away(cli: Cli) -> None:
 
 
 def test_a_temporary_file_that_somebody_writes_is_left_alone(tmp_path: Path) -> None:
-    from autoturbo.atomic import atomic_writer, take_away_left
+    from autoturbo.files import atomic_writer, take_away_left
 
     with atomic_writer(tmp_path / "out.json") as file:
         file.write(b"{}")

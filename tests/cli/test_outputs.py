@@ -12,7 +12,7 @@ import pytest
 import autoturbo
 from autoturbo.database import Database, check, holding
 from autoturbo.errors import AutoTurboError
-from autoturbo.outputs import Kind, Outputs
+from autoturbo.files import Kind, Outputs
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autoturbo.database import Database
 from autoturbo.database.packing import pack, unpack
 from autoturbo.database.pages import Pages, rows_of
-from autoturbo.masking import is_masked, masked, without_secrets
+from autoturbo.files import is_masked, masked, without_secrets
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, Ran, cli_in
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from autoturbo.commands.console import Console
-from autoturbo.commands.tuning import LiveLine, finish, standing_of
+from autoturbo.commands.console import Console, LiveLine, standing_of
+from autoturbo.commands.tune import finish
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.report.live import Standing
@@ -576,7 +576,7 @@ def test_every_command_says_that_it_compiles(
         return int(function(0))
 
     monkeypatch.setattr("autoturbo.commands.schema.run", run)
-    monkeypatch.setattr("autoturbo.commands.tuning._EVERY_S", 0.0)
+    monkeypatch.setattr("autoturbo.commands.console._EVERY_S", 0.0)
     ran = cli("schema", *flags)
     assert (ran.status, ran.out) == (0, "")
     assert ran.err.startswith("compiling 0 of ") != bool({"-q", "--no-progress"} & set(flags))
@@ -587,9 +587,9 @@ def test_what_cannot_be_kept_is_said_once(
 ) -> None:
     functions = compiled_later(2, monkeypatch)
     message = "what is compiled cannot be kept: / is read-only; set NUMBA_CACHE_DIR"
-    monkeypatch.setattr("autoturbo.commands.tuning.cannot_keep", lambda: True)
-    monkeypatch.setattr("autoturbo.commands.tuning.where_kept", lambda: message)
-    monkeypatch.setattr("autoturbo.commands.tuning._EVERY_S", 0.0)
+    monkeypatch.setattr("autoturbo.commands.console.cannot_keep", lambda: True)
+    monkeypatch.setattr("autoturbo.commands.console.where_kept", lambda: message)
+    monkeypatch.setattr("autoturbo.commands.console._EVERY_S", 0.0)
     with LiveLine(Console()), LiveLine(Console()):
         for function in functions:
             function(1)
@@ -643,7 +643,7 @@ def test_an_interrupted_run_says_how_to_go_on(cli: Cli) -> None:
     result = tune(model, load_target("stcp920"), trials=1, database=cli.folder / "x y.db")
     stopped: TuneResult = dataclasses.replace(result, state="interrupted")
     with pytest.raises(InterruptedRunError) as raised:
-        finish(stopped, Console(verbosity=-1), "x y.db")
+        finish([stopped], Console(verbosity=-1), "x y.db")
     command = f"autoturbo resume {result.run} --db 'x y.db'"
     assert raised.value.hint == f"go on with '{command}'"
 

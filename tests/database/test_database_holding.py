@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autoturbo import atomic
+from autoturbo import files
 from autoturbo.database import Database, holding
 from autoturbo.errors import RunError
 from tests import processes
@@ -89,7 +89,7 @@ def test_a_lock_that_is_taken_away_while_waiting_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever opened the file before its holder removed it must not hold a file without a name."""
-    real, calls = atomic.lock, []
+    real, calls = files.lock, []
 
     def removed_first(handle: int, *, shared: bool) -> None:
         calls.append(handle)

@@ -34,7 +34,7 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Schedule
 from autoturbo.search.conditions import Genes, dimension_name
-from autoturbo.search.exact.bounds import SLACK, least_seconds
+from autoturbo.search.exact.costs import SLACK, least_seconds
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.subgraphs import Block
 from autoturbo.simulate.bound import lower_bound

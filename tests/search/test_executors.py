@@ -34,8 +34,7 @@ from autoturbo.search.executors import (
     measured,
     ray_session,
 )
-from autoturbo.search.executors.base import ACQUITTED, Answer, Blame, lost
-from autoturbo.search.executors.held import HELD, Held
+from autoturbo.search.executors.base import ACQUITTED, HELD, Answer, Blame, Held, lost
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome

@@ -18,7 +18,7 @@ from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search import make_sampler
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.space import Space, batch_share
-from autoturbo.search.study import Asker
+from autoturbo.search.study import StudyProposer
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
 from tests.schedule.schedule_samples import chain
@@ -47,15 +47,15 @@ def searched(
 ) -> list[tuple[Knobs, float]]:
     """A search as a tuning run makes it: what was measured, the published heuristic first."""
     choice = make_sampler(name, seed, space, batch=ROUND, advisor=advisor)
-    asker, found = Asker(choice, space, LATENCY, seed), list[tuple[Knobs, float]]()
+    proposer, found = StudyProposer(choice, space, LATENCY, seed), list[tuple[Knobs, float]]()
     batch = [Knobs()]
     for _ in range(-(-(trials - 1) // ROUND) + 1):
         for knobs in batch:
             outcome = measurer.evaluate(knobs)
-            asker.tell(knobs, outcome)
+            proposer.tell(knobs, outcome)
             seconds = outcome.latency if isinstance(outcome, Measurement) else np.inf
             found.append((knobs, seconds))
-        batch = asker.ask(ROUND)
+        batch = proposer.ask(ROUND)
     return found[:trials]
 
 

@@ -22,7 +22,7 @@ from autoturbo.search.openings import single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space
-from autoturbo.search.study import Asker, frozen, open_mirror, quiet_optuna
+from autoturbo.search.study import StudyProposer, frozen, open_mirror, quiet_optuna
 from autoturbo.simulate.measurement import Measurement
 from tests.search.search_doubles import Landscape, small_space, toy_space
 from tests.search.space_samples import block, large_space, space_of
@@ -201,14 +201,14 @@ def test_reseeding_goes_another_way() -> None:
 def test_every_sampler_proposes_new_points_of_the_space(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    asker = Asker(make_sampler(name, 0, toy_space(), batch=8), toy_space(), LATENCY, 0)
+    proposer = StudyProposer(make_sampler(name, 0, toy_space(), batch=8), toy_space(), LATENCY, 0)
     land, seen = Landscape(), [Knobs()]
-    asker.tell(Knobs(), land.evaluate(Knobs()))
+    proposer.tell(Knobs(), land.evaluate(Knobs()))
     for _ in range(4):
-        batch = asker.ask(8)
+        batch = proposer.ask(8)
         assert len(batch) == 8
         for knobs in batch:
-            asker.tell(knobs, land.evaluate(knobs))
+            proposer.tell(knobs, land.evaluate(knobs))
         seen += batch
     assert len({k.id for k in seen}) == 33
 
@@ -218,14 +218,14 @@ def test_every_sampler_gives_out_a_small_space_once(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     space = small_space()
-    asker = Asker(make_sampler(name, 0, space, batch=7), space, LATENCY, 0)
+    proposer = StudyProposer(make_sampler(name, 0, space, batch=7), space, LATENCY, 0)
     land, seen = Landscape(walls=False), []
-    while batch := asker.ask(7):
+    while batch := proposer.ask(7):
         for knobs in batch:
-            asker.tell(knobs, land.evaluate(knobs))
+            proposer.tell(knobs, land.evaluate(knobs))
         seen += batch
     assert len({k.id for k in seen}) == len(seen) == space.size
-    assert asker.left == 0
+    assert proposer.left == 0
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -234,15 +234,15 @@ def test_every_sampler_copes_with_conditions(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     space = conditional_space()
-    asker = Asker(make_sampler(name, 0, space, batch=7), space, LATENCY, 0)
+    proposer = StudyProposer(make_sampler(name, 0, space, batch=7), space, LATENCY, 0)
     land, seen = Landscape(walls=False), []
-    while batch := asker.ask(7):
+    while batch := proposer.ask(7):
         for knobs in batch:
             assert space.canonical(knobs) == knobs
-            asker.tell(knobs, land.evaluate(knobs))
+            proposer.tell(knobs, land.evaluate(knobs))
         seen += batch
     assert len({k.id for k in seen}) == len(seen) == space.size == (1 + 3) * (2 + 1)
-    assert asker.left == 0
+    assert proposer.left == 0
 
 
 @pytest.mark.parametrize("name", ["random", "tpe", "gp", "nsgaii", "grid"])
@@ -250,9 +250,9 @@ def test_samplers_that_know_categories_are_not_told_that_choices_are_ordered(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # no first proposal needs it
-    asker = Asker(make_sampler(name, 0), toy_space(), LATENCY, 0)
-    asker.ask(1)
-    (trial,) = asker.study.trials
+    proposer = StudyProposer(make_sampler(name, 0), toy_space(), LATENCY, 0)
+    proposer.ask(1)
+    (trial,) = proposer.study.trials
     kinds = {type(distribution) for distribution in trial.distributions.values()}
     assert kinds == {optuna.distributions.CategoricalDistribution}
 
@@ -435,12 +435,12 @@ def test_fresh_points_run_out() -> None:
 def best_of(sampler: str, seed: int, trials: int) -> float:
     land = Landscape(seed % 3)
     space = toy_space()
-    asker = Asker(make_sampler(sampler, seed, space, batch=16), space, LATENCY, seed)
+    proposer = StudyProposer(make_sampler(sampler, seed, space, batch=16), space, LATENCY, seed)
     best = float("inf")
     while trials > 0:
-        for knobs in asker.ask(min(16, trials)):
+        for knobs in proposer.ask(min(16, trials)):
             outcome = land.evaluate(knobs)
-            asker.tell(knobs, outcome)
+            proposer.tell(knobs, outcome)
             if isinstance(outcome, Measurement):
                 best = min(best, outcome.latency)
         trials -= 16

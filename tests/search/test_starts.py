@@ -146,7 +146,7 @@ def on_chip() -> tuple[Evaluator, tuple[Knobs, ...]]:
 def test_where_outputs_stay_on_the_chip_cuts_made_for_that_come_first() -> None:
     evaluator, (first, *others) = on_chip()
     assert others
-    assert len({own.weight_share for own in first.overrides}) > 1
+    assert {own.scope for own in first.overrides} == {"LB"}
     assert {own.weight_share for start in others for own in start.overrides} == {AUTO}
     nearest = min(latency(evaluator, start) for start in [Knobs(), *others])
     assert latency(evaluator, first) < 0.6 * nearest

@@ -17,7 +17,7 @@ import numpy as np
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.datasets.measurements.sampling import Origin
 from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import AUTO, knob_specs, subgraph_knob_specs
 

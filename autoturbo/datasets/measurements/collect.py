@@ -21,7 +21,6 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets.measurements.sampling import Draws, Sample, read_setting
 from autoturbo.datasets.measurements.shards import (
     DATASET_SCHEMA,
@@ -34,10 +33,10 @@ from autoturbo.datasets.measurements.shards import (
     write_shard,
 )
 from autoturbo.errors import ExecutorError, InputError, Location, UsageError
+from autoturbo.files import JOBS, atomic_write, read_json
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.limits import JOBS, read_json
 from autoturbo.simulate.evaluator import Evaluator
 
 COLLECTION: Final = "collection.json"

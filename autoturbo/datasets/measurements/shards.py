@@ -16,9 +16,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter
 
-from autoturbo.atomic import atomic_write
 from autoturbo.errors import InputError, Location, UsageError
-from autoturbo.limits import is_bomb, read_text
+from autoturbo.files import atomic_write, is_bomb, read_text
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.schedule.schedule import SCHEDULER_VERSION
 from autoturbo.simulate.measurement import SIMULATOR_VERSION

@@ -19,7 +19,7 @@ from autoturbo.search.loop import BATCH
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.search.settings import space_of_run
+from autoturbo.search.space import space_of_run
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.measurement import Failure, Measurement

@@ -94,7 +94,7 @@ class MachineSchedule:
             ScheduleFileError: the path cannot be written.
         """
         from autoturbo.errors import ScheduleFileError
-        from autoturbo.outputs import Kind, Outputs
+        from autoturbo.files import Kind, Outputs
 
         outputs = Outputs(force=force).reading(self.model.source)
         outputs.write(path, Kind.SCHEDULE, self.text, ScheduleFileError)

@@ -3,7 +3,7 @@
 Outputs go to DDR, bindings are chosen, weights are streamed, clusters share out samples: then a
 schedule's time is the sum of its sub-graphs' (:mod:`autoturbo.search.exact.costs`), and the best
 one over a grid is found by dynamic programming over how the layers are covered
-(:mod:`autoturbo.search.exact.partition`): O(n^2) segments of a chain, with branches between forks
+(:mod:`autoturbo.search.exact.chain`): O(n^2) segments of a chain, with branches between forks
 and joins cut on their own.
 
 The answer is a setting of the ordinary scheduler, whose Algorithm 2 is told to merge whatever is
@@ -23,11 +23,67 @@ from autoturbo.schedule.pipeline import plan, rules_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import Layers, Likeness, groups_of
-from autoturbo.search.exact.partition import Cover, cheapest_cover
 from autoturbo.search.exact.table import Best, Grid, Table
 from autoturbo.simulate.evaluator import Evaluator, Simulator, tiles_overflow
 from autoturbo.simulate.measurement import Outcome
 from autoturbo.simulate.sequence import KernelMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """A way to cover all layers.
+
+    Attributes:
+        sets: indices of the chosen sets, by end: ``(end, index among those that end there)``.
+        cost: sum of their costs.
+        states: how many different remainders were looked at.
+        exact: whether it is the cheapest of all; False where states were dropped.
+    """
+
+    sets: tuple[tuple[int, int], ...]
+    cost: float
+    states: int
+    exact: bool
+
+
+def cheapest_cover(
+    masks: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], most_states: int = 20_000
+) -> Cover | None:
+    """The cheapest cover; None where the sets cover nothing whole.
+
+    Args:
+        masks: per layer, the sets that end in it as bits, the layer's own the highest.
+        costs: of the same, at least 0.
+        most_states: remainders kept that end in the same layer, the cheapest so far.
+    """
+    waiting: list[dict[int, float]] = [{} for _ in range(len(masks) + 1)]
+    came: dict[int, tuple[int, int, int]] = {}
+    waiting[len(masks)][(1 << len(masks)) - 1] = 0.0
+    states, exact = 0, True
+    for end in range(len(masks), 0, -1):
+        here = waiting[end]
+        if len(here) > most_states:
+            here = dict(sorted(here.items(), key=lambda item: item[1])[:most_states])
+            exact = False
+        states += len(here)
+        for left, spent in here.items():
+            for index, (mask, cost) in enumerate(zip(masks[end - 1], costs[end - 1], strict=True)):
+                if mask & left != mask:
+                    continue
+                rest, total = left ^ mask, spent + cost
+                later = waiting[rest.bit_length()]
+                if total < later.get(rest, float("inf")):
+                    later[rest] = total
+                    came[rest] = (left, end - 1, index)
+        waiting[end] = {}
+    if 0 not in waiting[0]:
+        return None
+    chosen, at = [], 0
+    while at in came:
+        at, end, index = came[at]
+        chosen.append((end, index))
+    return Cover(tuple(chosen[::-1]), waiting[0][0], states, exact)
+
 
 FREE = Knobs(
     producer_factor_ratio=0, merged_factor_ratio=64, recompute_limit=4.0, factor_policy="ragged",

@@ -25,13 +25,13 @@ from autoturbo.search.executors.base import (
     Answer,
     Blame,
     Elsewhere,
+    Held,
     MakeEvaluator,
     Pace,
     Task,
     is_overdue,
     until_overdue,
 )
-from autoturbo.search.executors.held import Held
 from autoturbo.search.executors.worker import READY, Unbuilt, serve
 from autoturbo.simulate.contract import SIMULATOR, Evaluates
 from autoturbo.simulate.evaluator import Evaluator, MeasuredBy, measurer_version

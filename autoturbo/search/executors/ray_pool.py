@@ -20,13 +20,13 @@ from autoturbo.errors import ExecutorError
 from autoturbo.search.executors.base import (
     Answer,
     Blame,
+    Held,
     MakeEvaluator,
     Pace,
     Task,
     is_overdue,
     until_overdue,
 )
-from autoturbo.search.executors.held import Held
 from autoturbo.search.executors.processes import START_S, STILLBORN
 from autoturbo.search.executors.ray_session import connect, line_of
 from autoturbo.search.executors.worker import Bench, Unbuilt

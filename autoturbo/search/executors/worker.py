@@ -12,8 +12,7 @@ from multiprocessing import connection, parent_process
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError, ExecutorError
-from autoturbo.search.executors.base import Answer, Task, answer_of
-from autoturbo.search.executors.held import Held
+from autoturbo.search.executors.base import Answer, Held, Task, answer_of
 from autoturbo.signals import ENDING
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, TensorProto
 
-from autoturbo.atomic import atomic_write
 from autoturbo.errors import VerifyError
+from autoturbo.files import NO_OTHERS, Kind, Outputs, atomic_write
 from autoturbo.graph.external_data import put_outside
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.source import one_line
-from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.onnx_writer.passes import nodes_at
 from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model

@@ -15,9 +15,8 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.search.exact.chain import FREE, Programme
-from autoturbo.search.exact.costs import Costs, Variant
+from autoturbo.search.exact.costs import ROOM, Costs, NearCosts, Variant
 from autoturbo.search.exact.groups import GroupLimits, groups_of
-from autoturbo.search.exact.near_costs import ROOM, NearCosts
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement

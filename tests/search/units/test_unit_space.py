@@ -14,7 +14,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.units.unit_knobs import UnitKnobs
 from autoturbo.search.objectives import OBJECTIVES
 from autoturbo.search.units import every_assignment
-from autoturbo.search.units.asking import AnnealingAsker
+from autoturbo.search.units.proposer import AnnealingProposer
 from autoturbo.search.units.space import UnitSpace
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.units.evaluator import MachineEvaluator
@@ -70,16 +70,16 @@ def test_what_is_no_point_is_refused(space: UnitSpace, said: UnitKnobs) -> None:
 def test_annealing_asks_every_setting_once_and_finds_the_best(
     evaluator: MachineEvaluator, space: UnitSpace
 ) -> None:
-    asker = AnnealingAsker(evaluator, space, OBJECTIVES["latency"], 0)
+    proposer = AnnealingProposer(evaluator, space, OBJECTIVES["latency"], 0)
     asked: list[Knobs] = [Knobs()]
-    asker.tell(Knobs(), evaluator.evaluate(Knobs()))
+    proposer.tell(Knobs(), evaluator.evaluate(Knobs()))
     best = math.inf
-    while knobs := asker.ask(5):
+    while knobs := proposer.ask(5):
         for one in knobs:
             outcome = evaluator.evaluate(one)
             assert isinstance(outcome, Measurement)
             best = min(best, outcome.latency)
-            asker.tell(one, outcome)
+            proposer.tell(one, outcome)
         asked += knobs
     assert len(asked) == len(set(asked)) == space.size
     exact = every_assignment(evaluator.profiles, most=5000)
@@ -90,11 +90,13 @@ def test_annealing_asks_every_setting_once_and_finds_the_best(
 def test_what_is_asked_follows_from_what_was_told(
     evaluator: MachineEvaluator, space: UnitSpace
 ) -> None:
-    first, second = (AnnealingAsker(evaluator, space, OBJECTIVES["latency"], 3) for _ in range(2))
+    first, second = (
+        AnnealingProposer(evaluator, space, OBJECTIVES["latency"], 3) for _ in range(2)
+    )
     rng = np.random.default_rng(0)
     for genes in space.random(rng, 6).tolist():
         knobs = space.knobs_of(genes)
-        for asker in (first, second):
-            asker.tell(knobs, evaluator.evaluate(knobs))
+        for proposer in (first, second):
+            proposer.tell(knobs, evaluator.evaluate(knobs))
     first.ask(4)  # asking changes nothing
     assert first.ask(8) == second.ask(8)

@@ -15,7 +15,7 @@ from optuna.study import StudyDirection
 
 from autoturbo.search.evolution import fresh_points
 from autoturbo.search.samplers import CostModelSampler, SamplerChoice, Told
-from autoturbo.search.study import Asker, values_of
+from autoturbo.search.study import StudyProposer, values_of
 
 if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Knobs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autoturbo.simulate.measurement import Outcome
 
 
-class Asks(Protocol):
+class Proposer(Protocol):
     """Gives settings, and learns from outcomes."""
 
     def ask(self, count: int) -> list[Knobs]:
@@ -40,13 +40,13 @@ class Asks(Protocol):
         ...
 
 
-def asker_of(
+def proposer_of(
     choice: SamplerChoice,
     space: Space,
     objectives: tuple[Objective, ...],
     seed: int,
     initial: tuple[Knobs, ...] = (),
-) -> Asks:
+) -> Proposer:
     """The way to ask a sampler.
 
     Args:
@@ -57,12 +57,12 @@ def asker_of(
         initial: settings that are proposed before it is asked.
     """
     if isinstance(choice.sampler, CostModelSampler):
-        return OwnAsker(choice.sampler, choice, space, objectives, seed, initial)
-    return Asker(choice, space, objectives, seed, initial)
+        return CostModelProposer(choice.sampler, choice, space, objectives, seed, initial)
+    return StudyProposer(choice, space, objectives, seed, initial)
 
 
 @dataclass(eq=False)
-class OwnAsker:
+class CostModelProposer:
     """Our sampler at work without a study.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Annealing as what a run asks for settings (:class:`autoturbo.search.asking.Asks`)."""
+"""Annealing as what a run asks for settings (:class:`autoturbo.search.proposer.Proposer`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.simulate.units.evaluator import MachineEvaluator, scheduler_names
 
 
-class AnnealingAsker:
+class AnnealingProposer:
     """Proposes settings of a machine and learns from outcomes.
 
     Args:

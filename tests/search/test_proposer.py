@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.asking import OwnAsker, asker_of
 from autoturbo.search.objectives import find_objectives
+from autoturbo.search.proposer import CostModelProposer, proposer_of
 from autoturbo.search.samplers import make_sampler
 from autoturbo.search.space import Space
-from autoturbo.search.study import Asker
+from autoturbo.search.study import StudyProposer
 from tests.search.search_doubles import Landscape, small_space, toy_space
 
 SPACE = toy_space()
@@ -21,34 +21,36 @@ def history(
     """Settings of some rounds of a search on a landscape."""
     objectives = find_objectives(objective)
     choice = make_sampler("cost-model", 3, space, batch=8, objectives=len(objectives))
-    if make is OwnAsker:
-        asker = asker_of(choice, space, objectives, 3)
-        assert isinstance(asker, OwnAsker)
+    if make is CostModelProposer:
+        proposer = proposer_of(choice, space, objectives, 3)
+        assert isinstance(proposer, CostModelProposer)
     else:
-        asker = Asker(choice, space, objectives, 3)
+        proposer = StudyProposer(choice, space, objectives, 3)
     landscape = Landscape()
     found = [Knobs()]
-    asker.tell(Knobs(), landscape.evaluate(Knobs()))
+    proposer.tell(Knobs(), landscape.evaluate(Knobs()))
     for _ in range(rounds):
-        asked = asker.ask(count)
+        asked = proposer.ask(count)
         for knobs in asked:
-            asker.tell(knobs, landscape.evaluate(knobs))
+            proposer.tell(knobs, landscape.evaluate(knobs))
         found += asked
     return found
 
 
 @pytest.mark.parametrize("objective", ["latency", "latency,ddr-bytes"])
 def test_it_proposes_what_it_would_in_a_study(objective: str) -> None:
-    own = history(OwnAsker, objective, 5, 8)
-    assert own == history(Asker, objective, 5, 8)
+    own = history(CostModelProposer, objective, 5, 8)
+    assert own == history(StudyProposer, objective, 5, 8)
     assert len(set(own)) == len(own)
 
 
 def test_it_ends_with_the_space() -> None:
-    own = history(OwnAsker, "latency", 4, 8, small_space())
+    own = history(CostModelProposer, "latency", 4, 8, small_space())
     assert len(set(own)) == len(own) == small_space().size
 
 
 def test_other_samplers_have_a_study() -> None:
     objectives = find_objectives("latency")
-    assert isinstance(asker_of(make_sampler("random", 0, SPACE), SPACE, objectives, 0), Asker)
+    assert isinstance(
+        proposer_of(make_sampler("random", 0, SPACE), SPACE, objectives, 0), StudyProposer
+    )
