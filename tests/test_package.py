@@ -109,6 +109,27 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert sources <= names
 
 
+def test_an_unpacked_wheel_finds_its_data(wheel: Path, tmp_path: Path) -> None:
+    (file,) = wheel.glob("*.whl")
+    zipfile.ZipFile(file).extractall(tmp_path)  # noqa: S202  it was built above
+    code = (
+        "from autoturbo.datasets import workloads; from autoturbo.cost_models import pretrained;"
+        "print(workloads.get('resnet50').file, *pretrained.bundled().values())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    data = tmp_path / "autoturbo" / "data"
+    expected = (data / "datasets/workloads/resnet50.onnx", data / "cost_models/kernels")
+    assert done.stdout.split() == [str(path) for path in expected]
+    assert all(path.exists() for path in expected)
+
+
 @pytest.mark.full
 def test_what_is_in_the_source_distribution(wheel: Path) -> None:
     (file,) = wheel.glob("*.tar.gz")

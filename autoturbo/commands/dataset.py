@@ -135,7 +135,9 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
     outputs = outputs_of(options)
     outputs.check_folder(options.output, CARDS)
     collection = _collection(options)
-    files = dict.fromkeys(part.file for part in collection.parts if ASSUMED_BATCH in part.notes)
+    files = dict.fromkeys(
+        part.file for part in collection.parts if ASSUMED_BATCH in part.graph.notes
+    )
     for file in files:
         console.say(f"note: {file}: {ASSUMED_BATCH}")
     tell = functools.partial(_tell, console=console)

@@ -125,6 +125,7 @@ def materialize_file(model: Path, folder: str | Path) -> Path:
         UsageError: a file cannot be written.
     """
     import onnx
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
     from autoturbo.graph.weight_fills import fills
     from autoturbo.graph.weight_values import pieces
@@ -133,7 +134,11 @@ def materialize_file(model: Path, folder: str | Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     proto = onnx.load(model, load_external_data=False)
     chosen = fills(proto.graph)
-    for location, tensors in _external(proto).items():
+    files: dict[str, list[tuple[int, TensorProto]]] = {}
+    for tensor in filter(uses_external_data, proto.graph.initializer):
+        place = ExternalDataInfo(tensor)
+        files.setdefault(place.location, []).append((place.offset or 0, tensor))
+    for location, tensors in files.items():
         seed = _seed(proto, model)
         with atomic_writer(target / location) as stream:
             for offset, tensor in tensors:
@@ -151,14 +156,3 @@ def _seed(proto: ModelProto, model: Path) -> str:
         at = Location(model, field=f"metadata_props[{SEED_KEY}]")
         raise ModelError("the seed of the weights is missing", at)
     return found
-
-
-def _external(proto: ModelProto) -> dict[str, list[tuple[int, TensorProto]]]:
-    """Return external tensors by file, each with its offset in bytes, ascending."""
-    files: dict[str, list[tuple[int, TensorProto]]] = {}
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == tensor.EXTERNAL:
-            entries = {entry.key: entry.value for entry in tensor.external_data}
-            place = (int(entries.get("offset", "0")), tensor)
-            files.setdefault(entries["location"], []).append(place)
-    return {location: sorted(found, key=lambda p: p[0]) for location, found in files.items()}

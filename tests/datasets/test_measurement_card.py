@@ -18,7 +18,6 @@ from autoturbo.datasets.measurements import (
     readme,
     write_card,
 )
-from autoturbo.datasets.measurements.card import relative_latency
 from tests.datasets.measurement_samples import collection
 
 pytest.importorskip("pyarrow")
@@ -72,7 +71,7 @@ def test_counts_add_up(card: dict[str, Any], data: Measurements) -> None:
 
 
 def test_latencies_are_over_the_pairs_own_default(data: Measurements) -> None:
-    relative = relative_latency(data)
+    relative = data.relative
     assert relative[data.settings["number"] == 0].tolist() == [1.0] * 4
     row = int(np.flatnonzero(data.settings["number"] == 3)[2])
     assert relative[row] == data.latency[row] / data.latency[row - 3]

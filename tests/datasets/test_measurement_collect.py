@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from autoturbo.datasets.measurements import Draws, Progress, collect, load_measurements, parts_of
 from autoturbo.datasets.measurements import shards as shard_files
 from autoturbo.datasets.measurements.collect import begin, make_shard
-from autoturbo.errors import ExecutorError, InputError, ModelError, UsageError
+from autoturbo.errors import ExecutorError, InputError, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from tests.datasets.measurement_samples import (
@@ -161,11 +162,13 @@ def test_a_folder_that_cannot_be_made_is_named(models: Path, tmp_path: Path) -> 
         collect(collection(models), tmp_path / "file" / "data")
 
 
-def test_a_model_that_changes_meanwhile_is_refused(models: Path, tmp_path: Path) -> None:
-    asked = collection(models)
-    part = replace(asked.parts[0], graph_hash="0" * 64)
-    with pytest.raises(ModelError, match=r"chain3.onnx: the model has changed meanwhile"):
-        make_shard(asked, part, tmp_path)
+def test_a_model_that_changes_meanwhile_is_measured_as_it_was_read(tmp_path: Path) -> None:
+    asked = collection(tmp_path / "models", settings=2)
+    shutil.copy(tmp_path / "models" / "chain4.onnx", tmp_path / "models" / "chain3.onnx")
+    collect(asked, tmp_path / "data")
+    data = load_measurements(tmp_path / "data")
+    assert set(data.settings["model"]) == {"chain3", "chain4"}
+    assert set(data.settings["graph_hash"]) == {part.graph.hash for part in asked.parts}
 
 
 def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -9,11 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoturbo.datasets.measurements import Measurements, collect, load_measurements
-from autoturbo.datasets.measurements.collect import load_graph
+from autoturbo.datasets.measurements import (
+    Measurements,
+    collect,
+    load_measurements,
+    make_card,
+)
 from autoturbo.datasets.measurements.sampling import TURNS
 from autoturbo.datasets.measurements.shards import MEASURES, VERSIONS
 from autoturbo.errors import InputError
+from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure
@@ -42,9 +47,7 @@ def data(folder: Path) -> Measurements:
 def test_settings_measure_again_what_the_data_set_says(data: Measurements, models: Path) -> None:
     targets = {target.hash: target for target, _ in two_targets()}
     evaluators = {
-        (layers, key): Evaluator(
-            load_graph(models / f"chain{layers}.onnx", None), target, "float16"
-        )
+        (layers, key): Evaluator(import_model(models / f"chain{layers}.onnx"), target, "float16")
         for layers in (3, 4)
         for key, target in targets.items()
     }
@@ -167,6 +170,21 @@ def test_settings_with_one_schedule_are_one(data: Measurements) -> None:
     assert len(single) == 32
     assert len(set(zip(models, without, strict=True))) == 32
     assert any(data.setting(row).cluster_split != AUTO for row in single.tolist())
+
+
+EARLIER = Path(__file__).parent / "earlier"
+"""Collected by a release whose reading and writing were other code."""
+
+
+def test_a_data_set_of_an_earlier_release_is_read() -> None:
+    data, card = load_measurements(EARLIER), json.loads((EARLIER / "card.json").read_text())
+    names = ("rows", "outcomes", "pairs", "origins", "latency_over_default", "repeats_left_out")
+    made = make_card(data)
+    assert {name: made[name] for name in names} == {name: card[name] for name in names}
+    for row in range(len(data)):
+        plan = data.plan(row)
+        assert plan is not None
+        assert len(plan.values) == len(plan.launches) > 0
 
 
 def _damage(folder: Path, copy: Path, change: str) -> Path:

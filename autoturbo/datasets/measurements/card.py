@@ -29,7 +29,6 @@ QUANTILES: Final = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.
 
 def make_card(data: Measurements) -> dict[str, Any]:
     """Return all figures; a quantity that nothing was measured for is None."""
-    relative = relative_latency(data)
     return {
         "schema": DATASET_SCHEMA,
         "license": LICENSE,
@@ -38,29 +37,20 @@ def make_card(data: Measurements) -> dict[str, Any]:
         "rows": {"settings": len(data), "kernels": len(data.times)},
         "repeats_left_out": sum(data.repeats.values()),
         "outcomes": _ranked(Counter(data.settings["outcome"].tolist())),
-        "pairs": [_pair(data, relative, pair) for pair in range(len(data.repeats))],
+        "pairs": [_pair(data, pair) for pair in range(len(data.repeats))],
         "origins": {
             origin.value: {
                 "settings": int(rows.sum()),
                 "measured": int((rows & data.measured).sum()),
-                "latency_over_default": _quantiles(relative[rows]),
+                "latency_over_default": _quantiles(data.relative[rows]),
             }
             for origin in Origin
             for rows in [data.settings["origin"] == origin.value]
         },
-        "latency_over_default": _quantiles(relative),
+        "latency_over_default": _quantiles(data.relative),
         "kernel_sums": _sums(data),
         "knobs": _coverage(data),
     }
-
-
-def relative_latency(data: Measurements) -> Floats:
-    """Return latency over that of the pair's default schedule; not a number for failures."""
-    first = np.flatnonzero(data.settings["number"] == 0)
-    default = np.full(len(data.repeats), np.nan)
-    default[data.pairs[first]] = data.latency[first]
-    found: Floats = data.latency / default[data.pairs]
-    return found
 
 
 def _ranked(counts: Counter[str]) -> dict[str, int]:
@@ -76,7 +66,7 @@ def _quantiles(values: Floats) -> dict[str, float] | None:
     return {n: float(f"{v:.6g}") for n, v in zip(QUANTILES, found, strict=True)}
 
 
-def _pair(data: Measurements, relative: Floats, pair: int) -> dict[str, Any]:
+def _pair(data: Measurements, pair: int) -> dict[str, Any]:
     rows = np.flatnonzero(data.pairs == pair)
     default = float(data.latency[rows[0]])
     return {
@@ -86,7 +76,7 @@ def _pair(data: Measurements, relative: Floats, pair: int) -> dict[str, Any]:
         "measured": int(data.measured[rows].sum()),
         "kernels": int(np.diff(data.offsets)[rows].sum()),
         "default_latency_s": None if math.isnan(default) else default,
-        "latency_over_default": _quantiles(relative[rows]),
+        "latency_over_default": _quantiles(data.relative[rows]),
     }
 
 
@@ -121,7 +111,10 @@ def _coverage(data: Measurements) -> dict[str, dict[str, dict[str, int]]]:
         for name, counts in own.items():
             counts.update({str(one[name]) for one in overrides if name in one})
     groups = {"model": model, "subgraph": own}
-    return {g: {name: _ranked(counts) for name, counts in own.items()} for g, own in groups.items()}
+    return {
+        group: {name: _ranked(counts) for name, counts in knobs.items()}
+        for group, knobs in groups.items()
+    }
 
 
 README: Final = """\

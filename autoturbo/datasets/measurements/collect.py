@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -32,7 +32,7 @@ from autoturbo.datasets.measurements.shards import (
     require_parquet,
     write_shard,
 )
-from autoturbo.errors import ExecutorError, InputError, Location, ModelError, UsageError
+from autoturbo.errors import ExecutorError, InputError, Location, UsageError
 from autoturbo.files import JOBS, atomic_write, read_json
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
@@ -44,9 +44,6 @@ COLLECTION: Final = "collection.json"
 MakeDraws = Callable[[Graph, Target, str], Draws]
 """Gives the settings of a model on a target in a data type; sent to workers."""
 
-_LOADED = 2
-"""Models that a process keeps: shards follow each other model by model."""
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -54,42 +51,32 @@ class Part:
 
     Attributes:
         file: the model's ONNX file.
-        asked: the batch size that was asked for, None for the model's own.
-        model: the model's name.
-        graph_hash: of the model at that batch size.
-        batch: the batch size.
+        graph: the model at that batch size.
         target: the accelerator.
         dtype: the compute type.
-        dims: extents of named dimensions that were asked for.
-        notes: what the import of the model assumed.
     """
 
     file: Path
-    asked: int | None
-    model: str
-    graph_hash: str
-    batch: int
+    graph: Graph
     target: Target
     dtype: str
-    dims: tuple[tuple[str, int], ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The shard's name, that of its files."""
-        text = f"{self.model}-b{self.batch}-{self.target.name}-{self.dtype}"
+        text = f"{self.graph.name}-b{self.graph.batch}-{self.target.name}-{self.dtype}"
         return re.sub(r"[^A-Za-z0-9._-]", "_", text)
 
     def seed(self, seed: int) -> int:
-        """Its own seed of 48 bits, which does not depend on what else is collected."""
-        text = f"{seed} {self.graph_hash} {self.target.hash} {self.dtype}"
+        """Return its own seed of 48 bits, which does not depend on what else is collected."""
+        text = f"{seed} {self.graph.hash} {self.target.hash} {self.dtype}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
 
     def described(self) -> dict[str, Any]:
-        """What the collection's file says of it."""
+        """Return what the collection's file says of it."""
         return {
-            "shard": self.name, "model": self.model, "graph_hash": self.graph_hash,
-            "batch": self.batch, "target": self.target.name, "target_hash": self.target.hash,
+            "shard": self.name, "model": self.graph.name, "graph_hash": self.graph.hash,
+            "batch": self.graph.batch, "target": self.target.name, "target_hash": self.target.hash,
             "dtype": self.dtype,
         }  # fmt: skip
 
@@ -113,7 +100,7 @@ class Collection:
     recipe: Mapping[str, Any]
 
     def described(self) -> dict[str, Any]:
-        """The content of the collection's file."""
+        """Return the content of the collection's file."""
         return {
             "schema": DATASET_SCHEMA, "versions": VERSIONS, "seed": self.seed,
             "settings": self.settings, "recipe": dict(self.recipe),
@@ -159,30 +146,14 @@ def parts_of(
         UsageError: two different ones would have the same name.
     """
     found: dict[str, Part] = {}
-    named = tuple((dims or {}).items())
-    for file in files:
-        for batch in batches:
-            graph = load_graph(file, batch, named)
-            for target, dtype in targets:
-                part = Part(
-                    file, batch, graph.name, graph.hash, graph.batch, target, dtype, named,
-                    graph.notes,
-                )  # fmt: skip
-                other = found.setdefault(part.name, part)
-                if other.described() != part.described():
-                    message = f"two different models or targets are called {part.name!r}"
-                    raise UsageError(message, hint="rename one of them")
+    for file, batch in itertools.product(files, batches):
+        graph = import_model(file, batch=batch, dims=dims or {})
+        for target, dtype in targets:
+            part = Part(file, graph, target, dtype)
+            if found.setdefault(part.name, part).described() != part.described():
+                message = f"two different models or targets are called {part.name!r}"
+                raise UsageError(message, hint="rename one of them")
     return tuple(found.values())
-
-
-@functools.lru_cache(maxsize=_LOADED)
-def load_graph(file: Path, batch: int | None, dims: tuple[tuple[str, int], ...] = ()) -> Graph:
-    """A model, remembered.
-
-    Raises:
-        ModelError: it is not usable.
-    """
-    return import_model(file, batch=batch, dims=dict(dims))
 
 
 def collect(
@@ -290,7 +261,10 @@ def _made(
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(jobs, len(missing)), context, initializer=_begin_worker)
     try:
-        names = {pool.submit(make_shard, collection, part, folder): part.name for part in missing}
+        names = {
+            pool.submit(make_shard, replace(collection, parts=()), part, folder): part.name
+            for part in missing
+        }
         yield from ((names[future], future.result()) for future in as_completed(names))
     except BrokenProcessPool:
         hint = "the shards that are done are kept: collect again to go on"
@@ -316,20 +290,10 @@ def _end_with_parent() -> None:
 
 
 def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
-    """Measure one part and write its shard.
-
-    Raises:
-        ModelError: the model's file is no longer what it was.
-    """
-    graph = load_graph(part.file, part.asked, part.dims)
-    if graph.hash != part.graph_hash:
-        raise ModelError("the model has changed meanwhile", Location(part.file))
-    seed = part.seed(collection.seed)
-    sample = Sample(
-        collection.draws(graph, part.target, part.dtype),
-        functools.partial(read_setting, Evaluator(graph, part.target, part.dtype)),
-        np.random.default_rng(seed),
-    )
+    """Measure one part and write its shard."""
+    problem, seed = (part.graph, part.target, part.dtype), part.seed(collection.seed)
+    measure = functools.partial(read_setting, Evaluator(*problem))
+    sample = Sample(collection.draws(*problem), measure, np.random.default_rng(seed))
     drawn = list(sample.take(collection.settings))
     same = {
         **part.described(),

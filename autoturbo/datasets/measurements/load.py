@@ -79,6 +79,15 @@ class Measurements:
         return self.kernels["launches"].astype(np.int64)
 
     @cached_property
+    def relative(self) -> Floats:
+        """Latency over that of the shard's default schedule; not a number for failures."""
+        first = self.settings["number"] == 0
+        default = np.full(len(self.repeats), np.nan)
+        default[self.pairs[first]] = self.latency[first]
+        found: Floats = self.latency / default[self.pairs]
+        return found
+
+    @cached_property
     def measured(self) -> NDArray[np.bool_]:
         """Which settings are no failures."""
         found: NDArray[np.bool_] = self.settings["outcome"] == MEASURED

@@ -224,6 +224,7 @@ def _kernels(evaluator: Evaluator, schedule: Schedule, outcome: Outcome) -> Iter
     if known is None:
         return
     count = len(known.values)
+    # all clusters that work have all sub-graphs, where they work alike or there is only one
     everywhere = ((0, schedule.share.clusters),) * count
     homes = plan(evaluator.bench, schedule.knobs).homes or everywhere
     times = _times(schedule, outcome) if isinstance(outcome, Measurement) else [{}] * count

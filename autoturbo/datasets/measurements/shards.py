@@ -7,7 +7,6 @@ where that one is missing the shard is not there, whatever else is.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -136,12 +135,8 @@ def require_parquet() -> None:
     Raises:
         UsageError: pyarrow is not installed.
     """
-    _arrow("pyarrow")
-
-
-def _arrow(name: str) -> Any:
     try:
-        return importlib.import_module(name)
+        import pyarrow.parquet  # noqa: F401
     except ImportError:
         hint = "pip install 'autoturbo[parquet]'"
         raise UsageError("data sets are Parquet files, which need pyarrow", hint=hint) from None
@@ -151,7 +146,7 @@ def write_shard(folder: Path, name: str, rows: Mapping[str, Sequence[Row]], repe
     """Write the tables, then the seal.
 
     Raises:
-        UsageError: a file cannot be written, or pyarrow is missing.
+        UsageError: a file cannot be written.
     """
     facts: dict[str, Any] = {}
     for table in TABLES:
@@ -178,15 +173,13 @@ def read_shard(folder: Path, name: str) -> tuple[Seal, dict[str, Any]]:
 
     Raises:
         InputError: a file is missing or damaged, or of another version; it is named.
-        UsageError: pyarrow is missing.
     """
     seal = read_seal(folder, name)
-    sums, rows = (seal.settings_sha256, seal.kernels_sha256), (seal.settings, seal.kernels)
-    found = {}
-    for table, checksum, count in zip(TABLES, sums, rows, strict=True):
+    told, found = asdict(seal), {}
+    for table in TABLES:
         path = _place(folder, table, name)
-        found[table] = _table(path, checksum)
-        if not found[table].schema.equals(_schema(table)) or len(found[table]) != count:
+        found[table] = _table(path, told[f"{table}_sha256"])
+        if not found[table].schema.equals(_schema(table)) or len(found[table]) != told[table]:
             raise damaged(path, "other columns or rows than its shard is said to have")
     return seal, found
 
@@ -225,33 +218,36 @@ def _place(folder: Path, kind: str, name: str) -> Path:
 
 def _parquet(rows: Sequence[Row], table: str) -> bytes:
     """Return a file's content: the same bytes for the same values."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
     buffer = io.BytesIO()
-    values = _arrow("pyarrow").Table.from_pylist(rows, schema=_schema(table))
-    _arrow("pyarrow.parquet").write_table(values, buffer, compression="zstd")
+    values = pa.Table.from_pylist(rows, schema=_schema(table))
+    parquet.write_table(values, buffer, compression="zstd")
     return buffer.getvalue()
 
 
 def _schema(table: str) -> Any:
-    arrow = _arrow("pyarrow")
-    own = {WORD: arrow.dictionary(arrow.int32(), arrow.string()), LIST: arrow.list_(arrow.int32())}
-    return arrow.schema([(name, own.get(kind, kind)) for name, kind in TABLES[table].items()])
+    import pyarrow as pa
+
+    own = {WORD: pa.dictionary(pa.int32(), pa.string()), LIST: pa.list_(pa.int32())}
+    return pa.schema([(name, own.get(kind, kind)) for name, kind in TABLES[table].items()])
 
 
 def _table(path: Path, checksum: str) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     try:
         data = path.read_bytes()
-    except OSError:
-        raise damaged(path, "cannot be read") from None
-    if hashlib.sha256(data).hexdigest() != checksum:
-        raise damaged(path, "its checksum is not the one it was written with")
-    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
-    try:
+        if hashlib.sha256(data).hexdigest() != checksum:
+            raise damaged(path, "its checksum is not the one it was written with")
         # Neither threads nor reading ahead pay for files of some kilobytes that are in memory.
-        file = parquet.ParquetFile(arrow.BufferReader(data), pre_buffer=False)
+        file = parquet.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         if is_bomb(_unpacked(file.metadata), len(data)):
             raise damaged(path, f"unpacks to far more than its {len(data)} bytes")
         return file.read(use_threads=False)
-    except (arrow.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise damaged(path, " ".join(str(error).split())[:200]) from None
 
 
