@@ -26,7 +26,7 @@ from autoturbo.schedule.problem import Problem
 
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
-    from autoturbo.schedule.units.whole import OnUnits
+    from autoturbo.schedule.units.machine_schedule import OnUnits
 
 SCHEDULER_VERSION = "5"
 """Raised whenever the same knobs would give another schedule; part of every database key."""

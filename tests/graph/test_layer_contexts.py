@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autoturbo.graph.layer_contexts import RADII, layer_contexts
 from autoturbo.graph.layers import layers_of
 from autoturbo.graph.operators import Graph
+from autoturbo.search.transfer import RADII, layer_contexts
 from tests.schedule.schedule_samples import Net, workload
 
 

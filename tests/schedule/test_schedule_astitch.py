@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.baselines import candidates
-from autoturbo.schedule.baselines.astitch.dominants import (
+from autoturbo.schedule.baselines.astitch.mapping import (
     OperatorClass,
+    Plan,
     dominant_groups,
     operator_class,
+    plan_of,
 )
-from autoturbo.schedule.baselines.astitch.dominants import candidates as dominant_candidates
-from autoturbo.schedule.baselines.astitch.mapping import Plan, plan_of
+from autoturbo.schedule.baselines.astitch.mapping import candidates as dominant_candidates
 from autoturbo.schedule.baselines.astitch.schemes import kernels_of
 from autoturbo.schedule.baselines.astitch.stitch_ops import (
     Contraction,

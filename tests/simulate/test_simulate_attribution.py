@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.synthetic import convolution
 from autoturbo.hardware import with_field
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import (
@@ -23,6 +22,7 @@ from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.simulate.attribution import LIMITS, Limit, kernel_shares, later
+from autoturbo.simulate.blocks import convolution
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import issue
 from autoturbo.simulate.kernels import duration, rates_of

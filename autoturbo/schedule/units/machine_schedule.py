@@ -2,18 +2,110 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autoturbo.errors import VerifyError
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
+from autoturbo.schedule.baselines.ladder import LAYERWISE
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.units.parts import Assignment
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.pipeline import assemble
+from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.schedule import Schedule, Share
+from autoturbo.schedule.units.parts import Assignment, Part
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A sub-graph of a part: its layers in the whole model, and where it stands in its part."""
+
+    layers: tuple[int, ...]
+    part: int
+    own: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnUnits:
+    """Where each instance of a whole schedule is from.
+
+    Attributes:
+        schedule: of the machine.
+        origin: per instance, its part and its index in the part's schedule.
+    """
+
+    schedule: MachineSchedule
+    origin: tuple[tuple[int, int], ...]
+
+
+def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
+    """One schedule of a model from those of its parts.
+
+    Raises:
+        VerifyError: a part processes its samples in several passes, or in clusters.
+    """
+    graph, machine = machine_schedule.model, machine_schedule.machine
+    dtype, schedules = machine_schedule.dtype, machine_schedule.schedules
+    parts = machine_schedule.assignment.parts
+    for schedule in schedules:
+        if schedule.share.loops > 1 or schedule.share.clusters > 1:
+            message = "a part processes the batch in several passes or on several clusters"
+            raise VerifyError(message, hint="take a smaller batch")
+    problem = make_problem(graph, machine.units[0].target, dtype)
+    pieces = sorted(
+        (
+            _Piece(_in_whole(problem, schedules[index], part, subgraph.layers), index, number)
+            for index, part in enumerate(parts)
+            for number, subgraph in enumerate(schedules[index].instances.subgraphs)
+        ),
+        key=lambda piece: piece.layers[-1],
+    )
+    subgraphs = tuple(
+        SubGraph(number, piece.layers, schedules[piece.part].instances.subgraphs[piece.own].split)
+        for number, piece in enumerate(pieces)
+    )
+    instances = make_instances(PartBook(problem), subgraphs)
+    place = {(piece.part, piece.own): number for number, piece in enumerate(pieces)}
+    order, origin = [], [(0, 0)] * instances.count
+    for index, schedule in enumerate(schedules):
+        own = schedule.instances
+        for instance in schedule.order:
+            subgraph = int(own.subgraph[instance])
+            first = int(instances.first[place[index, subgraph]])
+            order.append(first + instance - int(own.first[subgraph]))
+            origin[order[-1]] = (index, instance)
+    placement = bind_instances(instances, tuple(order), always=True)
+    scopes = tuple(max(scope, Scope.DDR) for scope in placement.scopes)
+    whole = assemble(
+        graph, problem, machine_schedule.scheduler, LAYERWISE,
+        Share(1, graph.batch, graph.batch), instances, tuple(order),
+        Placement(placement.bindings, scopes),
+    )  # fmt: skip
+    return dataclasses.replace(whole, on_units=OnUnits(machine_schedule, tuple(origin)))
+
+
+def _in_whole(
+    problem: Problem, schedule: Schedule, part: Part, layers: Sequence[int]
+) -> tuple[int, ...]:
+    """Layers of a part's schedule as layers of the model; both are cut in the same way."""
+    own = schedule.problem
+    found = []
+    for layer in layers:
+        mine = [own.graph.operators[i].name for i in own.layers[layer].operators]
+        index = part.layers[layer]
+        theirs = [problem.graph.operators[i].name for i in problem.layers[index].operators]
+        if mine != theirs:
+            raise VerifyError(f"layer {own.layers[layer].name} is cut differently in its part")
+        found.append(index)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +164,7 @@ class MachineSchedule:
         Raises:
             VerifyError: a part processes its samples in several passes, or in clusters.
         """
-        from autoturbo.schedule.units.whole import whole_schedule
+        from autoturbo.schedule.units.machine_schedule import whole_schedule
 
         return whole_schedule(self)
 

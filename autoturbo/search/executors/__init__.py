@@ -10,12 +10,12 @@ from autoturbo.search.executors.base import (
     Answer,
     Elsewhere,
     Executor,
+    InProcess,
     MakeEvaluator,
     Task,
     guarded,
     measured,
 )
-from autoturbo.search.executors.in_process import InProcess
 from autoturbo.search.executors.processes import Processes
 from autoturbo.search.executors.ray_pool import RayPool
 

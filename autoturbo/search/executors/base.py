@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -347,3 +347,57 @@ class Held(Generic[Value]):
         new = pair not in self._values
         self.get(pair, lambda: None)  # type: ignore[arg-type, return-value]
         return new
+
+
+@dataclass
+class InProcess:
+    """The executor without workers."""
+
+    _evaluators: dict[str, Evaluates] = field(default_factory=dict)
+    _queue: deque[Task] = field(default_factory=deque)
+    _cancelled: bool = False
+
+    @property
+    def width(self) -> int:
+        """One at a time."""
+        return 1
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is left."""
+        return bool(self._queue)
+
+    def introduce(
+        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+    ) -> None:
+        """Use the evaluator that is there."""
+        self._evaluators[pair] = here or make_evaluator()
+
+    def put(self, tasks: Sequence[Task]) -> None:
+        """Take note of them."""
+        if not self._cancelled:
+            self._queue.extend(tasks)
+
+    def take(self, patience: float | None = None) -> list[Answer]:
+        """Measure the next one."""
+        del patience
+        if not self._queue:
+            return []
+        task = self._queue.popleft()
+        return [answer_of(self._evaluators[task.pair], task)]
+
+    def withdraw(self) -> None:
+        """Forget what has not begun."""
+        self._queue.clear()
+
+    def abandon(self) -> None:
+        """Forget what has not begun: nothing is being measured while others act."""
+        self._queue.clear()
+
+    def cancel(self) -> None:
+        """Begin nothing new."""
+        self._cancelled = True
+        self.withdraw()
+
+    def close(self) -> None:
+        """Nothing to give back."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoturbo.schedule.baselines.partition_tuner.branches import branches_of
+from autoturbo.schedule.baselines.partition_tuner.assignments import branches_of
 from autoturbo.schedule.units.parts import Assignment, assign, layer_producers
 from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
 from autoturbo.simulate.units.profiles import Profiles

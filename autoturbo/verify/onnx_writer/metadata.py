@@ -14,8 +14,7 @@ from autoturbo.schedule.files import buffer_entries
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
 
 if TYPE_CHECKING:
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
-    from autoturbo.schedule.units.whole import OnUnits
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule, OnUnits
 
 
 PREFIX = "autoturbo."

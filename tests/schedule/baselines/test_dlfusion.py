@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoturbo.graph.domain import Region
-from autoturbo.graph.synthetic import convolution
 from autoturbo.hardware import load_target
 from autoturbo.schedule.baselines.dlfusion import (
     STRATEGIES,
@@ -23,8 +22,8 @@ from autoturbo.schedule.baselines.dlfusion import (
     fit,
     total,
 )
-from autoturbo.schedule.baselines.dlfusion.blocks import LayerFigures
-from autoturbo.simulate.blocks import fused_seconds
+from autoturbo.schedule.baselines.dlfusion.strategies import LayerFigures
+from autoturbo.simulate.blocks import convolution, fused_seconds
 
 ALLOWED = (1, 2, 4)
 

@@ -20,7 +20,7 @@ from autoturbo.schedule.baselines.partition_tuner import (
     profiled,
     static,
 )
-from autoturbo.schedule.baselines.partition_tuner.branches import branches_of
+from autoturbo.schedule.baselines.partition_tuner.assignments import branches_of
 
 
 def test_a_chain_is_one_branch() -> None:

@@ -6,13 +6,18 @@ one after another and hand over through off-chip memory, so that the time of a m
 its blocks'.
 """
 
-from autoturbo.schedule.baselines.dlfusion.blocks import Block, BlockCosts, allowed_cores, total
-from autoturbo.schedule.baselines.dlfusion.core_model import CoreModel, Sample, fit
 from autoturbo.schedule.baselines.dlfusion.strategies import (
     STRATEGIES,
+    Block,
+    BlockCosts,
+    CoreModel,
+    Sample,
+    allowed_cores,
     best_blocks,
     dlfusion,
+    fit,
     fixed_length,
+    total,
     unfused,
 )
 
