@@ -174,11 +174,10 @@ def _export(options: argparse.Namespace, console: Console) -> int:
 @_ACTION(
     "autoturbo db import records.jsonl",
     takes(
-        "files", metavar="FILE", type=Path, nargs=1,
-        help="JSON lines, Parquet, or another database",
+        "files", metavar="FILE", type=Path, nargs=1, help="JSON lines, Parquet, or another database"
     ),
     usage="FILE",
-)  # fmt: skip
+)
 def _take_in(options: argparse.Namespace, console: Console) -> int:
     """Merge an export, keeping the better of two records."""
     from autoturbo.database import Database
@@ -224,11 +223,7 @@ def _check_arguments(parser: Parser) -> None:
     what.add_argument("--repair", action="store_true", help=text)
 
 
-@_ACTION(
-    "autoturbo db check",
-    _check_arguments,
-    usage="[--salvage NEW.db | --repair]",
-)
+@_ACTION("autoturbo db check", _check_arguments, usage="[--salvage NEW.db | --repair]")
 def _check(options: argparse.Namespace, console: Console) -> int:
     """Check the database, every record of it; save what a damaged one holds.
 

@@ -12,6 +12,7 @@ from autoturbo.commands.config_flags import add_flags, config_of
 from autoturbo.commands.console import Console, LiveLine, warn
 from autoturbo.commands.loading import (
     add_force_option,
+    add_run_argument,
     model_of_run,
     model_path_of_run,
     outputs_of,
@@ -19,7 +20,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tune import finish, starting_lines, write_copy
+from autoturbo.commands.tune import finish, tell_start, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.files import Kind, Outputs
@@ -34,8 +35,8 @@ EXAMPLE = "autoturbo resume 4f1c"
 
 def add_arguments(parser: Parser) -> None:
     """The run, and what may change."""
+    add_run_argument(parser)
     add = parser.add_argument
-    add("run", metavar="RUN", help="id of a run, or the beginning of one")
     together = "go on as well with the runs that 'tune' began together with it"
     add("--all", dest="together", action="store_true", help=together)
     add_flags(parser, ResumeConfig, resuming=True)
@@ -55,8 +56,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.output is not None:
         _outputs(options).check(options.output, Kind.SCHEDULE)
     config = config_of(ResumeConfig, options)
+
+    def told(info: RunInfo) -> None:
+        console.say(f"{info.model} @ {info.target}")
+        tell_start(info, console, options.db)
+
     with LiveLine(console) as line:
-        told = functools.partial(_introduce, console=console, database=options.db)
         execution = config_of(
             ExecutionConfig, options, on_progress=line, began=began, on_begin=told
         )
@@ -65,13 +70,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
         )
     copied = functools.partial(_copies, options=options) if len(ended) == 1 else None
     return finish(ended, console, options.db, copied)
-
-
-def _introduce(info: RunInfo, console: Console, database: str) -> None:
-    """Say what a run that goes on began with, as ``tune`` did."""
-    console.say(f"{info.model} @ {info.target}")
-    for line in starting_lines(info, database):
-        console.say(line)
 
 
 def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:

@@ -7,7 +7,7 @@ import dataclasses
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,13 +82,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     gc.freeze()  # what is loaded by now lives as long as the run: collecting walks the rest alone
     chosen = [tuner.Pair(p.model, p.target, p.model.source, kept) for p in pairs]
 
-    def tell_start(info: RunInfo) -> None:
+    def told(info: RunInfo) -> None:
         pair = f"{info.model} @ {info.target}: " if len(pairs) > 1 else ""
-        for line in starting_lines(info, options.db, pair):
-            console.say(line)
+        tell_start(info, console, options.db, pair)
 
     with LiveLine(console) as line:
-        execution = dataclasses.replace(execution, on_progress=line, on_begin=tell_start)
+        execution = dataclasses.replace(execution, on_progress=line, on_begin=told)
         ended = tuner.tune_all(chosen, config, execution)
     return finish(ended, console, options.db, partial(write_copy, options.output, outputs))
 
@@ -396,20 +395,21 @@ def origins(found: Sequence[str], *, on_machine: bool) -> str:
     return "; ".join(["the heuristic", *more])
 
 
-def starting_lines(info: RunInfo, database: str, pair: str = "") -> Iterator[str]:
-    """Yield lines that say which run it is, what it starts from and what it leaves out.
+def tell_start(info: RunInfo, console: Console, database: str, pair: str = "") -> None:
+    """Say which run it is, what it starts from and what it leaves out.
 
     Args:
         info: the run.
-        database: where it is kept.
-        pair: stands before each, where several are tuned together.
+        console: where it is said.
+        database: where the run is kept.
+        pair: stands before each line, where several are tuned together.
     """
     settings = info.settings
     on_machine = "units" in settings["target_description"]
-    yield f"  run     {pair}{info.id} of {database}"
-    yield f"  starts  {pair}{origins(settings.get('origins', ()), on_machine=on_machine)}"
+    console.say(f"  run     {pair}{info.id} of {database}")
+    console.say(f"  starts  {pair}{origins(settings.get('origins', ()), on_machine=on_machine)}")
     for note in settings.get("notes", ()):
-        yield f"  note    {pair}{note}"
+        console.say(f"  note    {pair}{note}")
 
 
 def check_places(options: argparse.Namespace) -> None:
