@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.console import Console
+from autoturbo.commands.outputs import add_force_option
 from autoturbo.commands.parser import Parser, Subcommand
 from autoturbo.report.units import size
 
 if TYPE_CHECKING:
-    from autoturbo.database import Counts, RunInfo, Salvaged
-
-_SHOWN = 5
-"""Runs that are named one by one."""
+    from autoturbo.database import Counts, RunInfo
 
 
 def counted(counts: Counts) -> str:
@@ -69,70 +67,36 @@ def _pairs(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:
-    """Status 1 where something is wrong and stays so."""
-    from autoturbo.database import check, repair, salvage
+    """Status 1 where something is wrong."""
+    from autoturbo.database import check
 
-    if options.salvage is not None:
-        saved = salvage(options.db, options.salvage)
-        console.emit({"salvaged": _as_json(saved), "file": str(options.salvage)})
-        _tell(saved, options.salvage, console)
-        return 0
-    found = check(options.db)
-    if found.sound or not options.repair:
-        console.emit({"sound": found.sound, **dataclasses.asdict(found)})
-        if found.sound:
-            console.say(f"{options.db}: sound, {found.records} records read")
-            if found.unchecked:
-                what = "of other evaluators hold schedules that only these can read"
-                console.say(f"{found.unchecked} records {what}: those texts are not checked")
-        else:
-            _complain(found.findings, found.more, options.db, console)
-        return 0 if found.sound else 1
-    saved, aside = repair(options.db)
-    console.emit({"repaired": _as_json(saved), "file": options.db, "damaged": str(aside)})
-    _tell(saved, options.db, console)
-    console.say(f"the damaged file is kept: {aside}")
-    return 0
-
-
-def _complain(findings: Sequence[str], more: int, path: str, console: Console) -> None:
-    for finding in findings:
-        console.answer(f"{path}: {finding}")
-    if more:
-        console.answer(f"{path}: and {more} more")
-    console.say(f"'autoturbo db check --repair --db {path}' saves what can be read")
-
-
-def _tell(saved: Salvaged, path: str | Path, console: Console) -> None:
-    """What was saved, and what is lost as far as that is known."""
-    console.say(f"{path}: saved {counted(saved.saved)}")
-    gone = sum(map(len, saved.missing.values()))
-    if gone:
-        runs = ", ".join(list(saved.missing)[:_SHOWN])
-        more = ", ..." if saved.missing.keys() - list(saved.missing)[:_SHOWN] else ""
-        console.say(f"lost: {gone} trials of {runs}{more}; 'autoturbo resume' measures them again")
-    if saved.lost_best:
-        runs = ", ".join(saved.lost_best[:_SHOWN])
-        console.say(f"lost: best schedules of {runs}; 'autoturbo resume' writes them again")
-    if saved.orphans:
-        text = f"{saved.orphans} trials without their run are in {saved.orphans_file}"
-        console.say(f"{text}:")
-        console.say("'autoturbo db import' the run's manifest.json, then them")
-    if not (gone or saved.lost_best or saved.orphans):
-        console.say("nothing is known to be lost; what was written last may be")
-
-
-def _as_json(saved: Salvaged) -> dict[str, Any]:
-    file = saved.orphans_file
-    return {**dataclasses.asdict(saved), "orphans_file": None if file is None else str(file)}
+    found = check(options.db, options.save, force=options.force)
+    saved = str(options.save) if options.save is not None and found.records else None
+    console.emit({"sound": found.sound, **dataclasses.asdict(found), "saved": saved})
+    for finding in found.findings:
+        console.answer(f"{options.db}: {finding}")
+    if found.more:
+        console.answer(f"{options.db}: and {found.more} more")
+    if found.sound:
+        console.say(f"{options.db}: sound, {found.records} records read")
+        if found.unchecked:
+            what = "of other evaluators hold schedules that only these can read"
+            console.say(f"{found.unchecked} records {what}: those texts are not checked")
+    elif not found.records:
+        console.say("nothing of it can be read: restore it from a copy, or import the last export")
+    elif saved is None:
+        what = f"writes the {found.records} records that can be read"
+        console.say(f"'autoturbo db check --db {options.db} --save FILE.jsonl' {what}")
+    if saved is not None:
+        console.say(f"{saved}: {found.records} records")
+        console.say(f"'autoturbo db import {saved} --db NEW.db' takes them into a new database")
+    return 0 if found.sound else 1
 
 
 def _check_arguments(parser: Parser) -> None:
-    what = parser.add_mutually_exclusive_group()
-    text = "save what can be read of a damaged database into a new one"
-    what.add_argument("--salvage", metavar="NEW.db", type=Path, help=text)
-    text = "put what can be read in place of a damaged database, which is kept beside it"
-    what.add_argument("--repair", action="store_true", help=text)
+    text = "write every record that can be read, as JSON lines, whatever is damaged"
+    parser.add_argument("--save", metavar="FILE", type=Path, help=text)
+    add_force_option(parser)
 
 
 STATS = Subcommand("Say how much the database holds, and of what.", "autoturbo db stats", _stats)
@@ -141,5 +105,5 @@ CHECK = Subcommand(
     "autoturbo db check",
     _check,
     _check_arguments,
-    "[--salvage NEW.db | --repair]",
+    "[--save FILE] [--force]",
 )

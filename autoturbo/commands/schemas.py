@@ -183,11 +183,6 @@ BEST = record(
 
 TAKEN_IN = record("TakenIn", file=str, read=COUNTS, changed=COUNTS, left_out=COUNTS, findings=TEXTS)
 
-SALVAGED = record(
-    "Salvaged", saved=COUNTS, missing=by_name(many(COUNT)), orphans=COUNT,
-    orphans_file=or_null(str), lost_best=TEXTS,
-)  # fmt: skip
-
 UNIT = record(
     "Unit", name=str, description=str, clusters=COUNT, cores=COUNT, dtypes=many(DTYPE),
     default_dtype=DTYPE, macs_per_s=Real, lb_bytes=COUNT, gb_bytes=COUNT,
@@ -295,10 +290,9 @@ _LINES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     "dataset stats": ("What is in a data set.", lambda: DATA_CARD),
     "db best": ("The schedules that match; with --explain-miss, why none does.",
         lambda: record("DbBest", best=many(BEST), miss=or_null(str))),
-    "db check": ("Whether a database is sound, or what was saved of it.", lambda: one_of(
-        record("DbCheck", sound=Bool, records=COUNT, findings=TEXTS, more=COUNT, unchecked=COUNT),
-        record("DbCheckOtherwise", salvaged=SALVAGED, file=str),
-        record("DbCheckLast", repaired=SALVAGED, file=str, damaged=str),
+    "db check": ("Whether a database is sound, and what was saved of it.", lambda: record(
+        "DbCheck", sound=Bool, records=COUNT, findings=TEXTS, more=COUNT, unchecked=COUNT,
+        saved=or_null(str),
     )),
     "db export": ("What was written.", lambda: record("DbExport", file=str, counts=COUNTS)),
     "db import": ("What was read, and what of it was new or better.", lambda: TAKEN_IN),

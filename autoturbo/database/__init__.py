@@ -27,7 +27,6 @@ from autoturbo.database.records import (
     Verified,
 )
 from autoturbo.database.run_folder import RunFolder, run_id
-from autoturbo.database.salvage import Salvaged, repair, salvage
 from autoturbo.database.store import BestFilter, Database
 
 __all__ = [
@@ -49,13 +48,10 @@ __all__ = [
     "RunFolder",
     "RunInfo",
     "RunState",
-    "Salvaged",
     "TrialRecord",
     "Verified",
     "atomic_write",
     "check",
     "record_schema",
-    "repair",
     "run_id",
-    "salvage",
 ]

@@ -11,7 +11,6 @@ from typing import Self, TypeVar
 
 from autoturbo.atomic import check_writable
 from autoturbo.database import tables
-from autoturbo.database.failures import UNREADABLE, WRITABLE, explained
 from autoturbo.database.formats import decode
 from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
@@ -73,7 +72,7 @@ class Connection:
             check_writable(path, DatabaseError)
         except DatabaseError:
             message = "the database cannot be opened"
-            raise DatabaseError(message, Location(path), WRITABLE) from None
+            raise DatabaseError(message, Location(path), tables.WRITABLE) from None
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -111,8 +110,8 @@ class Connection:
             connection.execute(begin)
             yield connection
             connection.execute("COMMIT")
-        except UNREADABLE as error:
-            raise explained(error, self.path) from error
+        except tables.UNREADABLE as error:
+            raise tables.explained(error, self.path) from error
         finally:
             _roll_back(connection)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from autoturbo.database.connection import Connection
 from autoturbo.database.holding import hold, is_held
-from autoturbo.database.merging import column, put, row_of
+from autoturbo.database.merging import TABLES, column, row_of
 from autoturbo.database.records import LIMITS, Refused, RunInfo, RunState, TrialRecord
 from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
 
@@ -26,6 +26,8 @@ _RUNS = """SELECT record,
 _FASTEST = """SELECT number, latency FROM trials WHERE run = ? AND latency IS NOT NULL
     ORDER BY latency, number"""
 
+
+_PUT = TABLES[RunInfo].put
 
 _FIGURES = (int, float, type(None))
 """What counts and latencies are; None where there is none."""
@@ -46,7 +48,7 @@ class RunStore(Connection):
             if _run_kept(connection, info.id) is not None:
                 hint = f"'autoturbo resume {info.id}' goes on with it"
                 raise RunError(f"run {info.id!r} exists already", Location(self.path), hint)
-            put(connection, info, row)
+            connection.execute(_PUT, row)
 
     def set_state(self, run: str, state: RunState) -> None:
         """Say what became of a run.
@@ -57,7 +59,7 @@ class RunStore(Connection):
         """
         with self._writing() as connection:
             info = dataclasses.replace(self._run(run), state=state)
-            put(connection, info, row_of(info))
+            connection.execute(_PUT, row_of(info))
 
     def set_limits(self, run: str, limits: Mapping[str, Any]) -> None:
         """Record the limits that a run goes on with, over those that it had.
@@ -74,7 +76,7 @@ class RunStore(Connection):
             info = self._run(run)
             kept = {**info.settings.get(LIMITS, {}), **limits}
             new = dataclasses.replace(info, settings={**info.settings, LIMITS: kept})
-            put(connection, new, row_of(new))
+            connection.execute(_PUT, row_of(new))
 
     def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
         """Say which trials' schedules failed a check; what was said before is replaced.
@@ -85,7 +87,7 @@ class RunStore(Connection):
         """
         with self._writing() as connection:
             info = dataclasses.replace(self._run(run), refused=tuple(refused))
-            put(connection, info, row_of(info))
+            connection.execute(_PUT, row_of(info))
 
     def run(self, run_id: str) -> RunInfo:
         """The run of that id, or the one whose id starts so.

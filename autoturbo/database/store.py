@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from autoturbo.database import exporting, importing, misses, tables
+from autoturbo.database import exchange
+from autoturbo.database.checking import structure
 from autoturbo.database.formats import values_of
-from autoturbo.database.merging import column, merge
+from autoturbo.database.merging import TABLES, column, merge
 from autoturbo.database.records import (
     BestSchedule,
     Counts,
@@ -23,7 +24,6 @@ from autoturbo.database.records import (
     ImportResult,
     KernelRecord,
     PairKey,
-    Record,
     Verified,
 )
 from autoturbo.database.run_store import RunStore
@@ -43,6 +43,8 @@ class BestFilter(TypedDict, total=False):
     target: str | None
     batch: int | None
 
+
+_MOST_FINDINGS = 5
 
 _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
     (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
@@ -90,7 +92,7 @@ class Database(RunStore):
         Raises:
             DatabaseError: the database cannot be written.
         """
-        where, values = misses.condition(dataclasses.asdict(key))
+        where, values = _where(key.as_dict())
         with self._writing() as connection:
             found = self._best_of(connection, key)
             if found is None or found.knobs != knobs:
@@ -104,7 +106,7 @@ class Database(RunStore):
         Raises:
             DatabaseError: the database cannot be read.
         """
-        where, values = misses.condition(filters)
+        where, values = _where(filters)
         order = " ORDER BY model, target, batch, dtype, scheduler_version, graph_hash, target_hash"
         with self._reading() as connection:
             query = f"SELECT record FROM best {where}{order}"  # noqa: S608 (columns)
@@ -112,13 +114,18 @@ class Database(RunStore):
         return tuple(self._decoded(text, BestSchedule) for (text,) in texts)
 
     def explain_miss(self, **filters: Unpack[BestFilter]) -> str:
-        """One line: why :meth:`best` finds nothing, by the record that comes nearest.
+        """One line: what of the filters no best schedule has, where :meth:`best` finds nothing.
 
         Raises:
             DatabaseError: the database cannot be read.
         """
         with self._reading() as connection:
-            return misses.explain(connection, filters)
+            if not _has_best(connection, {}):
+                return "the database holds no best schedule yet; 'autoturbo tune' finds one"
+            asked = {name: value for name, value in filters.items() if value is not None}
+            absent = [f"{n} {v!r}" for n, v in asked.items() if not _has_best(connection, {n: v})]
+        lacks = ", ".join(absent) or "all that together"
+        return f"nothing matches: the database has no best schedule of {lacks}"
 
     def decisions(
         self, *, target_hash: str, dtype: str, scheduler_version: str
@@ -133,11 +140,10 @@ class Database(RunStore):
         asked = BestFilter(
             target_hash=target_hash, dtype=dtype, scheduler_version=scheduler_version
         )
-        where, values = misses.condition(asked)
+        where, values = _where(asked)
         order = " ORDER BY model, target, batch, graph_hash"
         with self._reading() as connection:
-            new = tables.version_of(connection, self.path) >= tables.WITH_DECISIONS
-            own = "decisions" if new else "NULL"
+            own = "decisions" if "decisions" in TABLES[BestSchedule].there(connection) else "NULL"
             columns = f"graph_hash, model, run, trial, {own}, rowid"
             query = f"SELECT {columns} FROM best {where}{order}"  # noqa: S608 (columns)
             rows = connection.execute(query, values).fetchall()
@@ -206,7 +212,7 @@ class Database(RunStore):
         """
         with self._reading() as connection:
             outputs = Outputs(database=self.path, force=force)
-            return exporting.write(connection, Path(path), outputs, best_only=best_only)
+            return exchange.write(connection, Path(path), outputs, best_only=best_only)
 
     def take_in(self, path: str | Path) -> ImportResult:
         """Merge an export or another database, whichever the file is.
@@ -221,17 +227,8 @@ class Database(RunStore):
                 database cannot be written.
             UsageError: Parquet files cannot be read here.
         """
-        with importing.opened(Path(path), self.path) as merge_into, self._writing() as connection:
+        with exchange.opened(Path(path), self.path) as merge_into, self._writing() as connection:
             return merge_into(connection)
-
-    def merge_in(self, records: Iterable[tuple[Location, Record]]) -> ImportResult:
-        """Merge records, each with where it is from, in one transaction.
-
-        Raises:
-            DatabaseError: a record contradicts the database, or the database cannot be written.
-        """
-        with self._writing() as connection:
-            return importing.merge_records(connection, records)
 
     def counts(self) -> Counts:
         """How many records of each kind there are.
@@ -249,16 +246,13 @@ class Database(RunStore):
             DatabaseError: the database is too damaged to say.
         """
         with self._reading() as connection:
-            found = [text for (text,) in connection.execute("PRAGMA integrity_check(5)")]
-            loose = connection.execute("PRAGMA foreign_key_check").fetchall()
+            found = list(structure(connection)) or ["ok"]
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if loose:
-            found = [*(t for t in found if t != "ok"), f"{len(loose)} trials without their run"]
         return {
             "path": str(self.path),
             "bytes": self.path.stat().st_size,
-            "integrity": " ".join("; ".join(found).split()),
+            "integrity": "; ".join(found[:_MOST_FINDINGS]),
             "user_version": version,
             "journal_mode": journal,
             "sqlite": sqlite3.sqlite_version,
@@ -268,7 +262,28 @@ class Database(RunStore):
     # Inside
 
     def _best_of(self, connection: sqlite3.Connection, key: PairKey) -> BestSchedule | None:
-        where, values = misses.condition(dataclasses.asdict(key))
+        where, values = _where(key.as_dict())
         query = f"SELECT record FROM best {where}"  # noqa: S608 (columns)
         row = connection.execute(query, values).fetchone()
         return None if row is None else self._decoded(row[0], BestSchedule)
+
+
+def _where(filters: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    """The WHERE clause of the filters that are not None, and its values.
+
+    Raises:
+        TypeError: a filter that there is not.
+    """
+    known = tuple(BestFilter.__annotations__)
+    if unknown := sorted(set(filters) - set(known)):
+        raise TypeError(f"no filter {unknown[0]!r}; there are {', '.join(known)}")
+    asked = {name: value for name, value in filters.items() if value is not None}
+    clause = " AND ".join(f"{name} = ?" for name in asked)
+    values = (column(one) if isinstance(one, str) else one for one in asked.values())
+    return (f"WHERE {clause}" if clause else ""), tuple(values)
+
+
+def _has_best(connection: sqlite3.Connection, filters: Mapping[str, Any]) -> bool:
+    where, values = _where(filters)
+    query = f"SELECT 1 FROM best {where} LIMIT 1"  # noqa: S608 (columns)
+    return connection.execute(query, values).fetchone() is not None
