@@ -7,20 +7,23 @@ the caller's transaction, and a run's manifest.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import importlib
 import io
 import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from autoturbo.database import tables
 from autoturbo.database.checking import contradiction, readable_texts, sound_rows
-from autoturbo.database.formats import canonical, decode, encode, pack, parse_line, unpack
-from autoturbo.database.merging import TABLES, merge
+from autoturbo.database.formats import canonical, decode, encode, pack, parse_line, read
+from autoturbo.database.merging import TABLES, has_run, merge
 from autoturbo.database.records import (
     RECORD_SCHEMA,
     BestSchedule,
@@ -32,8 +35,8 @@ from autoturbo.database.records import (
     TrialRecord,
 )
 from autoturbo.database.run_folder import MANIFEST
-from autoturbo.errors import DatabaseError, Location
-from autoturbo.limits import MEMORY, open_input
+from autoturbo.errors import DatabaseError, Location, UsageError
+from autoturbo.limits import MEMORY, is_bomb, open_input
 from autoturbo.outputs import Kind, Outputs
 
 if TYPE_CHECKING:
@@ -43,6 +46,22 @@ DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"
 _PARQUET = b"PAR1"
 
+COLUMNS: Final[dict[str, str]] = {
+    "kind": "string", "schema": "int64",
+    "run": "string", "number": "int64",
+    "model": "string", "target": "string", "batch": "int64",
+    "graph_hash": "string", "target_hash": "string", "dtype": "string",
+    "scheduler_version": "string", "state": "string", "created": "string",
+    "latency_s": "float64", "signature": "string",
+    "record": "string",
+}  # fmt: skip
+"""Names and types, as pyarrow names them; times in seconds."""
+
+_CHECKSUM: Final = "autoturbo.records_sha256"
+"""Name of the metadata: SHA-256 of all records, each followed by a line feed."""
+
+_ROWS = 20_000  # of a row group: some tens of MB of text
+
 _MOST_FINDINGS = 20
 """Rows that are left out and named one by one."""
 
@@ -50,9 +69,7 @@ _MOST_FINDINGS = 20
 # Out
 
 
-def write(
-    connection: sqlite3.Connection, path: Path, outputs: Outputs, *, best_only: bool
-) -> Counts:
+def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_only: bool) -> Counts:
     """Write every record, runs before their trials; the file appears whole or not at all.
 
     The form follows from the file's name: see :meth:`autoturbo.database.Database.export`.
@@ -61,57 +78,108 @@ def write(
         DatabaseError: the file cannot be written, or what is there may not be replaced.
         UsageError: pyarrow is missing, which Parquet files need.
     """
+    kinds = [BestSchedule] if best_only else list(TABLES)
+    at = Location(outputs.database)
     if path.suffix in DATABASE_SUFFIXES:
-        outputs.check(path, Kind.DATABASE, DatabaseError)
-        with tables.fresh(Path(os.path.realpath(path))) as copy:
-            return _copy_rows(connection, copy, best_only=best_only)
-    lines = record_lines(connection, best_only=best_only)
-    if path.suffix == PARQUET_SUFFIX:
-        from autoturbo.database.parquet import write_parquet
-
-        return write_parquet(lines, path, outputs)
+        with (
+            outputs.open(path, Kind.DATABASE, DatabaseError) as file,
+            closing(tables.opened(Path(file.name), "mode=rw")) as copy,
+        ):
+            return _copy_rows(connection, copy, kinds, at)
     counts: Counter[str] = Counter()
-    with outputs.open(path, Kind.RECORDS, DatabaseError) as file:
-        for name, line in lines:
-            file.write(line.encode("ascii") + b"\n")
-            counts[name] += 1
+
+    def texts() -> Iterator[str]:
+        for kind in kinds:
+            for row in _rows(connection, kind, at):
+                counts[TABLES[kind].name] += 1
+                yield encode(KernelRecord(*row)) if kind is KernelRecord else row[-1]
+
+    is_parquet = path.suffix == PARQUET_SUFFIX
+    output = Kind.PARQUET if is_parquet else Kind.RECORDS
+    with outputs.open(path, output, DatabaseError) as file:
+        if is_parquet:
+            _write_parquet(texts(), file)
+        else:
+            file.writelines(text.encode("ascii") + b"\n" for text in texts())
     return Counts(**counts)
 
 
-def record_lines(connection: sqlite3.Connection, *, best_only: bool) -> Iterator[tuple[str, str]]:
-    """Give table and canonical text of every record, sorted: equal databases, equal exports."""
-    for kind, table in TABLES.items():
-        if best_only and kind is not BestSchedule:
-            continue
-        columns = ", ".join(table.columns) if kind is KernelRecord else "record"
-        query = f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
-        for row in connection.execute(query):
-            yield table.name, encode(KernelRecord(*row)) if row[1:] else _text(kind, row[0])
-
-
-def _text(kind: type[Record], kept: str | bytes) -> str:
-    """Of a run without a password that an earlier release may have kept."""
-    return encode(decode(kept, Location())) if kind is RunInfo else unpack(kept)
+def _rows(
+    connection: sqlite3.Connection, kind: type[Record], at: Location
+) -> Iterator[tuple[Any, ...]]:
+    """All columns of a table, records as text, sorted: equal databases have equal exports."""
+    table = TABLES[kind]
+    there = table.there(connection)
+    chosen = ", ".join(name if name in there else "NULL" for name in table.columns)
+    query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
+    for *row, kept in connection.execute(query):
+        if kind is RunInfo:  # without a password that an earlier release may have kept
+            yield (*row, encode(decode(kept, at)))
+        else:
+            yield (*row, kept if kind is KernelRecord else read(kept, at, str))
 
 
 def _copy_rows(
-    connection: sqlite3.Connection, copy: sqlite3.Connection, *, best_only: bool
+    connection: sqlite3.Connection,
+    copy: sqlite3.Connection,
+    kinds: Iterable[type[Record]],
+    at: Location,
 ) -> Counts:
     counts: Counter[str] = Counter()
     copy.execute("BEGIN")
     tables.make_tables(copy)
-    for kind, table in TABLES.items():
-        if best_only and kind is not BestSchedule:
-            continue
-        there = table.there(connection)
-        chosen = ", ".join(name if name in there else "NULL" for name in table.columns)
-        query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
-        rows: Iterable[tuple[Any, ...]] = connection.execute(query)
+    for kind in kinds:
+        rows = _rows(connection, kind, at)
         if kind is not KernelRecord:
-            rows = ((*row[:-1], pack(_text(kind, row[-1]))) for row in rows)
-        counts[table.name] += copy.executemany(table.put, rows).rowcount
+            rows = ((*row, pack(text)) for *row, text in rows)
+        counts[TABLES[kind].name] += copy.executemany(TABLES[kind].put, rows).rowcount
     copy.execute("COMMIT")
     return Counts(**counts)
+
+
+def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
+    """One row a record; ``record`` has the line itself, the other columns what one filters by.
+
+    The file's metadata have a checksum of the records: pages have none, and one bit of a
+    compressed page may be a digit of a latency.
+
+    Raises:
+        UsageError: pyarrow is missing.
+    """
+    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+    schema = arrow.schema(
+        [(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()],
+        metadata={"autoturbo.record_schema": str(RECORD_SCHEMA)},
+    )
+    checksum = hashlib.sha256()
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while part := list(islice(texts, _ROWS)):
+            checksum.update("".join(f"{text}\n" for text in part).encode())
+            rows = [_columns(text) for text in part]
+            columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
+            writer.write_table(arrow.table(columns, schema=schema))
+        writer.add_key_value_metadata({_CHECKSUM: checksum.hexdigest()})
+
+
+def _columns(text: str) -> dict[str, Any]:
+    """The columns of a record."""
+    values: Mapping[str, Any] = json.loads(text)
+    measured = values.get("measurement") or {}
+    key = values.get("key") or {}
+    own = {name: values[name] for name in COLUMNS if name in values}
+    own |= {name: key[name] for name in COLUMNS if name in key}
+    names = {"id": "run", "trial": "number", "seconds": "latency_s"}
+    own |= {column: values[name] for name, column in names.items() if name in values}
+    own |= {"latency_s": measured["latency"]} if measured else {}
+    return {**own, "record": text}
+
+
+def _arrow(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        hint = "pip install 'autoturbo[parquet]'"
+        raise UsageError("Parquet files need pyarrow", hint=hint) from None
 
 
 # In
@@ -137,9 +205,7 @@ def opened(path: Path, database: Path) -> Iterator[Merge]:
         start = file.read(len(_PARQUET))
         file.seek(0)
         if start == _PARQUET:
-            from autoturbo.database.parquet import parquet_lines
-
-            lines = parquet_lines(file, path)
+            lines = _parquet_lines(file, path)
         else:
             lines = _manifest(file, path) if path.name == MANIFEST else _lines(file, path)
         yield lambda connection: _merge_records(connection, _parsed(lines))
@@ -163,7 +229,7 @@ def _merge_records(
         if isinstance(record, TrialRecord):
             first.setdefault(record.run, at)
     for run, at in first.items():
-        if not _has_run(connection, run):
+        if not has_run(connection, run):
             message = f"a trial of run {run!r}, which is neither in the file nor in the database"
             raise DatabaseError(message, at, "import the file that has the run first")
     return ImportResult(Counts(**read), Counts(**changed))
@@ -176,6 +242,40 @@ def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location,
         if wrong := contradiction(record):
             raise DatabaseError(wrong, at, "the file was changed after it was exported")
         yield at, record
+
+
+def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
+    """The texts of a file's records; a location's line is the row, from 1.
+
+    Raises:
+        DatabaseError: not a file that :func:`write_parquet` has written, or a damaged one.
+        UsageError: pyarrow is missing.
+    """
+    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+    number = 0
+    try:
+        if "record" not in parquet.read_schema(file).names:
+            hint = "expected a file of 'autoturbo db export FILE.parquet'"
+            raise DatabaseError("a Parquet file without records", Location(path), hint)
+        source = parquet.ParquetFile(file, read_dictionary=["record"])
+        stored, unpacked = file.seek(0, os.SEEK_END), 0
+        written = (source.metadata.metadata or {}).get(_CHECKSUM.encode())  # not of 0.1 and before
+        checksum = hashlib.sha256()
+        for part in source.iter_batches(batch_size=_ROWS, columns=["record"]):
+            for text in part.column(0):  # one at a time: a dictionary may say one text often
+                number, record = number + 1, str(text.as_py()).encode()
+                unpacked += len(record)
+                checksum.update(record + b"\n")
+                if is_bomb(unpacked, stored):
+                    message = f"{stored} bytes unpack to more than {unpacked // 2**20} MiB"
+                    raise DatabaseError(message, Location(path, number), MEMORY.hint)
+                yield Location(path, number), record
+        if written is not None and written.decode(errors="replace") != checksum.hexdigest():
+            message = "the Parquet file is damaged: its records are not those that were written"
+            raise DatabaseError(message, Location(path), "export it again")
+    except (arrow.ArrowException, OSError) as error:
+        message = f"the Parquet file is damaged: {str(error).splitlines()[0]}"
+        raise DatabaseError(message, Location(path), "export it again") from None
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
@@ -251,7 +351,7 @@ def _merge_database(
         for kind, table in TABLES.items():
             for name, record, found in sound_rows(other, kind):
                 wrong = found
-                if isinstance(record, TrialRecord) and not _has_run(connection, record.run):
+                if isinstance(record, TrialRecord) and not has_run(connection, record.run):
                     wrong = "its run is neither in the file nor in the database"
                 if record is not None and not wrong:
                     yield Location(path), record
@@ -262,8 +362,3 @@ def _merge_database(
 
     result = _merge_records(connection, believed())
     return dataclasses.replace(result, left_out=Counts(**left_out), findings=tuple(findings))
-
-
-def _has_run(connection: sqlite3.Connection, run: str) -> bool:
-    found = connection.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone()
-    return found is not None

@@ -10,9 +10,9 @@ import functools
 import json
 import operator
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 from autoturbo.database.records import (
     DERIVED,
@@ -41,6 +41,8 @@ from autoturbo.schema import (
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.verify.findings import Check
 
+_T = TypeVar("_T")
+
 MOST_BYTES = 1 << 28
 """What a record's text may have: a file from elsewhere may not fill the memory."""
 
@@ -54,7 +56,6 @@ KINDS: Mapping[str, type[Record]] = {
 
 _NAMES: Mapping[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 _LINE = "expected one JSON record a line, as 'autoturbo db export' writes them"
-_COPY = "restore the file from a copy"
 _SMALL = 1 << 14  # a trial's text: a small window costs half a percent and saves half the time
 
 
@@ -83,31 +84,31 @@ def decode(kept: str | bytes, at: Location) -> Record:
     Raises:
         DatabaseError: it is damaged or of a version that this one cannot read.
     """
+    return read(kept, at, _own)
+
+
+def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
+    """Return what the text of a row means.
+
+    Raises:
+        DatabaseError: it is damaged or of a version that this one cannot read.
+    """
     try:
-        values = json.loads(unpack(kept))
-        kind, version = values.pop("kind"), values.pop("schema")
-        if version != RECORD_SCHEMA:
-            raise ValueError(f"record version {version!r}")  # noqa: TRY301
-        return KINDS[kind].from_dict(values)
+        return meaning(unpack(kept))
     except KnobsError as error:
         hint = "another version of the scheduler wrote it"
         raise DatabaseError(f"a record with other knobs: {error}", at, hint) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"a damaged record: {type(error).__name__}: {error}"
-        raise DatabaseError(message, at, _COPY) from None
+        raise DatabaseError(message, at, "restore the file from a copy") from None
 
 
-def values_of(kept: bytes, at: Location) -> dict[str, Any]:
-    """Return a packed JSON object that stands beside a record.
-
-    Raises:
-        DatabaseError: it is damaged.
-    """
-    try:
-        values: dict[str, Any] = json.loads(unpack(kept))
-    except ValueError as error:
-        raise DatabaseError(f"a damaged record: {error}", at, _COPY) from None
-    return values
+def _own(text: str) -> Record:
+    values = json.loads(text)
+    kind, version = values.pop("kind"), values.pop("schema")
+    if version != RECORD_SCHEMA:
+        raise ValueError(f"record version {version!r}")
+    return KINDS[kind].from_dict(values)
 
 
 def parse_line(line: bytes, at: Location) -> Record:

@@ -149,6 +149,12 @@ def row_of(record: Record) -> tuple[Any, ...]:
             return (*astuple(record)[:-1], float(record.seconds))
 
 
+def has_run(connection: sqlite3.Connection, run: str) -> bool:
+    """Return whether there is a run of that id."""
+    found = connection.execute("SELECT 1 FROM runs WHERE id = ?", (column(run),)).fetchone()
+    return found is not None
+
+
 def column(text: str) -> str:
     """Return text as SQLite can hold it: halves of surrogate pairs, in odd names, are spelt out."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -9,15 +9,14 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import secrets
 import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
+from autoturbo.atomic import atomic_writer
 from autoturbo.errors import DatabaseError, Location
 
 APPLICATION_ID = 0x41547562  # "ATub"; tells our files from other programs' SQLite files
@@ -180,7 +179,7 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
 
 def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     try:
-        connection = _opened(path, how, timeout_s)
+        connection = opened(path, how, timeout_s)
     except sqlite3.Error as error:
         raise explained(error, path) from error
     try:
@@ -193,7 +192,8 @@ def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     return connection
 
 
-def _opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3.Connection:
+def opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3.Connection:
+    """Open a file as it is, without looking into it."""
     uri = f"{path.absolute().as_uri()}?{how}"
     return sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
 
@@ -251,9 +251,11 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         version = version_of(connection, path)
         if 0 < version < len(MIGRATIONS):
             place = Path(os.path.realpath(path))
+            kept = place.with_name(f"{place.name}.version-{version}")
             with (
-                fresh(place.with_name(f"{place.name}.version-{version}")) as copy,
-                closing(_opened(path)) as reader,  # the writer's own connection cannot be copied
+                atomic_writer(kept, DatabaseError) as file,
+                closing(opened(Path(file.name), "mode=rw")) as copy,
+                closing(opened(path)) as reader,  # the writer's own connection cannot be copied
             ):
                 reader.backup(copy)
         make_tables(connection, version)
@@ -271,28 +273,6 @@ def make_tables(connection: sqlite3.Connection, version: int = 0) -> None:
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
-@contextmanager
-def fresh(place: Path) -> Iterator[sqlite3.Connection]:
-    """Open a new file, which takes its name when the block ends without an exception.
-
-    It has no write-ahead log, so that nothing has to be written to read it.
-
-    Raises:
-        DatabaseError: the file cannot be written.
-    """
-    temporary = place.with_name(f".autoturbo-{secrets.token_hex(8)}.tmp")
-    try:
-        with closing(_opened(temporary, "mode=rwc")) as connection:
-            yield connection
-        temporary.replace(place)
-    except OSError as error:
-        raise DatabaseError(f"cannot write: {error.strerror}", Location(place)) from None
-    finally:
-        for ending in ("", "-journal"):
-            with suppress(OSError):
-                Path(f"{temporary}{ending}").unlink()
 
 
 # Recognising
@@ -316,7 +296,7 @@ def _application(path: Path) -> int | None:
             return None
         if status.st_size < _LEAST_BYTES:
             return 0 if path.read_bytes().startswith(_MAGIC) else None
-        with closing(_opened(path)) as connection:
+        with closing(opened(path)) as connection:
             return _pragma(connection, "application_id")
     except sqlite3.Error as error:
         return None if code_of(error) == sqlite3.SQLITE_NOTADB else 0
@@ -443,7 +423,7 @@ def recent_runs(path: str | Path) -> dict[str, str]:
         return {}
     query = "SELECT id, model, target FROM runs ORDER BY created DESC LIMIT ?"
     try:
-        with closing(_opened(place)) as connection:
+        with closing(opened(place)) as connection:
             rows = connection.execute(query, (_MOST_IDS,))
             return {run: f"{model} @ {target}" for run, model, target in rows}
     except sqlite3.Error:
