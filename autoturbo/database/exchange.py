@@ -15,7 +15,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -83,7 +83,7 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
     if path.suffix in DATABASE_SUFFIXES:
         with (
             outputs.open(path, Kind.DATABASE, DatabaseError) as file,
-            closing(tables.opened(Path(file.name), "mode=rw")) as copy,
+            tables.new_file(file) as copy,
         ):
             return _copy_rows(connection, copy, kinds, at)
     counts: Counter[str] = Counter()

@@ -15,6 +15,7 @@ import stat
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from autoturbo.atomic import atomic_writer
 from autoturbo.errors import DatabaseError, Location
@@ -179,7 +180,7 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
 
 def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     try:
-        connection = opened(path, how, timeout_s)
+        connection = _opened(path, how, timeout_s)
     except sqlite3.Error as error:
         raise explained(error, path) from error
     try:
@@ -192,8 +193,17 @@ def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     return connection
 
 
-def opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3.Connection:
-    """Open a file as it is, without looking into it."""
+def new_file(file: BinaryIO) -> closing[sqlite3.Connection]:
+    """Open a file that is being written and that nobody else knows: it needs no locks, no journal.
+
+    Without a write-ahead log nothing has to be written to read it.
+    """
+    connection = _opened(Path(file.name), "mode=rw&nolock=1")
+    connection.execute("PRAGMA journal_mode = OFF")
+    return closing(connection)
+
+
+def _opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{how}"
     return sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
 
@@ -254,8 +264,8 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             kept = place.with_name(f"{place.name}.version-{version}")
             with (
                 atomic_writer(kept, DatabaseError) as file,
-                closing(opened(Path(file.name), "mode=rw")) as copy,
-                closing(opened(path)) as reader,  # the writer's own connection cannot be copied
+                new_file(file) as copy,
+                closing(_opened(path)) as reader,  # the writer's own connection cannot be copied
             ):
                 reader.backup(copy)
         make_tables(connection, version)
@@ -296,7 +306,7 @@ def _application(path: Path) -> int | None:
             return None
         if status.st_size < _LEAST_BYTES:
             return 0 if path.read_bytes().startswith(_MAGIC) else None
-        with closing(opened(path)) as connection:
+        with closing(_opened(path)) as connection:
             return _pragma(connection, "application_id")
     except sqlite3.Error as error:
         return None if code_of(error) == sqlite3.SQLITE_NOTADB else 0
@@ -423,7 +433,7 @@ def recent_runs(path: str | Path) -> dict[str, str]:
         return {}
     query = "SELECT id, model, target FROM runs ORDER BY created DESC LIMIT ?"
     try:
-        with closing(opened(place)) as connection:
+        with closing(_opened(place)) as connection:
             rows = connection.execute(query, (_MOST_IDS,))
             return {run: f"{model} @ {target}" for run, model, target in rows}
     except sqlite3.Error:
