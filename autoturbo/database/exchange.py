@@ -126,14 +126,13 @@ def _copy_rows(
     at: Location,
 ) -> Counts:
     counts: Counter[str] = Counter()
-    copy.execute("BEGIN")
-    tables.make_tables(copy)
-    for kind in kinds:
-        rows = _rows(connection, kind, at)
-        if kind is not KernelRecord:
-            rows = ((*row, pack(text)) for *row, text in rows)
-        counts[TABLES[kind].name] += copy.executemany(TABLES[kind].put, rows).rowcount
-    copy.execute("COMMIT")
+    with tables.transaction(copy):
+        tables.make_tables(copy)
+        for kind in kinds:
+            rows = _rows(connection, kind, at)
+            if kind is not KernelRecord:
+                rows = ((*row, pack(text)) for *row, text in rows)
+            counts[TABLES[kind].name] += copy.executemany(TABLES[kind].put, rows).rowcount
     return Counts(**counts)
 
 

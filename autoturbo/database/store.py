@@ -332,22 +332,19 @@ class Database:
         order = " ORDER BY model, target, batch, graph_hash"
         with self._reading() as connection:
             own = "decisions" if "decisions" in TABLES[BestSchedule].there(connection) else "NULL"
-            columns = f"graph_hash, model, run, trial, {own}, rowid"
+            old = f"CASE WHEN {own} IS NULL THEN record END"
+            columns = f"graph_hash, model, run, trial, {own}, {old}"
             query = f"SELECT {columns} FROM best {where}{order}"  # noqa: S608 (columns)
             rows = connection.execute(query, values).fetchall()
-            found = [
-                Decided(graph, model, self._decisions(connection, own, row), run, trial)
-                for graph, model, run, trial, own, row in rows
-            ]
+        found = (
+            Decided(graph, model, self._decisions(kept, record), run, trial)
+            for graph, model, run, trial, kept, record in rows
+        )
         return tuple(one for one in found if one.decisions)
 
-    def _decisions(
-        self, connection: sqlite3.Connection, kept: bytes | None, row: int
-    ) -> Mapping[str, Any]:
+    def _decisions(self, kept: bytes | None, record: str | bytes) -> Mapping[str, Any]:
         """Of a column, or, where an earlier version wrote the row, of the record."""
         if kept is None:
-            query = "SELECT record FROM best WHERE rowid = ?"
-            (record,) = connection.execute(query, (row,)).fetchone()
             return self._decoded(record, BestSchedule).decisions
         return read(kept, Location(self.path), json.loads) if kept else {}
 
@@ -452,15 +449,11 @@ class Database:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        connection = self._connection
         try:
-            connection.execute(begin)
-            yield connection
-            connection.execute("COMMIT")
+            with tables.transaction(self._connection, begin):
+                yield self._connection
         except tables.UNREADABLE as error:
             raise tables.explained(error, self.path) from error
-        finally:
-            _roll_back(connection)
 
     def _decoded(self, kept: str | bytes, kind: type[_R]) -> _R:
         record = decode(kept, Location(self.path))
@@ -531,15 +524,6 @@ class Database:
         query = f"SELECT record FROM best {where}"  # noqa: S608 (columns)
         row = connection.execute(query, values).fetchone()
         return None if row is None else self._decoded(row[0], BestSchedule)
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    """Leave no transaction open, whatever ended the block."""
-    try:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-    except sqlite3.Error:
-        connection.close()
 
 
 def _named(path: str | Path) -> Path:

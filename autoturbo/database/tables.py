@@ -13,7 +13,8 @@ import shutil
 import sqlite3
 import stat
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,9 +76,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 """Statements that lead from each version to the next, from the empty file on. Never edited."""
-
-READABLE = 1
-"""The oldest version whose tables can be read as they are: only columns were added since."""
 
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 """What reading a database raises; the second where a message of SQLite's quotes damaged text."""
@@ -211,26 +209,34 @@ def _opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3
 def _set_up(
     connection: sqlite3.Connection, path: Path, *, read_only: bool, timeout_s: float
 ) -> None:
-    connection.execute("BEGIN")  # another process may be creating the tables now
-    try:
+    with transaction(connection):  # another process may be creating the tables now
         version = version_of(connection, path)
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
     # Not our own views and triggers might stand in a file from elsewhere: they may do nothing odd.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA foreign_keys = ON")
     if read_only:
         if not version:
             raise DatabaseError("a database without tables", Location(path), _EMPTY)
-        if version < READABLE:
-            message = f"a database of version {version}, older than {READABLE}"
-            raise DatabaseError(message, Location(path), "open it once for writing, to migrate it")
         return
     _use_wal(connection, timeout_s)
     connection.execute("PRAGMA synchronous = FULL")
     if version < len(MIGRATIONS):
         _migrate(connection, path)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
+    """All or nothing: no transaction stays open, whatever ends the block."""
+    try:
+        connection.execute(begin)
+        yield
+        connection.execute("COMMIT")
+    finally:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            connection.close()
 
 
 def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
@@ -256,8 +262,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
     What an earlier version has left is copied first, to a file beside it.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection, "BEGIN IMMEDIATE"):
         version = version_of(connection, path)
         if 0 < version < len(MIGRATIONS):
             place = Path(os.path.realpath(path))
@@ -269,11 +274,6 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             ):
                 reader.backup(copy)
         make_tables(connection, version)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def make_tables(connection: sqlite3.Connection, version: int = 0) -> None:
@@ -329,7 +329,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
         hint = "give another file with --db"
         raise DatabaseError("an SQLite database of another program", Location(path), hint)
     newest = len(MIGRATIONS)
-    if version > newest:
+    if not 0 <= version <= newest:
         message = f"a database of version {version}; this version reads up to {newest}"
         raise DatabaseError(message, Location(path), "update autoturbo, or give another --db")
     _refuse_foreign(connection, version, path)
