@@ -92,7 +92,8 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
         for kind in kinds:
             for row in _rows(connection, kind, at):
                 counts[TABLES[kind].name] += 1
-                yield encode(KernelRecord(*row)) if kind is KernelRecord else row[-1]
+                is_kernel = kind is KernelRecord
+                yield encode(KernelRecord(*row)) if is_kernel else read(row[-1], at, str)
 
     is_parquet = path.suffix == PARQUET_SUFFIX
     output = Kind.PARQUET if is_parquet else Kind.RECORDS
@@ -107,16 +108,14 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
 def _rows(
     connection: sqlite3.Connection, kind: type[Record], at: Location
 ) -> Iterator[tuple[Any, ...]]:
-    """All columns of a table, records as text, sorted: equal databases have equal exports."""
+    """All columns of a table, sorted: equal databases have equal exports."""
     table = TABLES[kind]
     there = table.there(connection)
     chosen = ", ".join(name if name in there else "NULL" for name in table.columns)
     query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
     for *row, kept in connection.execute(query):
-        if kind is RunInfo:  # without a password that an earlier release may have kept
-            yield (*row, encode(decode(kept, at)))
-        else:
-            yield (*row, kept if kind is KernelRecord else read(kept, at, str))
+        # runs without a password that an earlier release may have kept
+        yield (*row, encode(decode(kept, at)) if kind is RunInfo else kept)
 
 
 def _copy_rows(
@@ -129,9 +128,10 @@ def _copy_rows(
     with tables.transaction(copy):
         tables.make_tables(copy)
         for kind in kinds:
-            rows = _rows(connection, kind, at)
-            if kind is not KernelRecord:
-                rows = ((*row, pack(text)) for *row, text in rows)
+            rows = (
+                (*row, pack(kept) if isinstance(kept, str) else kept)
+                for *row, kept in _rows(connection, kind, at)
+            )
             counts[TABLES[kind].name] += copy.executemany(TABLES[kind].put, rows).rowcount
     return Counts(**counts)
 
