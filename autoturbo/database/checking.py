@@ -35,7 +35,7 @@ _MOST = 20
 """Findings that are told one by one."""
 
 _LONGEST_NAME = 80
-_MOST_TRIED = 100_000
+_MOST_TRIED = 50_000
 """Numbers of rows that are tried one after another where a table cannot be read."""
 
 _SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
@@ -170,7 +170,8 @@ def _rows(
     while tried < _MOST_TRIED:
         try:
             for number, *row in connection.execute(query, (place,)):
-                place, count, tried = number, count + 1, 0
+                tried = 0 if number > place else tried  # a damaged table may lead in circles
+                place, count = max(place, number), count + 1
                 yield row
             break
         except tables.UNREADABLE as error:

@@ -24,6 +24,7 @@ from autoturbo.database.records import (
     TrialRecord,
     Verified,
 )
+from autoturbo.database.tables import CHECK
 from autoturbo.errors import DatabaseError, KnobsError, Location, MeasurerError
 from autoturbo.schema import (
     Choice,
@@ -100,7 +101,7 @@ def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
         raise DatabaseError(f"a record with other knobs: {error}", at, hint) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"a damaged record: {type(error).__name__}: {error}"
-        raise DatabaseError(message, at, "restore the file from a copy") from None
+        raise DatabaseError(message, at, CHECK) from None
 
 
 def _own(text: str) -> Record:

@@ -459,7 +459,7 @@ class Database:
         record = decode(kept, Location(self.path))
         if not isinstance(record, kind):
             message = f"a damaged record: not a {kind.__name__}"
-            raise DatabaseError(message, Location(self.path), "restore the file from a copy")
+            raise DatabaseError(message, Location(self.path), tables.CHECK)
         return record
 
     def _add_trial(
@@ -490,7 +490,7 @@ class Database:
         found = dict(zip(DERIVED, row[1:], strict=True))
         if wrong := [name for name, one in found.items() if not isinstance(one, _FIGURES)]:
             message = f"a damaged row of run {info.id}: {wrong[0]} is {found[wrong[0]]!r}"
-            raise DatabaseError(message, Location(self.path), "restore the file from a copy")
+            raise DatabaseError(message, Location(self.path), tables.CHECK)
         if info.refused:
             found |= zip(DERIVED[1:3], self._best_but(info), strict=True)
         return dataclasses.replace(info, **found)

@@ -83,7 +83,7 @@ UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 WRITABLE = "the file and its folder must be writable, or give another --db"
 
 DAMAGED = "the database is damaged"
-_CHECK = "'autoturbo db check' says what is lost and how to go on"
+CHECK = "'autoturbo db check' says what is lost and how to go on"
 _LOCKED = ("locked by another process for too long", "try again when it is done")
 _NO_DATABASE = "give another file with --db, or restore it from a copy if it was one"
 
@@ -98,7 +98,7 @@ _MEANINGS = {
         "the disk is full",
         "free some space and resume: what was recorded is safe",
     ),
-    sqlite3.SQLITE_CORRUPT: (DAMAGED, _CHECK),
+    sqlite3.SQLITE_CORRUPT: (DAMAGED, CHECK),
     sqlite3.SQLITE_NOTADB: ("not an SQLite database", _NO_DATABASE),
     sqlite3.SQLITE_IOERR: ("the disk reports an error", "what was recorded before is safe"),
 }
@@ -127,14 +127,14 @@ def code_of(error: BaseException | None) -> int:
 
 def is_damage(error: BaseException | None) -> bool:
     """Return whether an error says that a file is damaged, or so damaged that it is no database."""
-    damage = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+    damage = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_TOOBIG)
     return isinstance(error, UnicodeDecodeError) or code_of(error) in damage
 
 
 def explained(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
     """Return the error to raise in place of SQLite's; a mistake of the caller's stays as it is."""
     if isinstance(error, UnicodeDecodeError):
-        return DatabaseError(DAMAGED, Location(path), _CHECK)
+        return DatabaseError(DAMAGED, Location(path), CHECK)
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
         return error
     code = code_of(error)
