@@ -45,21 +45,15 @@ def is_held(database: Path, run: str) -> bool | None:
     """Whether some process works on a run; None where the system cannot say."""
     if not _HAS_LOCKS:
         return None
-    path = lock_file(database, run)
     try:
-        handle = os.open(path, os.O_RDONLY)
+        with lock_file(database, run).open("rb") as file:
+            lock(file.fileno(), shared=True)
     except FileNotFoundError:
         return False
-    except OSError:
-        return None
-    try:
-        lock(handle, shared=True)
     except BlockingIOError:
         return True
     except OSError:
         return None
-    finally:
-        os.close(handle)
     return False
 
 

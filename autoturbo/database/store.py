@@ -283,30 +283,26 @@ class Database:
             verified: what it passed.
         """
         with self._writing() as connection:
-            found = self._best_of(connection, key)
-            if found is None or found.schedule != schedule:
+            found = self._matching(connection, key.as_dict())
+            if not found or found[0].schedule != schedule:
                 return False
-            new = dataclasses.replace(found, verified=verified)
+            new = dataclasses.replace(found[0], verified=verified)
             return merge(connection, new, Location(self.path))
 
     def withdraw_best(self, key: PairKey, knobs: Knobs) -> bool:
         """Drop the best schedule if it is the one of a setting: it failed a check."""
         where, values = _where(key.as_dict())
         with self._writing() as connection:
-            found = self._best_of(connection, key)
-            if found is None or found.knobs != knobs:
+            found = self._matching(connection, key.as_dict())
+            if not found or found[0].knobs != knobs:
                 return False
             connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
             return True
 
     def best(self, **filters: Unpack[BestFilter]) -> tuple[BestSchedule, ...]:
         """The best schedules that match, by model, target and the rest of the key."""
-        where, values = _where(filters)
-        order = " ORDER BY model, target, batch, dtype, scheduler_version, graph_hash, target_hash"
         with self._reading() as connection:
-            query = f"SELECT record FROM best {where}{order}"  # noqa: S608 (columns)
-            texts = connection.execute(query, values).fetchall()
-        return tuple(self._decoded(text, BestSchedule) for (text,) in texts)
+            return self._matching(connection, filters)
 
     def explain_miss(self, **filters: Unpack[BestFilter]) -> str:
         """One line: what of the filters no best schedule has, where :meth:`best` finds nothing."""
@@ -519,11 +515,13 @@ class Database:
         hint = did_you_mean(run, names, "'autoturbo runs' lists them")
         return RunError(f"no run {run!r}", Location(self.path), hint)
 
-    def _best_of(self, connection: sqlite3.Connection, key: PairKey) -> BestSchedule | None:
-        where, values = _where(key.as_dict())
-        query = f"SELECT record FROM best {where}"  # noqa: S608 (columns)
-        row = connection.execute(query, values).fetchone()
-        return None if row is None else self._decoded(row[0], BestSchedule)
+    def _matching(
+        self, connection: sqlite3.Connection, filters: Mapping[str, Any]
+    ) -> tuple[BestSchedule, ...]:
+        where, values = _where(filters)
+        order = " ORDER BY model, target, batch, dtype, scheduler_version, graph_hash, target_hash"
+        rows = connection.execute(f"SELECT record FROM best {where}{order}", values)  # noqa: S608
+        return tuple(self._decoded(text, BestSchedule) for (text,) in rows)
 
 
 def _named(path: str | Path) -> Path:
