@@ -367,6 +367,7 @@ def database_mutant(seeds: Path, rng: random.Random) -> Run:
     run = (seeds / "run").read_text()
     words = rng.choice((
         ["runs"], ["show", run], ["db", "list"], ["db", "stats"], ["db", "check"],
+        ["db", "check", "--save", "out.jsonl"],
         ["db", "export", "out.jsonl"], ["explain", run], ["replay", run, "0"],
         ["db", "best"], ["trace", run, "-o", "t.json"],
         ["db", "merge", "autoturbo.db", "--db", "own.db"],

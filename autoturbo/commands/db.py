@@ -23,13 +23,10 @@ from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 
 if TYPE_CHECKING:
-    from autoturbo.database import BestFilter, BestSchedule, Counts, ImportResult, RunInfo, Salvaged
+    from autoturbo.database import BestFilter, BestSchedule, Counts, ImportResult, RunInfo
 
 USAGE = "list|best|stats|export|import|merge|check|schema"
 EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
-
-_SHOWN = 5
-"""Runs that are named one by one."""
 
 _ACTION = Actions()
 add_arguments, run = _ACTION.add_arguments, _ACTION.run
@@ -216,45 +213,39 @@ def _tell_left_out(result: ImportResult, file: Path, console: Console) -> None:
 
 
 def _check_arguments(parser: Parser) -> None:
-    what = parser.add_mutually_exclusive_group()
-    text = "save what can be read of a damaged database into a new one"
-    what.add_argument("--salvage", metavar="NEW.db", type=Path, help=text)
-    text = "put what can be read in place of a damaged database, which is kept beside it"
-    what.add_argument("--repair", action="store_true", help=text)
+    text = "write every record that can be read, as JSON lines, whatever is damaged"
+    parser.add_argument("--save", metavar="FILE", type=Path, help=text)
+    add_force_option(parser)
 
 
-@_ACTION("autoturbo db check", _check_arguments, usage="[--salvage NEW.db | --repair]")
+@_ACTION("autoturbo db check", _check_arguments, usage="[--save FILE] [--force]")
 def _check(options: argparse.Namespace, console: Console) -> int:
     """Check the database, every record of it; save what a damaged one holds.
 
-    Status 1 where something is wrong and stays so.
+    Status 1 where something is wrong.
     """
-    from autoturbo.database import check, repair, salvage
+    from autoturbo.database import check
 
-    if options.salvage is not None:
-        saved = salvage(options.db, options.salvage)
-        console.emit({"salvaged": _saved_json(saved), "file": str(options.salvage)})
-        _tell_saved(saved, options.salvage, console)
-        return 0
-    found = check(options.db)
-    if found.sound or not options.repair:
-        console.emit({"sound": found.sound, **dataclasses.asdict(found)})
-        if found.sound:
-            console.say(f"{options.db}: sound, {found.records} records read")
-            if found.unchecked:
-                what = "of other evaluators hold schedules that only these can read"
-                console.say(f"{found.unchecked} records {what}: those texts are not checked")
-        else:
-            more = (f"and {found.more} more",) if found.more else ()
-            for finding in (*found.findings, *more):
-                console.answer(f"{options.db}: {finding}")
-            console.say(f"'autoturbo db check --repair --db {options.db}' saves what can be read")
-        return 0 if found.sound else 1
-    saved, aside = repair(options.db)
-    console.emit({"repaired": _saved_json(saved), "file": options.db, "damaged": str(aside)})
-    _tell_saved(saved, options.db, console)
-    console.say(f"the damaged file is kept: {aside}")
-    return 0
+    found = check(options.db, options.save, force=options.force)
+    saved = str(options.save) if options.save is not None and found.records else None
+    console.emit({"sound": found.sound, **dataclasses.asdict(found), "saved": saved})
+    more = (f"and {found.more} more",) if found.more else ()
+    for finding in (*found.findings, *more):
+        console.answer(f"{options.db}: {finding}")
+    if found.sound:
+        console.say(f"{options.db}: sound, {found.records} records read")
+        if found.unchecked:
+            what = "of other evaluators hold schedules that only these can read"
+            console.say(f"{found.unchecked} records {what}: those texts are not checked")
+    elif not found.records:
+        console.say("nothing of it can be read: restore it from a copy, or import the last export")
+    elif saved is None:
+        what = f"writes the {found.records} records that can be read"
+        console.say(f"'autoturbo db check --db {options.db} --save FILE.jsonl' {what}")
+    if saved is not None:
+        console.say(f"{saved}: {found.records} records")
+        console.say(f"'autoturbo db import {saved} --db NEW.db' takes them into a new database")
+    return 0 if found.sound else 1
 
 
 @_ACTION(
@@ -341,27 +332,3 @@ def _pairs(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
         {**dict(zip(names, pair, strict=True)), "runs": numbers[pair], "trials": trials[pair]}
         for pair in sorted(numbers)
     ]
-
-
-def _tell_saved(saved: Salvaged, path: str | Path, console: Console) -> None:
-    """What was saved, and what is lost as far as that is known."""
-    console.say(f"{path}: saved {counted(saved.saved)}")
-    gone = sum(map(len, saved.missing.values()))
-    if gone:
-        runs = ", ".join(list(saved.missing)[:_SHOWN])
-        more = ", ..." if saved.missing.keys() - list(saved.missing)[:_SHOWN] else ""
-        console.say(f"lost: {gone} trials of {runs}{more}; 'autoturbo resume' measures them again")
-    if saved.lost_best:
-        runs = ", ".join(saved.lost_best[:_SHOWN])
-        console.say(f"lost: best schedules of {runs}; 'autoturbo resume' writes them again")
-    if saved.orphans:
-        text = f"{saved.orphans} trials without their run are in {saved.orphans_file}"
-        console.say(f"{text}:")
-        console.say("'autoturbo db import' the run's manifest.json, then them")
-    if not (gone or saved.lost_best or saved.orphans):
-        console.say("nothing is known to be lost; what was written last may be")
-
-
-def _saved_json(saved: Salvaged) -> dict[str, Any]:
-    file = saved.orphans_file
-    return {**dataclasses.asdict(saved), "orphans_file": None if file is None else str(file)}

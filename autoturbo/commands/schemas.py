@@ -183,9 +183,6 @@ BEST = record("Best", {"graph_hash": DIGEST, "target_hash": DIGEST, "dtype": DTY
 TAKEN_IN = record("TakenIn", {"file": str, "read": COUNTS, "changed": COUNTS, "left_out": COUNTS,
     "findings": TEXTS})
 
-SALVAGED = record("Salvaged", {"saved": COUNTS, "missing": {str: [COUNT]}, "orphans": COUNT,
-    "orphans_file": (str, None), "lost_best": TEXTS})
-
 UNIT = record("Unit", {"name": str, "description": str, "clusters": COUNT, "cores": COUNT,
     "dtypes": [DTYPE], "default_dtype": DTYPE, "macs_per_s": Real, "lb_bytes": COUNT,
     "gb_bytes": COUNT, "ddr_bytes_per_s": Real, "hash": DIGEST})
@@ -259,10 +256,9 @@ _LINES: Final[dict[str, tuple[str, Any]]] = {
     "dataset stats": ("What is in a data set.", DATA_CARD),
     "db best": ("The schedules that match; with --explain-miss, why none does.",
         {"best": [BEST], "miss": (str, None)}),
-    "db check": ("Whether a database is sound, or what was saved of it.",
-        ({"sound": Bool, "records": COUNT, "findings": TEXTS, "more": COUNT, "unchecked": COUNT},
-        {"salvaged": SALVAGED, "file": str}, {"repaired": SALVAGED, "file": str,
-        "damaged": str})),
+    "db check": ("Whether a database is sound, and what was saved of it.",
+        {"sound": Bool, "records": COUNT, "findings": TEXTS, "more": COUNT, "unchecked": COUNT,
+        "saved": (str, None)}),
     "db export": ("What was written.", {"file": str, "counts": COUNTS}),
     "db import": ("What was read, and what of it was new or better.", TAKEN_IN),
     "db list": ("What a database holds.", {"counts": COUNTS, "best": [BEST]}),

@@ -13,7 +13,6 @@ from autoturbo.database.records import (
     LIMITS,
     OTHER_EVALUATOR,
     RECORD_SCHEMA,
-    RUN_STATES,
     BestSchedule,
     Counts,
     ImportResult,
@@ -26,7 +25,6 @@ from autoturbo.database.records import (
     Verified,
 )
 from autoturbo.database.run_folder import RunFolder, run_id
-from autoturbo.database.salvage import Salvaged, repair, salvage
 from autoturbo.database.store import BestFilter, Database
 from autoturbo.files import atomic_write
 
@@ -36,7 +34,6 @@ __all__ = [
     "LIMITS",
     "OTHER_EVALUATOR",
     "RECORD_SCHEMA",
-    "RUN_STATES",
     "BestFilter",
     "BestSchedule",
     "Checked",
@@ -49,13 +46,10 @@ __all__ = [
     "RunFolder",
     "RunInfo",
     "RunState",
-    "Salvaged",
     "TrialRecord",
     "Verified",
     "atomic_write",
     "check",
     "record_schema",
-    "repair",
     "run_id",
-    "salvage",
 ]

@@ -1,20 +1,44 @@
-"""Whether a database is sound: SQLite's structures, every record, and what is kept beside it."""
+"""Whether a database is sound, and what of it can be believed.
+
+A row is believed only where its record can be read, its columns say what the record says, and the
+record does not contradict itself or its run.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from autoturbo.database import tables
-from autoturbo.database.failures import UNREADABLE, explained
-from autoturbo.database.merging import TABLES
-from autoturbo.database.rows import is_unchecked, readable_texts, sound_rows
-from autoturbo.errors import DatabaseError
+from autoturbo.database.formats import encode, parse_line, parsed, unpack
+from autoturbo.database.merging import TABLES, row_of
+from autoturbo.database.records import (
+    OTHER_EVALUATOR,
+    RECORD_SCHEMA,
+    BestSchedule,
+    KernelRecord,
+    Record,
+    RunInfo,
+    TrialRecord,
+)
+from autoturbo.errors import AutoTurboError, DatabaseError, Location
+from autoturbo.files import Kind, Outputs
+from autoturbo.simulate.measurement import ROUNDING, Measurement
 
 _MOST = 20
 """Findings that are told one by one."""
+
+_LONGEST_NAME = 80
+_MOST_TRIED = 50_000
+"""Numbers of rows that are tried one after another where a table cannot be read."""
+
+_SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,53 +63,209 @@ class Checked:
         return not self.findings
 
 
-def check(path: str | Path) -> Checked:
+def check(path: str | Path, save: Path | None = None, *, force: bool = False) -> Checked:
     """Check a database file; nothing of it is changed.
 
+    Args:
+        path: the file.
+        save: where to write every record that can be believed, as JSON lines.
+        force: that file may replace one of another kind.
+
     Raises:
-        DatabaseError: there is no such file, or it is not one that this version can read.
+        DatabaseError: there is no such file, or it is not one that this version can read; or
+            records cannot be written.
     """
     path = Path(path)
     try:
         connection = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
     except DatabaseError as error:
-        code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
-        unread = isinstance(error.__cause__, UnicodeDecodeError)
-        if code not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) and not unread:
+        if not tables.is_damage(error.__cause__):
             raise
         return Checked(0, (error.message,))
+    opened: AbstractContextManager[BinaryIO | None] = nullcontext()
+    if save is not None:
+        opened = Outputs(database=path, force=force).open(save, Kind.RECORDS, DatabaseError)
     try:
-        readable_texts(connection)
-        connection.execute("BEGIN")
-        found = list(_structure(connection))
-        count, unchecked, wrong = _records(connection)
-        found += wrong
-    except UNREADABLE as error:
-        return Checked(0, (str(getattr(explained(error, path), "message", error)),))
-    finally:
-        connection.close()
-    return Checked(count, tuple(found[:_MOST]), max(len(found) - _MOST, 0), unchecked)
+        with closing(connection), opened as file:
+            return _checked(connection, file)
+    except tables.UNREADABLE as error:
+        raise tables.explained(error, path) from error
 
 
-def _structure(connection: sqlite3.Connection) -> Iterator[str]:
-    for (text,) in connection.execute("PRAGMA integrity_check(100)"):
-        if text != "ok":
-            yield " ".join(str(text).split())
-    loose = connection.execute(
-        "SELECT DISTINCT run FROM trials WHERE run NOT IN (SELECT id FROM runs)"
-    )
-    for (run,) in loose:
-        yield f"trials of run {run!r}, which is not there"
-
-
-def _records(connection: sqlite3.Connection) -> tuple[int, int, list[str]]:
-    """How many records can be read, of how many not all, and what is wrong with the others."""
-    count, unchecked, wrong = 0, 0, list[str]()
+def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> Checked:
+    readable_texts(connection)
+    connection.execute("BEGIN")
+    count, unchecked, found = 0, 0, list(structure(connection))
     for kind in TABLES:
         for name, record, finding in sound_rows(connection, kind):
             if record is None:
-                wrong.append(f"{name}: {finding}")
+                found.append(f"{name}: {finding}")
                 continue
             count += 1
             unchecked += is_unchecked(record)
-    return count, unchecked, wrong
+            if file is not None:
+                file.write(encode(record).encode("ascii") + b"\n")
+    return Checked(count, tuple(found[:_MOST]), max(len(found) - _MOST, 0), unchecked)
+
+
+def structure(connection: sqlite3.Connection) -> Iterator[str]:
+    """Give what SQLite itself finds wrong, and the runs that trials lack."""
+    loose = "SELECT DISTINCT run FROM trials WHERE run NOT IN (SELECT id FROM runs)"
+    try:
+        for (text,) in connection.execute("PRAGMA integrity_check(100)"):
+            if text != "ok":
+                yield " ".join(str(text).split())
+        for (run,) in connection.execute(loose):
+            yield f"trials of run {run!r}, which is not there: import its manifest.json first"
+    except tables.UNREADABLE as error:
+        if not tables.is_damage(error):
+            raise
+        yield tables.DAMAGED
+
+
+# Rows
+
+
+def readable_texts(connection: sqlite3.Connection) -> None:
+    """Have a connection return texts that are not UTF-8 too: they make a row wrong, not all."""
+    connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+
+
+def sound_rows(
+    connection: sqlite3.Connection, kind: type[Record]
+) -> Iterator[tuple[str, Record | None, str]]:
+    """Give the rows of a table: a name, the record, and what is wrong where it is None.
+
+    Args:
+        connection: to a file whose schema was checked; texts may hold half surrogate pairs.
+        kind: of the records of the table.
+    """
+    table = TABLES[kind]
+    known = table.there(connection)
+    for row in _rows(connection, table.name, known):
+        if isinstance(row, str):
+            yield table.name, None, row
+            continue
+        name = f"{table.name} {' '.join(map(str, row[: len(table.key)]))}"
+        name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+        try:
+            record = _record_of(kind, dict(zip(known, row, strict=True)))
+            wrong = contradiction(record)
+        except (AutoTurboError, ValueError) as error:
+            record, wrong = None, str(error) or type(error).__name__
+        yield name, None if wrong else record, wrong
+
+
+def _rows(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str]
+) -> Iterator[Sequence[Any] | str]:
+    """Every row that SQLite can read, and in the end, where there are others, how many.
+
+    Behind a page that cannot be read, the rows are asked for by their numbers. Kernels have none.
+    """
+    numbered = table != "kernels"
+    own, order = ("rowid", "ORDER BY rowid") if numbered else ("0", "")
+    query = f"SELECT {own}, {', '.join(columns)} FROM {table} WHERE {own} > ? {order}"  # noqa: S608
+    place, tried, count, lost = -(2**63), 0, 0, False
+    while tried < _MOST_TRIED:
+        try:
+            for number, *row in connection.execute(query, (place,)):
+                tried = 0 if number > place else tried  # a damaged table may lead in circles
+                place, count = max(place, number), count + 1
+                yield row
+            break
+        except tables.UNREADABLE as error:
+            if not tables.is_damage(error):
+                raise
+            place, tried, lost = max(place, 0) + 1, tried + 1, True
+            if not numbered:
+                break
+    if lost:
+        yield _lost(connection, table, count)
+
+
+def _lost(connection: sqlite3.Connection, table: str, read: int) -> str:
+    """How many rows cannot be read; an index may still know them."""
+    try:
+        (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
+    except tables.UNREADABLE:
+        return "rows cannot be read"
+    return f"{count - read} of {count} rows cannot be read"
+
+
+def _record_of(kind: type[Record], row: Mapping[str, Any]) -> Record:
+    """Decode a row; raises AutoTurboError or ValueError."""
+    if kind is KernelRecord:
+        return parsed({"kind": "kernel", "schema": RECORD_SCHEMA, **row}, Location())
+    record = parse_line(unpack(row["record"]).encode(), Location())
+    if type(record) is not kind:
+        raise ValueError("its record is one of another table")
+    said = dict(zip(TABLES[kind].columns, row_of(record), strict=True))
+    if any(row[name] != said[name] for name in row if name not in ("record", "decisions")):
+        raise ValueError("what is looked up by is not what the record says")
+    if row.get("decisions") is not None and row["decisions"] != said["decisions"]:
+        raise ValueError("the decisions beside the record are not the record's")
+    return record
+
+
+def contradiction(record: Record) -> str:
+    """Say in what a record contradicts itself; empty where it does not."""
+    match record:
+        case RunInfo():
+            return _of_run(record)
+        case TrialRecord():
+            return _of_measurement(record.outcome)
+        case BestSchedule():
+            wrong = _of_measurement(record.measurement)
+            return wrong or ("" if is_unchecked(record) else _of_schedule(record))
+        case KernelRecord():
+            return "" if record.seconds > 0 else "seconds: a kernel takes some time"
+
+
+def is_unchecked(record: Record) -> bool:
+    """Return whether a record's schedule is a text that only its own evaluator can read."""
+    if not isinstance(record, BestSchedule):
+        return False
+    other = record.key.scheduler_version.endswith(OTHER_EVALUATOR)
+    return other and not any(name in record.schedule for name in _SCHEDULES)
+
+
+def _of_run(info: RunInfo) -> str:
+    """Settings that name another pair than the run's key does."""
+    for name in ("graph_hash", "target_hash", "dtype", "scheduler_version"):
+        given = info.settings.get(name)
+        if given is not None and given != getattr(info.key, name):
+            return f"settings.{name}: not that of the run's key"
+    return ""
+
+
+def _of_measurement(outcome: object) -> str:
+    """Say what of a measurement cannot be: a latency below what no schedule can beat."""
+    if not isinstance(outcome, Measurement):
+        return ""
+    if not all(map(math.isfinite, outcome.kernel_times.values())):
+        return "measurement.kernel_times: not finite"
+    if min(outcome.kernel_times.values(), default=0.0) < 0:
+        return "measurement.kernel_times: below 0 seconds"
+    if outcome.latency < outcome.bound.seconds * (1.0 - ROUNDING):
+        return f"measurement.latency: below the lower bound of {outcome.bound.seconds:.6g} s"
+    return ""
+
+
+def _of_schedule(best: BestSchedule) -> str:
+    """A schedule of another pair or of other knobs."""
+    try:
+        document = json.loads(best.schedule)
+        if document.get("format") not in _SCHEDULES:
+            return "schedule: not a schedule file's text"
+        model, target = document["model"]["hash"], document["target"]["hash"]
+        pair = (model, target, document["dtype"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return "schedule: not a schedule file's text"
+    key = best.key
+    if pair != (key.graph_hash, key.target_hash, key.dtype):
+        return "schedule: of another model, target or data type than the key"
+    knobs = document.get("knobs")
+    if knobs is not None and knobs != json.loads(best.knobs.canonical()):
+        return "schedule: of other knobs than the record's"
+    return ""

@@ -7,7 +7,6 @@ system or the file system has no such locks, runs are not held.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import re
@@ -46,32 +45,15 @@ def is_held(database: Path, run: str) -> bool | None:
     """Whether some process works on a run; None where the system cannot say."""
     if not _HAS_LOCKS:
         return None
-    return _is_locked(lock_file(database, run))
-
-
-def any_held(database: Path) -> bool:
-    """Whether some process works on any run of a database."""
-    place = Path(os.path.realpath(database))
-    files = place.parent.glob(f"{glob.escape(place.name)}.*.lock") if _HAS_LOCKS else ()
-    return any(_is_locked(file) for file in files)
-
-
-def _is_locked(path: Path) -> bool | None:
-    """Whether a process has a file locked; None where the file system cannot say."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        with lock_file(database, run).open("rb") as file:
+            lock(file.fileno(), shared=True)
     except FileNotFoundError:
         return False
-    except OSError:
-        return None
-    try:
-        lock(handle, shared=True)
     except BlockingIOError:
         return True
     except OSError:
         return None
-    finally:
-        os.close(handle)
     return False
 
 

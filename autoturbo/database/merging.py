@@ -8,12 +8,11 @@ times.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import astuple
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from autoturbo.database.formats import canonical, decode, encode
-from autoturbo.database.packing import pack
+from autoturbo.database.formats import canonical, decode, encode, pack
 from autoturbo.database.records import (
     LIMITS,
     BestSchedule,
@@ -25,35 +24,66 @@ from autoturbo.database.records import (
 from autoturbo.errors import DatabaseError, Location
 
 _STATES = ("done", "failed", "interrupted", "running")  # what is over outranks what may go on
-_KEY_COLUMNS = ("graph_hash", "target_hash", "dtype", "scheduler_version")
+_KEY = ("graph_hash", "target_hash", "dtype", "scheduler_version")
 
-TABLES: dict[type[Record], tuple[str, tuple[str, ...], int]] = {
-    RunInfo: (
-        "runs",
-        ("id", *_KEY_COLUMNS, "model", "target", "state", "created", "record"),
-        1,
-    ),
-    TrialRecord: ("trials", ("run", "number", "latency", "record"), 2),
-    BestSchedule: (
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where records of a kind stand.
+
+    Attributes:
+        name: of the table.
+        key: columns that tell one record from another.
+        others: the other columns; the last one has the record, or what there is of it.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return all columns, in the order of :func:`row_of`."""
+        return (*self.key, *self.others)
+
+    def there(self, connection: sqlite3.Connection) -> tuple[str, ...]:
+        """Return those columns that a database has, which an earlier version may have made."""
+        found = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
+        return tuple(name for name in self.columns if name in found)
+
+    @property
+    def find(self) -> str:
+        """Return the statement that looks up the last column by the key."""
+        where = " AND ".join(f"{name} = ?" for name in self.key)
+        return f"SELECT {self.others[-1]} FROM {self.name} WHERE {where}"  # noqa: S608  our names
+
+    @property
+    def put(self) -> str:
+        """Return the statement that writes a row over the one with its key."""
+        names, marks = ", ".join(self.columns), ", ".join("?" * len(self.columns))
+        return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"  # noqa: S608
+
+
+TABLES: Mapping[type[Record], Table] = {
+    RunInfo: Table("runs", ("id",), (*_KEY, "model", "target", "state", "created", "record")),
+    TrialRecord: Table("trials", ("run", "number"), ("latency", "record")),
+    BestSchedule: Table(
         "best",
-        (
-            *(*_KEY_COLUMNS, "model", "target", "batch", "run", "trial", "latency", "verified"),
-            *("decisions", "record"),
-        ),
-        4,
+        _KEY,
+        ("model", "target", "batch", "run", "trial", "latency", "verified", "decisions", "record"),
     ),
-    KernelRecord: ("kernels", ("target_hash", "scheduler_version", "signature", "seconds"), 3),
+    KernelRecord: Table("kernels", ("target_hash", "scheduler_version", "signature"), ("seconds",)),
 }
-"""Table, columns, and how many of the first of them are the key."""
+"""The tables, in the order in which an export holds their records."""
 
 
 def rank(record: Record) -> tuple[Any, ...]:
-    """Lower is kept. Ties of all that matters are broken by the records' text.
+    """Return what orders records of the same thing: the lower is kept.
 
-    A run that is over goes before one that may go on; a measurement before a failure, the faster
-    first; among best schedules of equal latency the smaller text of the knobs, and of one schedule
-    the record of more checks passed, then of the newer verifier. Of one run's records goes first
-    the one that refuses more trials.
+    A run that is over goes before one that may go on, then the one that refuses more trials; a
+    measurement before a failure, the faster first; among best schedules of equal latency the
+    smaller text of the knobs, and of one schedule the record of more checks passed, then of the
+    newer verifier. Ties of all that matters are broken by the records' text.
     """
     match record:
         case RunInfo():
@@ -77,71 +107,57 @@ def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
     Raises:
         DatabaseError: a run of that id with other settings is there; a record there is damaged.
     """
-    row = row_of(record)
-    there = _find(connection, record, row)
-    if there is not None and there == row[-1]:
-        return False
-    if there is not None:
-        old = _read(record, there, at)
+    row, table = row_of(record), TABLES[type(record)]
+    found = connection.execute(table.find, row[: len(table.key)]).fetchone()
+    if found is not None:
+        (kept,) = found
+        if kept == row[-1]:
+            return False
+        is_kernel = isinstance(record, KernelRecord)
+        old = replace(record, seconds=kept) if is_kernel else decode(kept, at)
         _check_same_run(record, old, at)
         if rank(old) <= rank(record):
             return False
-    put(connection, record, row)
+    connection.execute(table.put, row)
     return True
 
 
-def put(connection: sqlite3.Connection, record: Record, row: Sequence[Any]) -> None:
-    """Write the record over the one with its key."""
-    connection.execute(_STATEMENTS[type(record)][1], row)
-
-
-def statement(kind: type[Record]) -> str:
-    """What writes a row, over the one with its key."""
-    return _STATEMENTS[kind][1]
-
-
 def row_of(record: Record) -> tuple[Any, ...]:
-    """The values of the record's columns."""
+    """Return the values of the record's columns.
+
+    Raises:
+        MeasurerError: a measured value that no record may hold.
+        ValueError: another such value.
+    """
+    text = encode(record)
     match record:
         case RunInfo():
             names = (column(record.model), column(record.target))
-            last = (record.state, record.created, _packed(record))
-            return (record.id, *astuple(record.key), *names, *last)
+            return (record.id, *astuple(record.key), *names, record.state, record.created,
+                    pack(text))  # fmt: skip
         case TrialRecord():
             latency = None if record.latency is None else float(record.latency)
-            return (record.run, int(record.number), latency, _packed(record))
+            return (record.run, int(record.number), latency, pack(text))
         case BestSchedule():
             names = (column(record.model), column(record.target))
             found = (record.run, int(record.trial), float(record.measurement.latency))
-            batch = int(record.batch)
             checks = " ".join(record.verified.checks) if record.verified else None
             own = pack(canonical(record.decisions)) if record.decisions else b""
-            return (*astuple(record.key), *names, batch, *found, checks, own, _packed(record))
+            return (*astuple(record.key), *names, int(record.batch), *found, checks, own,
+                    pack(text))  # fmt: skip
         case KernelRecord():
-            encode(record)  # for its check
             return (*astuple(record)[:-1], float(record.seconds))
 
 
-def _packed(record: Record) -> bytes:
-    return pack(encode(record))
+def has_run(connection: sqlite3.Connection, run: str) -> bool:
+    """Return whether there is a run of that id."""
+    found = connection.execute("SELECT 1 FROM runs WHERE id = ?", (column(run),)).fetchone()
+    return found is not None
 
 
 def column(text: str) -> str:
-    """Text as SQLite can hold it: halves of surrogate pairs, from odd file names, are spelt out."""
+    """Return text as SQLite can hold it: halves of surrogate pairs, in odd names, are spelt out."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _find(connection: sqlite3.Connection, record: Record, row: Sequence[Any]) -> Any:
-    """The last column of the row with the same key, or None."""
-    key = row[: TABLES[type(record)][2]]
-    found = connection.execute(_STATEMENTS[type(record)][0], key).fetchone()
-    return None if found is None else found[0]
-
-
-def _read(record: Record, there: Any, at: Location) -> Record:
-    if isinstance(record, KernelRecord):
-        return KernelRecord(record.target_hash, record.scheduler_version, record.signature, there)
-    return decode(there, at)
 
 
 def _check_same_run(new: Record, old: Record, at: Location) -> None:
@@ -153,16 +169,3 @@ def _check_same_run(new: Record, old: Record, at: Location) -> None:
         differs = ", ".join(names) or "hashes or versions"
         message = f"run {new.id!r} is another one in the database, with other {differs}"
         raise DatabaseError(message, at, "import it into a database of its own")
-
-
-def _statements(table: str, columns: Sequence[str], key: int) -> tuple[str, str]:
-    """To find the record with a key, and to write one."""
-    where = " AND ".join(f"{name} = ?" for name in columns[:key])
-    marks = ", ".join("?" * len(columns))
-    # Every name here is from the tuple above, none from outside.
-    find = f"SELECT {columns[-1]} FROM {table} WHERE {where}"  # noqa: S608
-    write = f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
-    return find, write
-
-
-_STATEMENTS = {kind: _statements(*columns) for kind, columns in TABLES.items()}

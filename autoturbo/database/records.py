@@ -6,9 +6,11 @@ A record's JSON form (``as_dict``) is what stands in the database and on a line 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, get_args
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self, get_args
 
 from autoturbo.errors import RunError
 from autoturbo.files import masked
@@ -47,9 +49,61 @@ Batch = Annotated[int, Whole(least=1)]
 DERIVED = ("trials", "best_trial", "best_latency", "default_latency")
 """Fields of a run that follow from its trials."""
 
+_OPTIONAL = ("refused", "verified", "decisions")
+"""Fields that are left out where they are empty."""
+
+_OUTCOMES = ("measurement", "failure")
+"""What the field ``outcome`` is called in JSON."""
+
+
+class Document:
+    """A frozen dataclass that is kept as JSON."""
+
+    __slots__ = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the stored fields as JSON values, without secrets."""
+        values = dict[str, Any]()
+        for one in dataclasses.fields(self):  # type: ignore[arg-type]  # every subclass is one
+            value = getattr(self, one.name)
+            if one.name in DERIVED or (one.name in _OPTIONAL and not value):
+                continue
+            name = one.name
+            if name == "outcome":
+                name = _OUTCOMES[isinstance(value, Failure)]
+            values[name] = _without_password(value) if name == "settings" else _plain(value)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return what :meth:`as_dict` gave; passwords that earlier releases kept are hidden.
+
+        Raises:
+            KnobsError: knobs that this version does not know.
+        """
+        known = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        read = dict[str, Any]()
+        for name, value in values.items():
+            own = "outcome" if name in _OUTCOMES and name not in known else name
+            read[own] = _READERS[name](value) if name in _READERS else value
+        return cls(**read)
+
+
+def _plain(value: Any) -> Any:
+    """Return a field's value as JSON has it."""
+    match value:
+        case tuple():
+            return [_plain(one) for one in value]
+        case Mapping():
+            return dict(value)
+        case enum.Enum():
+            return value.value
+        case _:
+            return value.as_dict() if hasattr(value, "as_dict") else value
+
 
 @dataclass(frozen=True, slots=True, order=True)
-class PairKey:
+class PairKey(Document):
     """What a measurement holds for: another value of any field and it may not be reused.
 
     Attributes:
@@ -66,7 +120,7 @@ class PairKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(Document):
     """That checks found nothing wrong with a schedule.
 
     Attributes:
@@ -84,19 +138,9 @@ class Verified:
         """More checks weigh more, then the newer verifier."""
         return (len(self.checks), int(self.verifier))
 
-    def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        checks = [check.value for check in self.checks]
-        return {"checks": checks, "verifier": self.verifier, "created": self.created}
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Verified:
-        """Rebuild from :meth:`as_dict`."""
-        return Verified(**{**values, "checks": tuple(Check(name) for name in values["checks"])})
-
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Document):
     """A trial whose schedule failed a check, so that it was not handed out.
 
     Attributes:
@@ -108,15 +152,6 @@ class Refused:
     trial: int
     verifier: Verifier
     failures: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return {**asdict(self), "failures": list(self.failures)}
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Refused:
-        """Rebuild from :meth:`as_dict`."""
-        return Refused(**{**values, "failures": tuple(values["failures"])})
 
 
 LIMITS = "limits"
@@ -130,7 +165,7 @@ BORROWS = "borrows"
 
 
 @dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(Document):
     """One run of the tuner on one model and target.
 
     The last four fields follow from the run's trials: the database fills them in when it reads and
@@ -176,35 +211,25 @@ class RunInfo:
         """The settings with the limits that it goes on with since it was resumed."""
         return {**self.settings, **self.settings.get(LIMITS, {})}
 
-    def as_dict(self) -> dict[str, Any]:
-        """The stored fields as JSON values, without what follows from the trials, nor secrets."""
-        return {
-            "id": self.id,
-            "key": asdict(self.key),
-            "model": self.model,
-            "model_file": self.model_file,
-            "batch": self.batch,
-            "target": self.target,
-            "settings": _without_password(self.settings),
-            "versions": dict(self.versions),
-            "created": self.created,
-            "state": self.state,
-            **({"refused": [trial.as_dict() for trial in self.refused]} if self.refused else {}),
-        }
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> RunInfo:
-        """Rebuild from :meth:`as_dict`; earlier releases kept passwords, which are hidden."""
-        settings = _without_password(values["settings"])
-        key = PairKey(**values["key"])
-        refused = tuple(Refused.from_dict(trial) for trial in values.get("refused", ()))
-        return RunInfo(**{**values, "key": key, "settings": settings, "refused": refused})
-
 
 def _without_password(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the URL of the storage as it may be kept."""
     storage = settings.get("storage")
     return {**settings, "storage": masked(storage)} if isinstance(storage, str) else {**settings}
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "key": PairKey.from_dict,
+    "knobs": Knobs.from_dict,
+    "measurement": Measurement.from_dict,
+    "failure": Failure.from_dict,
+    "verified": Verified.from_dict,
+    "refused": lambda trials: tuple(map(Refused.from_dict, trials)),
+    "checks": lambda names: tuple(map(Check, names)),
+    "failures": tuple,
+    "settings": _without_password,
+}
+"""How fields are read that are not as JSON has them."""
 
 
 def no_schedule(info: RunInfo) -> RunError:
@@ -214,7 +239,7 @@ def no_schedule(info: RunInfo) -> RunError:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRecord:
+class TrialRecord(Document):
     """One setting of the scheduler, measured or failed.
 
     Attributes:
@@ -236,36 +261,9 @@ class TrialRecord:
         """Seconds, or None for a failure."""
         return self.outcome.latency if isinstance(self.outcome, Measurement) else None
 
-    def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON values; the outcome is under ``measurement`` or ``failure``."""
-        name = "measurement" if isinstance(self.outcome, Measurement) else "failure"
-        return {
-            "run": self.run,
-            "number": self.number,
-            "knobs": self.knobs.as_dict(),
-            name: self.outcome.as_dict(),
-            "created": self.created,
-        }
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> TrialRecord:
-        """Rebuild from :meth:`as_dict`.
-
-        Raises:
-            KnobsError: knobs that this version does not know.
-        """
-        measured = "measurement" in values
-        outcome: Outcome
-        if measured:
-            outcome = Measurement.from_dict(values["measurement"])
-        else:
-            outcome = Failure.from_dict(values["failure"])
-        knobs = Knobs.from_dict(values["knobs"])
-        return TrialRecord(values["run"], values["number"], knobs, outcome, values["created"])
-
 
 @dataclass(frozen=True, slots=True)
-class BestSchedule:
+class BestSchedule(Document):
     """The schedule of least latency found for a pair so far.
 
     Attributes:
@@ -299,43 +297,9 @@ class BestSchedule:
     verified: Verified | None = None
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return {
-            "key": asdict(self.key),
-            "model": self.model,
-            "batch": self.batch,
-            "target": self.target,
-            "knobs": self.knobs.as_dict(),
-            "measurement": self.measurement.as_dict(),
-            "schedule": self.schedule,
-            "run": self.run,
-            "trial": self.trial,
-            "created": self.created,
-            "versions": dict(self.versions),
-            **({} if self.verified is None else {"verified": self.verified.as_dict()}),
-            **({"decisions": dict(self.decisions)} if self.decisions else {}),
-        }
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> BestSchedule:
-        """Rebuild from :meth:`as_dict`.
-
-        Raises:
-            KnobsError: knobs that this version does not know.
-        """
-        parts: dict[str, Any] = {
-            "key": PairKey(**values["key"]),
-            "knobs": Knobs.from_dict(values["knobs"]),
-            "measurement": Measurement.from_dict(values["measurement"]),
-        }
-        if "verified" in values:
-            parts["verified"] = Verified.from_dict(values["verified"])
-        return BestSchedule(**{**values, **parts})
-
 
 @dataclass(frozen=True, slots=True)
-class KernelRecord:
+class KernelRecord(Document):
     """The measured time of one kernel, reused wherever the kernel occurs again.
 
     Attributes:
@@ -349,15 +313,6 @@ class KernelRecord:
     scheduler_version: Token
     signature: Token
     seconds: Seconds
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> KernelRecord:
-        """Rebuild from :meth:`as_dict`."""
-        return KernelRecord(**values)
 
 
 @dataclass(frozen=True, slots=True)

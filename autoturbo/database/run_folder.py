@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -119,19 +118,12 @@ class RunFolder:
         time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         text = f"{time} {' '.join(line.split())}\n"
         try:
-            _append(self.log_file, text.encode("utf-8", "backslashreplace"))
+            # One write in append mode, which the system does not interleave with another's.
+            with self.log_file.open("ab", buffering=0) as file:
+                file.write(text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             message = f"cannot write: {error.strerror}"
             raise RunError(message, Location(self.log_file)) from None
-
-
-def _append(path: Path, data: bytes) -> None:
-    """One write in append mode, which the system does not interleave with another's."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        os.write(handle, data)
-    finally:
-        os.close(handle)
 
 
 def _safe(name: str, empty: str) -> str:

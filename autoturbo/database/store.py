@@ -8,28 +8,59 @@ the thread and the process that opened it: open another one elsewhere.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from autoturbo.database import exporting, importing, misses, tables
-from autoturbo.database.formats import values_of
-from autoturbo.database.merging import column, merge
+from autoturbo.database import exchange, tables
+from autoturbo.database.checking import structure
+from autoturbo.database.formats import decode, read
+from autoturbo.database.holding import hold, is_held
+from autoturbo.database.merging import TABLES, column, has_run, merge, row_of
 from autoturbo.database.records import (
+    DERIVED,
+    LIMITS,
     BestSchedule,
     Counts,
     Decided,
     ImportResult,
     KernelRecord,
     PairKey,
-    Record,
+    Refused,
+    RunInfo,
+    RunState,
+    TrialRecord,
     Verified,
 )
-from autoturbo.database.run_store import RunStore
-from autoturbo.errors import Location
-from autoturbo.files import Outputs
+from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
+from autoturbo.files import Outputs, check_writable
 from autoturbo.schedule.knobs import Knobs
+
+_R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
+
+_RUNS = """SELECT record,
+    (SELECT count(*) FROM trials WHERE run = runs.id),
+    (SELECT number FROM trials WHERE run = runs.id AND latency IS NOT NULL
+        ORDER BY latency, number LIMIT 1),
+    (SELECT min(latency) FROM trials WHERE run = runs.id),
+    (SELECT latency FROM trials WHERE run = runs.id AND number = 0)
+    FROM runs """
+
+_FASTEST = """SELECT number, latency FROM trials WHERE run = ? AND latency IS NOT NULL
+    ORDER BY latency, number"""
+
+
+_FIGURES = (int, float, type(None))
+"""What counts and latencies are; None where there is none."""
+
+_MOST_FINDINGS = 5
+
+_COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
+    (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
 
 
 class BestFilter(TypedDict, total=False):
@@ -44,12 +75,189 @@ class BestFilter(TypedDict, total=False):
     batch: int | None
 
 
-_COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
-    (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
+class Database:
+    """An open database; a context manager that closes it.
 
+    Whatever reads or writes raises a DatabaseError where the database cannot be read or written.
 
-class Database(RunStore):
-    """An open database; a context manager that closes it."""
+    Attributes:
+        path: the file as the user named it.
+        read_only: nothing may be written.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._connection = connection
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        timeout_s: float = 30.0,
+    ) -> Self:
+        """Open a file, made or migrated as needed.
+
+        Args:
+            path: the file.
+            create: make it where there is none.
+            read_only: neither make, migrate nor write it; the file and its folder may be ones that
+                cannot be written.
+            timeout_s: how long to wait for another process's write.
+
+        Raises:
+            DatabaseError: it cannot be opened, is damaged, of a newer version, or something else.
+        """
+        path = _named(path)
+        connection = tables.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
+        return cls(connection, path, read_only=read_only)
+
+    @classmethod
+    def check_place(cls, path: str | Path) -> None:
+        """Raise what opening a file to write would, before the work; where none is, none is made.
+
+        Raises:
+            DatabaseError: as :meth:`open`.
+        """
+        path = _named(path)
+        if path.is_file() and path.stat().st_size:
+            cls.open(path).close()
+            return
+        tables.check_place(path, create=True)
+        try:
+            check_writable(path, DatabaseError)
+        except DatabaseError:
+            message = "the database cannot be opened"
+            raise DatabaseError(message, Location(path), tables.WRITABLE) from None
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Runs
+
+    def add_run(self, info: RunInfo) -> None:
+        """Record a new run, without trials.
+
+        Raises:
+            RunError: a run of that id is there; :meth:`next_run_id` gives a free one.
+        """
+        row = row_of(info)
+        with self._writing() as connection:
+            if has_run(connection, info.id):
+                hint = f"'autoturbo resume {info.id}' goes on with it"
+                raise RunError(f"run {info.id!r} exists already", Location(self.path), hint)
+            connection.execute(TABLES[RunInfo].put, row)
+
+    def set_state(self, run: str, state: RunState) -> None:
+        """Say what became of a run.
+
+        Raises:
+            RunError: no such run.
+        """
+        with self._writing():
+            self._change(self._run(run), state=state)
+
+    def set_limits(self, run: str, limits: Mapping[str, Any]) -> None:
+        """Record the limits that a run goes on with, over those that it had.
+
+        Args:
+            run: its id.
+            limits: settings by name.
+
+        Raises:
+            RunError: no such run.
+        """
+        with self._writing():
+            info = self._run(run)
+            kept = {**info.settings.get(LIMITS, {}), **limits}
+            self._change(info, settings={**info.settings, LIMITS: kept})
+
+    def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
+        """Say which trials' schedules failed a check; what was said before is replaced.
+
+        Raises:
+            RunError: no such run.
+        """
+        with self._writing():
+            self._change(self._run(run), refused=tuple(refused))
+
+    def run(self, run_id: str) -> RunInfo:
+        """The run of that id, or the one whose id starts so.
+
+        Raises:
+            RunError: none or several, and which ones may be meant.
+        """
+        with self._reading():
+            return self._run(self._full_id(run_id))
+
+    def runs(self) -> tuple[RunInfo, ...]:
+        """All runs, the oldest first."""
+        with self._reading() as connection:
+            rows = connection.execute(_RUNS + "ORDER BY created, id").fetchall()
+            return tuple(self._info(row) for row in rows)
+
+    def next_run_id(self, base: str) -> str:
+        """The first of ``base``, ``base-2``, ``base-3``, ... that no run has.
+
+        Another process may take it before :meth:`add_run`, which then says so.
+        """
+        names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+        with self._reading() as connection:
+            return next(name for name in names if not has_run(connection, name))
+
+    def holding(self, run: str) -> AbstractContextManager[None]:
+        """Be the only process that works on a run, within a ``with`` block.
+
+        Raises:
+            RunError: another process does, and which one.
+        """
+        return hold(self.path, run)
+
+    def state(self, info: RunInfo) -> str:
+        """The run's state; ``"killed"`` where it says ``"running"`` and no process works on it."""
+        killed = info.state == "running" and is_held(self.path, info.id) is False
+        return "killed" if killed else info.state
+
+    # Trials
+
+    def add_trials(self, trials: Sequence[TrialRecord]) -> None:
+        """Record trials in one transaction; they are durable when this returns.
+
+        A trial that is there already is left as it is.
+
+        Raises:
+            RunError: no such run, or a trial of that number with other knobs is there.
+            MeasurerError: an outcome that no record may hold (NaN, a latency that is not positive).
+        """
+        rows = [row_of(trial) for trial in trials]
+        with self._writing() as connection:
+            for run in {trial.run for trial in trials}:
+                if not has_run(connection, run):
+                    raise self._no_run(run)
+            for trial, row in zip(trials, rows, strict=True):
+                self._add_trial(connection, trial, row)
+
+    def trials(self, run: str) -> tuple[TrialRecord, ...]:
+        """The run's trials by number.
+
+        Raises:
+            RunError: no such run.
+        """
+        query = "SELECT record FROM trials WHERE run = ? ORDER BY number"
+        with self._reading() as connection:
+            self._run(run)
+            texts = connection.execute(query, (column(run),)).fetchall()
+        return tuple(self._decoded(text, TrialRecord) for (text,) in texts)
 
     # Best schedules
 
@@ -61,7 +269,6 @@ class Database(RunStore):
 
         Raises:
             MeasurerError: a measurement that no record may hold.
-            DatabaseError: the database cannot be written.
         """
         with self._writing() as connection:
             return merge(connection, best, Location(self.path))
@@ -73,52 +280,38 @@ class Database(RunStore):
             key: of the schedule.
             schedule: its text; where the best one is another, nothing is recorded.
             verified: what it passed.
-
-        Raises:
-            DatabaseError: the database cannot be written.
         """
         with self._writing() as connection:
-            found = self._best_of(connection, key)
-            if found is None or found.schedule != schedule:
+            found = self._matching(connection, key.as_dict())
+            if not found or found[0].schedule != schedule:
                 return False
-            new = dataclasses.replace(found, verified=verified)
+            new = dataclasses.replace(found[0], verified=verified)
             return merge(connection, new, Location(self.path))
 
     def withdraw_best(self, key: PairKey, knobs: Knobs) -> bool:
-        """Drop the best schedule if it is the one of a setting: it failed a check.
-
-        Raises:
-            DatabaseError: the database cannot be written.
-        """
-        where, values = misses.condition(dataclasses.asdict(key))
+        """Drop the best schedule if it is the one of a setting: it failed a check."""
+        where, values = _where(key.as_dict())
         with self._writing() as connection:
-            found = self._best_of(connection, key)
-            if found is None or found.knobs != knobs:
+            found = self._matching(connection, key.as_dict())
+            if not found or found[0].knobs != knobs:
                 return False
             connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
             return True
 
     def best(self, **filters: Unpack[BestFilter]) -> tuple[BestSchedule, ...]:
-        """The best schedules that match, by model, target and the rest of the key.
-
-        Raises:
-            DatabaseError: the database cannot be read.
-        """
-        where, values = misses.condition(filters)
-        order = " ORDER BY model, target, batch, dtype, scheduler_version, graph_hash, target_hash"
+        """The best schedules that match, by model, target and the rest of the key."""
         with self._reading() as connection:
-            query = f"SELECT record FROM best {where}{order}"  # noqa: S608 (columns)
-            texts = connection.execute(query, values).fetchall()
-        return tuple(self._decoded(text, BestSchedule) for (text,) in texts)
+            return self._matching(connection, filters)
 
     def explain_miss(self, **filters: Unpack[BestFilter]) -> str:
-        """One line: why :meth:`best` finds nothing, by the record that comes nearest.
-
-        Raises:
-            DatabaseError: the database cannot be read.
-        """
+        """One line: what of the filters no best schedule has, where :meth:`best` finds nothing."""
         with self._reading() as connection:
-            return misses.explain(connection, filters)
+            if not _has_best(connection, {}):
+                return "the database holds no best schedule yet; 'autoturbo tune' finds one"
+            asked = {name: value for name, value in filters.items() if value is not None}
+            absent = [f"{n} {v!r}" for n, v in asked.items() if not _has_best(connection, {n: v})]
+        lacks = ", ".join(absent) or "all that together"
+        return f"nothing matches: the database has no best schedule of {lacks}"
 
     def decisions(
         self, *, target_hash: str, dtype: str, scheduler_version: str
@@ -126,36 +319,29 @@ class Database(RunStore):
         """What the best schedules for a target decided, those that say it.
 
         Nothing else of their records is read.
-
-        Raises:
-            DatabaseError: the database cannot be read.
         """
         asked = BestFilter(
             target_hash=target_hash, dtype=dtype, scheduler_version=scheduler_version
         )
-        where, values = misses.condition(asked)
+        where, values = _where(asked)
         order = " ORDER BY model, target, batch, graph_hash"
         with self._reading() as connection:
-            new = tables.version_of(connection, self.path) >= tables.WITH_DECISIONS
-            own = "decisions" if new else "NULL"
-            columns = f"graph_hash, model, run, trial, {own}, rowid"
+            own = "decisions" if "decisions" in TABLES[BestSchedule].there(connection) else "NULL"
+            old = f"CASE WHEN {own} IS NULL THEN record END"
+            columns = f"graph_hash, model, run, trial, {own}, {old}"
             query = f"SELECT {columns} FROM best {where}{order}"  # noqa: S608 (columns)
             rows = connection.execute(query, values).fetchall()
-            found = [
-                Decided(graph, model, self._decisions(connection, own, row), run, trial)
-                for graph, model, run, trial, own, row in rows
-            ]
+        found = (
+            Decided(graph, model, self._decisions(kept, record), run, trial)
+            for graph, model, run, trial, kept, record in rows
+        )
         return tuple(one for one in found if one.decisions)
 
-    def _decisions(
-        self, connection: sqlite3.Connection, kept: bytes | None, row: int
-    ) -> Mapping[str, Any]:
+    def _decisions(self, kept: bytes | None, record: str | bytes) -> Mapping[str, Any]:
         """Of a column, or, where an earlier version wrote the row, of the record."""
         if kept is None:
-            query = "SELECT record FROM best WHERE rowid = ?"
-            (record,) = connection.execute(query, (row,)).fetchone()
             return self._decoded(record, BestSchedule).decisions
-        return values_of(kept, Location(self.path)) if kept else {}
+        return read(kept, Location(self.path), json.loads) if kept else {}
 
     # Kernels
 
@@ -166,7 +352,6 @@ class Database(RunStore):
 
         Raises:
             MeasurerError: a time that is not a finite number.
-            DatabaseError: the database cannot be written.
         """
         at = Location(self.path)
         with self._writing() as connection:
@@ -175,11 +360,7 @@ class Database(RunStore):
                 merge(connection, record, at)
 
     def kernels(self, *, target_hash: str, scheduler_version: str) -> dict[str, float]:
-        """All remembered kernel times of a target, in seconds by signature.
-
-        Raises:
-            DatabaseError: the database cannot be read.
-        """
+        """All remembered kernel times of a target, in seconds by signature."""
         query = """SELECT signature, seconds FROM kernels
             WHERE target_hash = ? AND scheduler_version = ? ORDER BY signature"""
         with self._reading() as connection:
@@ -206,7 +387,7 @@ class Database(RunStore):
         """
         with self._reading() as connection:
             outputs = Outputs(database=self.path, force=force)
-            return exporting.write(connection, Path(path), outputs, best_only=best_only)
+            return exchange.write(connection, Path(path), outputs, best_only)
 
     def take_in(self, path: str | Path) -> ImportResult:
         """Merge an export or another database, whichever the file is.
@@ -221,24 +402,11 @@ class Database(RunStore):
                 database cannot be written.
             UsageError: Parquet files cannot be read here.
         """
-        with importing.opened(Path(path), self.path) as merge_into, self._writing() as connection:
+        with exchange.opened(Path(path), self.path) as merge_into, self._writing() as connection:
             return merge_into(connection)
 
-    def merge_in(self, records: Iterable[tuple[Location, Record]]) -> ImportResult:
-        """Merge records, each with where it is from, in one transaction.
-
-        Raises:
-            DatabaseError: a record contradicts the database, or the database cannot be written.
-        """
-        with self._writing() as connection:
-            return importing.merge_records(connection, records)
-
     def counts(self) -> Counts:
-        """How many records of each kind there are.
-
-        Raises:
-            DatabaseError: the database cannot be read.
-        """
+        """How many records of each kind there are."""
         with self._reading() as connection:
             return Counts(*connection.execute(_COUNTS).fetchone())
 
@@ -249,16 +417,13 @@ class Database(RunStore):
             DatabaseError: the database is too damaged to say.
         """
         with self._reading() as connection:
-            found = [text for (text,) in connection.execute("PRAGMA integrity_check(5)")]
-            loose = connection.execute("PRAGMA foreign_key_check").fetchall()
+            found = list(structure(connection)) or ["ok"]
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if loose:
-            found = [*(t for t in found if t != "ok"), f"{len(loose)} trials without their run"]
         return {
             "path": str(self.path),
             "bytes": self.path.stat().st_size,
-            "integrity": " ".join("; ".join(found).split()),
+            "integrity": "; ".join(found[:_MOST_FINDINGS]),
             "user_version": version,
             "journal_mode": journal,
             "sqlite": sqlite3.sqlite_version,
@@ -267,8 +432,119 @@ class Database(RunStore):
 
     # Inside
 
-    def _best_of(self, connection: sqlite3.Connection, key: PairKey) -> BestSchedule | None:
-        where, values = misses.condition(dataclasses.asdict(key))
-        query = f"SELECT record FROM best {where}"  # noqa: S608 (columns)
-        row = connection.execute(query, values).fetchone()
-        return None if row is None else self._decoded(row[0], BestSchedule)
+    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """One consistent state, and SQLite's errors as ours."""
+        return self._transaction("BEGIN")
+
+    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """All or nothing, durable at the end, waiting for other writers at the beginning."""
+        if self.read_only:
+            raise DatabaseError("the database is open for reading only", Location(self.path))
+        return self._transaction("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        try:
+            with tables.transaction(self._connection, begin):
+                yield self._connection
+        except tables.UNREADABLE as error:
+            raise tables.explained(error, self.path) from error
+
+    def _decoded(self, kept: str | bytes, kind: type[_R]) -> _R:
+        record = decode(kept, Location(self.path))
+        if not isinstance(record, kind):
+            message = f"a damaged record: not a {kind.__name__}"
+            raise DatabaseError(message, Location(self.path), tables.CHECK)
+        return record
+
+    def _add_trial(
+        self, connection: sqlite3.Connection, trial: TrialRecord, row: tuple[Any, ...]
+    ) -> None:
+        statement = "INSERT INTO trials (run, number, latency, record) VALUES (?, ?, ?, ?)"
+        ignore = " ON CONFLICT (run, number) DO NOTHING"
+        if connection.execute(statement + ignore, row).rowcount:
+            return
+        query = "SELECT record FROM trials WHERE run = ? AND number = ?"
+        (text,) = connection.execute(query, row[:2]).fetchone()
+        if self._decoded(text, TrialRecord).knobs != trial.knobs:
+            message = f"trial {trial.number} of run {trial.run!r} is there with other knobs"
+            raise RunError(message, Location(self.path), "is the run going on elsewhere?")
+
+    def _change(self, info: RunInfo, **changes: Any) -> None:
+        row = row_of(dataclasses.replace(info, **changes))
+        self._connection.execute(TABLES[RunInfo].put, row)
+
+    def _run(self, run: str) -> RunInfo:
+        row = self._connection.execute(_RUNS + "WHERE id = ?", (column(run),)).fetchone()
+        if row is None:
+            raise self._no_run(run)
+        return self._info(row)
+
+    def _info(self, row: tuple[Any, ...]) -> RunInfo:
+        info = self._decoded(row[0], RunInfo)
+        found = dict(zip(DERIVED, row[1:], strict=True))
+        if wrong := [name for name, one in found.items() if not isinstance(one, _FIGURES)]:
+            message = f"a damaged row of run {info.id}: {wrong[0]} is {found[wrong[0]]!r}"
+            raise DatabaseError(message, Location(self.path), tables.CHECK)
+        if info.refused:
+            found |= zip(DERIVED[1:3], self._best_but(info), strict=True)
+        return dataclasses.replace(info, **found)
+
+    def _best_but(self, info: RunInfo) -> tuple[int | None, float | None]:
+        """Number and latency of the run's best trial, refused ones left out."""
+        refused = {trial.trial for trial in info.refused}
+        rows = self._connection.execute(_FASTEST, (column(info.id),))
+        return next((row for row in rows if row[0] not in refused), (None, None))
+
+    def _full_id(self, start: str) -> str:
+        text = column(start)
+        query = "SELECT id FROM runs WHERE substr(id, 1, length(?)) = ? ORDER BY id"
+        rows = self._connection.execute(query, (text, text)).fetchall() if text else []
+        names = [str(name) for (name,) in rows]
+        if text in names or not names:
+            return start
+        if len(names) > 1:
+            message = f"{start!r} is the start of {len(names)} runs"
+            hint = f"one of {', '.join(names[:5])}{', ...' if names[5:] else ''}"
+            raise RunError(message, Location(self.path), hint)
+        return names[0]
+
+    def _no_run(self, run: str) -> RunError:
+        names = [str(name) for (name,) in self._connection.execute("SELECT id FROM runs")]
+        hint = did_you_mean(run, names, "'autoturbo runs' lists them")
+        return RunError(f"no run {run!r}", Location(self.path), hint)
+
+    def _matching(
+        self, connection: sqlite3.Connection, filters: Mapping[str, Any]
+    ) -> tuple[BestSchedule, ...]:
+        where, values = _where(filters)
+        order = " ORDER BY model, target, batch, dtype, scheduler_version, graph_hash, target_hash"
+        rows = connection.execute(f"SELECT record FROM best {where}{order}", values)  # noqa: S608
+        return tuple(self._decoded(text, BestSchedule) for (text,) in rows)
+
+
+def _named(path: str | Path) -> Path:
+    if not str(path):
+        raise DatabaseError("the name of the database is empty", hint="give a file with --db")
+    return Path(path)
+
+
+def _where(filters: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    """The WHERE clause of the filters that are not None, and its values.
+
+    Raises:
+        TypeError: a filter that there is not.
+    """
+    known = tuple(BestFilter.__annotations__)
+    if unknown := sorted(set(filters) - set(known)):
+        raise TypeError(f"no filter {unknown[0]!r}; there are {', '.join(known)}")
+    asked = {name: value for name, value in filters.items() if value is not None}
+    clause = " AND ".join(f"{name} = ?" for name in asked)
+    values = (column(one) if isinstance(one, str) else one for one in asked.values())
+    return (f"WHERE {clause}" if clause else ""), tuple(values)
+
+
+def _has_best(connection: sqlite3.Connection, filters: Mapping[str, Any]) -> bool:
+    where, values = _where(filters)
+    query = f"SELECT 1 FROM best {where} LIMIT 1"  # noqa: S608 (columns)
+    return connection.execute(query, values).fetchone() is not None

@@ -1,25 +1,25 @@
 """The tables, and how a file comes to have them: opening, recognising, migrating.
 
 Each row of ``runs``, ``trials`` and ``best`` holds the whole record, the line of an export packed
-(:mod:`autoturbo.database.packing`), beside the columns that are looked up and sorted.
+(:mod:`autoturbo.database.formats`), beside the columns that are looked up and sorted.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
+import shutil
 import sqlite3
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.errors import DatabaseError, Location
-
-_CANNOT_SHARE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
-"""What SQLite says where it cannot have the files that readers share with writers."""
+from autoturbo.files import atomic_writer
 
 APPLICATION_ID = 0x41547562  # "ATub"; tells our files from other programs' SQLite files
 
@@ -77,6 +77,38 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 """Statements that lead from each version to the next, from the empty file on. Never edited."""
 
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a database raises; the second where a message of SQLite's quotes damaged text."""
+
+WRITABLE = "the file and its folder must be writable, or give another --db"
+
+DAMAGED = "the database is damaged"
+CHECK = "'autoturbo db check' says what is lost and how to go on"
+_LOCKED = ("locked by another process for too long", "try again when it is done")
+_NO_DATABASE = "give another file with --db, or restore it from a copy if it was one"
+
+# By SQLite's primary result code. The words are ours: SQLite's own differ from version to version.
+_MEANINGS = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_READONLY: ("the database cannot be written", WRITABLE),
+    sqlite3.SQLITE_PERM: ("the database may not be opened", WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("the database cannot be opened", WRITABLE),
+    sqlite3.SQLITE_FULL: (
+        "the disk is full",
+        "free some space and resume: what was recorded is safe",
+    ),
+    sqlite3.SQLITE_CORRUPT: (DAMAGED, CHECK),
+    sqlite3.SQLITE_NOTADB: ("not an SQLite database", _NO_DATABASE),
+    sqlite3.SQLITE_IOERR: ("the disk reports an error", "what was recorded before is safe"),
+}
+
+_LOG_INDEX = 2 * 32768
+"""Bytes that opening a database takes at most besides the file."""
+
+_CANNOT_SHARE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
+"""What SQLite says where it cannot have the files that readers share with writers."""
+
 _MAGIC = b"SQLite format 3\0"
 _LEAST_BYTES = 4096
 """A database of ours has several pages of this size."""
@@ -84,12 +116,42 @@ _LEAST_BYTES = 4096
 _EMPTY = "a process that is killed as it makes one leaves such; 'autoturbo tune' fills it"
 """What an empty file and a database without tables are."""
 
-READABLE = 1
-"""The oldest version whose tables can be read as they are: only columns were added since."""
+_MOST_IDS = 200
+"""Runs that are completed while they are typed: more than anybody looks through."""
 
 
-WITH_DECISIONS = 3
-"""The first version whose best schedules have a column of decisions."""
+def code_of(error: BaseException | None) -> int:
+    """Return SQLite's primary result code; 0 for other errors."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bits say more than needed
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Return whether an error says that a file is damaged, or so damaged that it is no database."""
+    damage = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_TOOBIG)
+    return isinstance(error, UnicodeDecodeError) or code_of(error) in damage
+
+
+def explained(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
+    """Return the error to raise in place of SQLite's; a mistake of the caller's stays as it is."""
+    if isinstance(error, UnicodeDecodeError):
+        return DatabaseError(DAMAGED, Location(path), CHECK)
+    if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
+        return error
+    code = code_of(error)
+    if code == sqlite3.SQLITE_IOERR and _is_full(path):
+        code = sqlite3.SQLITE_FULL
+    message, hint = _MEANINGS.get(code, (f"the database refuses: {error}", None))
+    return DatabaseError(message, Location(path), hint)
+
+
+def _is_full(path: Path) -> bool:
+    """Whether there is no room for the index of the log, whose lack SQLite calls an I/O error."""
+    with suppress(OSError):
+        return shutil.disk_usage(path.parent).free < _LOG_INDEX
+    return False
+
+
+# Opening
 
 
 def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> sqlite3.Connection:
@@ -99,21 +161,14 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
         DatabaseError: there is no such file, or it is not a database of ours that we can use.
     """
     check_place(path, create=create and not read_only)
-    if read_only:
-        return _connect_to_read(path, timeout_s)
-    return _connected(path, "mode=rwc" if create else "mode=rw", timeout_s)
-
-
-def _connect_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
-    """Open what others may write; or, where nobody can write, what stands there and stays."""
+    if not read_only:
+        return _connected(path, "mode=rwc" if create else "mode=rw", timeout_s)
     try:
         return _connected(path, "mode=ro", timeout_s)
     except DatabaseError as error:
-        cause = error.__cause__
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-        if code not in _CANNOT_SHARE or os.access(path.parent, os.W_OK):
+        if code_of(error.__cause__) not in _CANNOT_SHARE or os.access(path.parent, os.W_OK):
             raise
-    log = Path(f"{path}-wal")
+    log = Path(f"{path}-wal")  # nobody can write here: what stands there stays
     if log.exists() and log.stat().st_size:
         message = "its last writer has not closed it, and its folder cannot be written"
         hint = f"copy it together with {log.name} to a folder that can be written"
@@ -123,8 +178,7 @@ def _connect_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
 
 def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     try:
-        uri = f"{path.absolute().as_uri()}?{how}"
-        connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
+        connection = _opened(path, how, timeout_s)
     except sqlite3.Error as error:
         raise explained(error, path) from error
     try:
@@ -137,20 +191,131 @@ def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     return connection
 
 
+def new_file(file: BinaryIO) -> closing[sqlite3.Connection]:
+    """Open a file that is being written and that nobody else knows: it needs no locks, no journal.
+
+    Without a write-ahead log nothing has to be written to read it.
+    """
+    connection = _opened(Path(file.name), "mode=rw&nolock=1")
+    connection.execute("PRAGMA journal_mode = OFF")
+    return closing(connection)
+
+
+def _opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
+
+
+def _set_up(
+    connection: sqlite3.Connection, path: Path, *, read_only: bool, timeout_s: float
+) -> None:
+    with transaction(connection):  # another process may be creating the tables now
+        version = version_of(connection, path)
+    # Not our own views and triggers might stand in a file from elsewhere: they may do nothing odd.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA foreign_keys = ON")
+    if read_only:
+        if not version:
+            raise DatabaseError("a database without tables", Location(path), _EMPTY)
+        return
+    _use_wal(connection, timeout_s)
+    connection.execute("PRAGMA synchronous = FULL")
+    if version < len(MIGRATIONS):
+        _migrate(connection, path)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
+    """All or nothing: no transaction stays open, whatever ends the block."""
+    try:
+        connection.execute(begin)
+        yield
+        connection.execute("COMMIT")
+    finally:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            connection.close()
+
+
+def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
+    """Switch to the write-ahead log; SQLite does not wait for the lock here, so we do.
+
+    A file system that cannot have one (no shared memory) keeps the rollback journal: slower, as
+    safe.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the tables up to date in one transaction, unless another process just did.
+
+    What an earlier version has left is copied first, to a file beside it.
+    """
+    with transaction(connection, "BEGIN IMMEDIATE"):
+        version = version_of(connection, path)
+        if 0 < version < len(MIGRATIONS):
+            place = Path(os.path.realpath(path))
+            kept = place.with_name(f"{place.name}.version-{version}")
+            with (
+                atomic_writer(kept, DatabaseError) as file,
+                new_file(file) as copy,
+                closing(_opened(path)) as reader,  # the writer's own connection cannot be copied
+            ):
+                reader.backup(copy)
+        make_tables(connection, version)
+
+
+def make_tables(connection: sqlite3.Connection, version: int = 0) -> None:
+    """Make the tables of the newest version out of those of an earlier one."""
+    for statements in MIGRATIONS[version:]:
+        for statement in statements:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+# Recognising
+
+
 def is_ours(path: Path) -> bool:
     """Return whether a file is a database of ours, of whatever version, damaged or not."""
-    if not path.is_file() or path.stat().st_size < _LEAST_BYTES:
-        return False
+    return _application(path) == APPLICATION_ID
+
+
+def is_database(path: Path) -> bool:
+    """Return whether a file is SQLite's, ours or another program's."""
+    return _application(path) is not None
+
+
+def _application(path: Path) -> int | None:
+    """Whose SQLite database a file is, 0 where it does not say; None where it is none."""
     try:
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            return _pragma(connection, "application_id") == APPLICATION_ID
-    except sqlite3.Error:
-        return False
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if status.st_size < _LEAST_BYTES:
+            return 0 if path.read_bytes().startswith(_MAGIC) else None
+        with closing(_opened(path)) as connection:
+            return _pragma(connection, "application_id")
+    except sqlite3.Error as error:
+        return None if code_of(error) == sqlite3.SQLITE_NOTADB else 0
+    except (OSError, ValueError):
+        return None
 
 
 def version_of(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of the tables; 0 for an empty file.
+    """Return the version of the tables; 0 for an empty file.
 
     Raises:
         DatabaseError: another program's file, or one of a newer version.
@@ -164,14 +329,11 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
         hint = "give another file with --db"
         raise DatabaseError("an SQLite database of another program", Location(path), hint)
     newest = len(MIGRATIONS)
-    if version > newest:
+    if not 0 <= version <= newest:
         message = f"a database of version {version}; this version reads up to {newest}"
         raise DatabaseError(message, Location(path), "update autoturbo, or give another --db")
     _refuse_foreign(connection, version, path)
     return version
-
-
-_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat_'"
 
 
 def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) -> None:
@@ -186,7 +348,7 @@ def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) ->
     found = _schema_rows(connection, len(ours) + 1)
     for kind, name, *_ in sorted(found - ours, key=repr):
         message = f"the {kind} {name!r:.60} in it is not what autoturbo makes"
-        hint = "'autoturbo db check --salvage NEW.db' saves the records that it holds"
+        hint = "give another file with --db, or restore it from a copy"
         raise DatabaseError(f"a foreign schema: {message}", Location(path), hint)
     for kind, name, *_ in sorted(ours - found, key=repr):
         if kind == "table":  # an index that is missing is damage, which 'db check' names
@@ -194,7 +356,8 @@ def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) ->
 
 
 def _schema_rows(connection: sqlite3.Connection, most: int) -> frozenset[tuple[object, ...]]:
-    rows = connection.execute(_SCHEMA).fetchmany(most)
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat_'"
+    rows = connection.execute(query).fetchmany(most)
     plain = ((*row[:3], " ".join(str(row[3]).split())) for row in rows)
     return frozenset(plain)
 
@@ -202,11 +365,15 @@ def _schema_rows(connection: sqlite3.Connection, most: int) -> frozenset[tuple[o
 @functools.cache
 def _schema_of(version: int) -> frozenset[tuple[object, ...]]:
     """What the tables of a version look like to SQLite."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+    with closing(sqlite3.connect(":memory:")) as empty:
         for statements in MIGRATIONS[:version]:
             for statement in statements:
                 empty.execute(statement)
         return _schema_rows(empty, -1)
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def check_place(path: Path, *, create: bool) -> None:
@@ -219,7 +386,11 @@ def check_place(path: Path, *, create: bool) -> None:
     try:
         status = path.stat()
     except FileNotFoundError:
-        _check_new(path, create=create)
+        if not path.parent.is_dir():
+            raise DatabaseError(f"no folder {str(path.parent)!r}", at, "create it first") from None
+        if not create:
+            hint = "'autoturbo tune' makes one; --db names another"
+            raise DatabaseError("no such database", at, hint) from None
         return
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -235,38 +406,11 @@ def check_place(path: Path, *, create: bool) -> None:
         _check_header(path, status.st_size)
 
 
-def _check_new(path: Path, *, create: bool) -> None:
-    if not path.parent.is_dir():
-        raise DatabaseError(f"no folder {str(path.parent)!r}", Location(path), "create it first")
-    if not create:
-        hint = "'autoturbo tune' makes one; --db names another"
-        raise DatabaseError("no such database", Location(path), hint)
-
-
-def is_database(path: Path) -> bool:
-    """Whether a file is SQLite's, ours or another program's."""
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return False
-        if status.st_size < _LEAST_BYTES:
-            return path.read_bytes().startswith(_MAGIC)
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            connection.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.Error as error:
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def _check_header(path: Path, size: int) -> None:
     """SQLite takes a file of less than one page for an empty one, and would write over it."""
     at = Location(path)
     try:
-        with path.open("rb") as file:
-            header = file.read(18)
+        header = path.read_bytes()[:18]
     except OSError as error:
         reason = os.strerror(error.errno or errno.EIO)
         raise DatabaseError(f"cannot open: {reason}", at) from None
@@ -279,70 +423,18 @@ def _check_header(path: Path, size: int) -> None:
         raise DatabaseError("the database is cut short", at, "restore the file from a copy")
 
 
-def _set_up(
-    connection: sqlite3.Connection, path: Path, *, read_only: bool, timeout_s: float
-) -> None:
-    version = _snapshot_version(connection, path)
-    # Not our own views and triggers might stand in a file from elsewhere: they may do nothing odd.
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA foreign_keys = ON")
-    if read_only:
-        if not version:
-            raise DatabaseError("a database without tables", Location(path), _EMPTY)
-        if version < READABLE:
-            message = f"a database of version {version}, older than {READABLE}"
-            raise DatabaseError(message, Location(path), "open it once for writing, to migrate it")
-        return
-    _use_wal(connection, timeout_s)
-    connection.execute("PRAGMA synchronous = FULL")
-    if version < len(MIGRATIONS):
-        _migrate(connection, path)
+def recent_runs(path: str | Path) -> dict[str, str]:
+    """Return models and targets of the newest runs by id, for whoever completes what is typed.
 
-
-def _snapshot_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version, read in one transaction: another process may be creating the tables now."""
-    connection.execute("BEGIN")
-    try:
-        return version_of(connection, path)
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
-    """Switch to the write-ahead log; SQLite does not wait for the lock here, so we do.
-
-    A file system that cannot have one (no shared memory) keeps the rollback journal: slower, as
-    safe.
+    In milliseconds, and never an error: none where nothing can be read.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables up to date in one transaction, unless another process just did."""
-    connection.execute("BEGIN IMMEDIATE")
+    place = Path(path)
+    if not place.is_file():
+        return {}
+    query = "SELECT id, model, target FROM runs ORDER BY created DESC LIMIT ?"
     try:
-        for statements in MIGRATIONS[version_of(connection, path) :]:
-            for statement in statements:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        with closing(_opened(place)) as connection:
+            rows = connection.execute(query, (_MOST_IDS,))
+            return {run: f"{model} @ {target}" for run, model, target in rows}
+    except sqlite3.Error:
+        return {}

@@ -86,9 +86,9 @@ RUNS: dict[str, tuple[str, ...]] = {
     "db merge": ("db merge autoturbo.db kept.jsonl --db merged.db",),
     "db check": (
         "db check",
-        "db check --salvage saved.db",
+        "db check --save saved.jsonl",
         "db check --db damaged.db",
-        "db check --db damaged.db --repair",
+        "db check --db damaged.db --save rest.jsonl",
     ),
     "db schema": ("db schema", "db schema kernels"),
     "dataset collect": ("dataset collect tiny.onnx other.onnx --settings 6 -o samples",),

@@ -14,7 +14,7 @@ from autoturbo.commands import completion as completing
 from autoturbo.commands.completion import SHELLS
 from autoturbo.commands.registry import build_parser
 from autoturbo.config import EFFORTS
-from autoturbo.database.run_ids import recent_runs
+from autoturbo.database.tables import recent_runs
 from autoturbo.hardware import DTYPES, preset_names
 from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search.names import PROGRAM, SAMPLERS

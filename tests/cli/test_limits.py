@@ -97,7 +97,7 @@ def test_an_extent_beyond_the_format_is_one_line(cli: Cli) -> None:
         ("simulate tiny.onnx --schedule pipe", "pipe: cannot read: a named pipe to which nobody"),
         ("runs --db pipe", "pipe: not a regular file; give another file with --db"),
         ("tune tiny.onnx --trials 1 --db pipe", "pipe: not a regular file; give another"),
-        ("db check --db pipe --salvage new.db", "pipe: not a regular file"),
+        ("db check --db pipe --save new.jsonl", "pipe: not a regular file"),
         ("db import pipe", "pipe: cannot read: a named pipe to which nobody has written"),
         ("db merge pipe", "pipe: cannot read: a named pipe to which nobody has written"),
     ],

@@ -73,8 +73,8 @@ def test_under_another_name_the_database_is_the_same(tmp_path: Path) -> None:
     with samples.filled(path) as database, database.holding("aa00"):
         with Database.open(tmp_path / "link.db") as other, pytest.raises(RunError):
             other.holding("aa00").__enter__()
-        assert holding.any_held(path)
-    assert not holding.any_held(path)
+        assert holding.is_held(path, "aa00")
+    assert not holding.is_held(path, "aa00")
 
 
 @pytest.mark.parametrize("run", ["../../x", "a b", "x" * 300])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import autoturbo
 from autoturbo.database import Counts, Database
+from autoturbo.database.merging import merge
 from autoturbo.database.records import Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
 from tests.database import database_samples as samples
@@ -30,8 +31,9 @@ def made(path: Path, records: list[Record]) -> None:
     """A database of records; trials get the runs that they are of."""
     path.unlink(missing_ok=True)
     runs = [samples.run_info(r.run) for r in records if isinstance(r, TrialRecord)]
-    with Database.open(path) as database:
-        database.merge_in((Location(), record) for record in [*runs, *records])
+    with Database.open(path) as database, database._writing() as connection:
+        for record in [*runs, *records]:
+            merge(connection, record, Location())
 
 
 def merged(folder: Path, *names: str) -> bytes:

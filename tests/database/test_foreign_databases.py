@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from autoturbo.database import Counts, Database, ImportResult, check
-from autoturbo.database.formats import encode
-from autoturbo.database.merging import put, row_of
-from autoturbo.database.packing import pack
+from autoturbo.database.formats import encode, pack
+from autoturbo.database.merging import TABLES, row_of
 from autoturbo.database.records import Record
 from autoturbo.database.tables import MIGRATIONS
 from autoturbo.errors import DatabaseError
@@ -57,7 +56,7 @@ def merged(path: Path) -> tuple[ImportResult, Counts]:
 def forged(path: Path, record: Record) -> None:
     """Put a record into a file as another program could, past every check."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        put(connection, record, row_of(record))
+        connection.execute(TABLES[type(record)].put, row_of(record))
 
 
 ROWS = {

@@ -1,0 +1,362 @@
+"""All records of a database as a file, and files taken in.
+
+Written are JSON lines, Parquet, or a database to be read only; taken in are all of these, within
+the caller's transaction, and a run's manifest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import io
+import json
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from autoturbo.database import tables
+from autoturbo.database.checking import contradiction, readable_texts, sound_rows
+from autoturbo.database.formats import canonical, decode, encode, pack, parse_line, read
+from autoturbo.database.merging import TABLES, has_run, merge
+from autoturbo.database.records import (
+    RECORD_SCHEMA,
+    BestSchedule,
+    Counts,
+    ImportResult,
+    KernelRecord,
+    Record,
+    RunInfo,
+    TrialRecord,
+)
+from autoturbo.database.run_folder import MANIFEST
+from autoturbo.errors import DatabaseError, Location, UsageError
+from autoturbo.files import MEMORY, Kind, Outputs, is_bomb, open_input
+
+if TYPE_CHECKING:
+    Merge = Callable[[sqlite3.Connection], ImportResult]
+
+DATABASE_SUFFIXES = (".db", ".sqlite")
+PARQUET_SUFFIX = ".parquet"
+_PARQUET = b"PAR1"
+
+COLUMNS: Final[dict[str, str]] = {
+    "kind": "string", "schema": "int64",
+    "run": "string", "number": "int64",
+    "model": "string", "target": "string", "batch": "int64",
+    "graph_hash": "string", "target_hash": "string", "dtype": "string",
+    "scheduler_version": "string", "state": "string", "created": "string",
+    "latency_s": "float64", "signature": "string",
+    "record": "string",
+}  # fmt: skip
+"""Names and types, as pyarrow names them; times in seconds."""
+
+_CHECKSUM: Final = "autoturbo.records_sha256"
+"""Name of the metadata: SHA-256 of all records, each followed by a line feed."""
+
+_ROWS = 20_000  # of a row group: some tens of MB of text
+
+_MOST_FINDINGS = 20
+"""Rows that are left out and named one by one."""
+
+
+# Out
+
+
+def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_only: bool) -> Counts:
+    """Write every record, runs before their trials; the file appears whole or not at all.
+
+    The form follows from the file's name: see :meth:`autoturbo.database.Database.export`.
+
+    Raises:
+        DatabaseError: the file cannot be written, or what is there may not be replaced.
+        UsageError: pyarrow is missing, which Parquet files need.
+    """
+    kinds = [BestSchedule] if best_only else list(TABLES)
+    at = Location(outputs.database)
+    if path.suffix in DATABASE_SUFFIXES:
+        with (
+            outputs.open(path, Kind.DATABASE, DatabaseError) as file,
+            tables.new_file(file) as copy,
+        ):
+            return _copy_rows(connection, copy, kinds, at)
+    counts: Counter[str] = Counter()
+
+    def texts() -> Iterator[str]:
+        for kind in kinds:
+            for row in _rows(connection, kind, at):
+                counts[TABLES[kind].name] += 1
+                is_kernel = kind is KernelRecord
+                yield encode(KernelRecord(*row)) if is_kernel else read(row[-1], at, str)
+
+    is_parquet = path.suffix == PARQUET_SUFFIX
+    output = Kind.PARQUET if is_parquet else Kind.RECORDS
+    with outputs.open(path, output, DatabaseError) as file:
+        if is_parquet:
+            _write_parquet(texts(), file)
+        else:
+            file.writelines(text.encode("ascii") + b"\n" for text in texts())
+    return Counts(**counts)
+
+
+def _rows(
+    connection: sqlite3.Connection, kind: type[Record], at: Location
+) -> Iterator[tuple[Any, ...]]:
+    """All columns of a table, sorted: equal databases have equal exports."""
+    table = TABLES[kind]
+    there = table.there(connection)
+    chosen = ", ".join(name if name in there else "NULL" for name in table.columns)
+    query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
+    for *row, kept in connection.execute(query):
+        # runs without a password that an earlier release may have kept
+        yield (*row, encode(decode(kept, at)) if kind is RunInfo else kept)
+
+
+def _copy_rows(
+    connection: sqlite3.Connection,
+    copy: sqlite3.Connection,
+    kinds: Iterable[type[Record]],
+    at: Location,
+) -> Counts:
+    counts: Counter[str] = Counter()
+    with tables.transaction(copy):
+        tables.make_tables(copy)
+        for kind in kinds:
+            rows = (
+                (*row, pack(kept) if isinstance(kept, str) else kept)
+                for *row, kept in _rows(connection, kind, at)
+            )
+            counts[TABLES[kind].name] += copy.executemany(TABLES[kind].put, rows).rowcount
+    return Counts(**counts)
+
+
+def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
+    """One row a record; ``record`` has the line itself, the other columns what one filters by.
+
+    The file's metadata have a checksum of the records: pages have none, and one bit of a
+    compressed page may be a digit of a latency.
+
+    Raises:
+        UsageError: pyarrow is missing.
+    """
+    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+    schema = arrow.schema(
+        [(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()],
+        metadata={"autoturbo.record_schema": str(RECORD_SCHEMA)},
+    )
+    checksum = hashlib.sha256()
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while part := list(islice(texts, _ROWS)):
+            checksum.update("".join(f"{text}\n" for text in part).encode())
+            rows = [_columns(text) for text in part]
+            columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
+            writer.write_table(arrow.table(columns, schema=schema))
+        writer.add_key_value_metadata({_CHECKSUM: checksum.hexdigest()})
+
+
+def _columns(text: str) -> dict[str, Any]:
+    """The columns of a record."""
+    values: Mapping[str, Any] = json.loads(text)
+    measured = values.get("measurement") or {}
+    key = values.get("key") or {}
+    own = {name: values[name] for name in COLUMNS if name in values}
+    own |= {name: key[name] for name in COLUMNS if name in key}
+    names = {"id": "run", "trial": "number", "seconds": "latency_s"}
+    own |= {column: values[name] for name, column in names.items() if name in values}
+    own |= {"latency_s": measured["latency"]} if measured else {}
+    return {**own, "record": text}
+
+
+def _arrow(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        hint = "pip install 'autoturbo[parquet]'"
+        raise UsageError("Parquet files need pyarrow", hint=hint) from None
+
+
+# In
+
+
+@contextmanager
+def opened(path: Path, database: Path) -> Iterator[Merge]:
+    """Give what merges a file, told by its first bytes: a database, a Parquet file, or JSON lines.
+
+    A run's ``manifest.json`` is the record of the run.
+
+    Raises:
+        DatabaseError: the file cannot be read.
+        UsageError: pyarrow is missing, which Parquet files need.
+    """
+    if tables.is_database(path):
+        if path.samefile(database):
+            raise DatabaseError("the database itself", Location(path), "name another one")
+        with _open_database(path) as other:
+            yield lambda connection: _merge_database(connection, other, path)
+        return
+    with _open(path) as file:
+        start = file.read(len(_PARQUET))
+        file.seek(0)
+        if start == _PARQUET:
+            lines = _parquet_lines(file, path)
+        else:
+            lines = _manifest(file, path) if path.name == MANIFEST else _lines(file, path)
+        yield lambda connection: _merge_records(connection, _parsed(lines))
+
+
+def _merge_records(
+    connection: sqlite3.Connection, records: Iterable[tuple[Location, Record]]
+) -> ImportResult:
+    """Merge records one by one; every trial must have its run in the end.
+
+    Raises:
+        DatabaseError: a record contradicts the database, or a trial has no run.
+    """
+    read: Counter[str] = Counter()
+    changed: Counter[str] = Counter()
+    first: dict[str, Location] = {}
+    for at, record in records:
+        name = TABLES[type(record)].name
+        read[name] += 1
+        changed[name] += merge(connection, record, at)
+        if isinstance(record, TrialRecord):
+            first.setdefault(record.run, at)
+    for run, at in first.items():
+        if not has_run(connection, run):
+            message = f"a trial of run {run!r}, which is neither in the file nor in the database"
+            raise DatabaseError(message, at, "import the file that has the run first")
+    return ImportResult(Counts(**read), Counts(**changed))
+
+
+def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
+    """The records of an export; raises DatabaseError for one that contradicts itself."""
+    for at, line in lines:
+        record = parse_line(line, at)
+        if wrong := contradiction(record):
+            raise DatabaseError(wrong, at, "the file was changed after it was exported")
+        yield at, record
+
+
+def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
+    """The texts of a file's records; a location's line is the row, from 1.
+
+    Raises:
+        DatabaseError: not a file that :func:`write_parquet` has written, or a damaged one.
+        UsageError: pyarrow is missing.
+    """
+    arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+    number = 0
+    try:
+        if "record" not in parquet.read_schema(file).names:
+            hint = "expected a file of 'autoturbo db export FILE.parquet'"
+            raise DatabaseError("a Parquet file without records", Location(path), hint)
+        source = parquet.ParquetFile(file, read_dictionary=["record"])
+        stored, unpacked = file.seek(0, os.SEEK_END), 0
+        written = (source.metadata.metadata or {}).get(_CHECKSUM.encode())  # not of 0.1 and before
+        checksum = hashlib.sha256()
+        for part in source.iter_batches(batch_size=_ROWS, columns=["record"]):
+            for text in part.column(0):  # one at a time: a dictionary may say one text often
+                number, record = number + 1, str(text.as_py()).encode()
+                unpacked += len(record)
+                checksum.update(record + b"\n")
+                if is_bomb(unpacked, stored):
+                    message = f"{stored} bytes unpack to more than {unpacked // 2**20} MiB"
+                    raise DatabaseError(message, Location(path, number), MEMORY.hint)
+                yield Location(path, number), record
+        if written is not None and written.decode(errors="replace") != checksum.hexdigest():
+            message = "the Parquet file is damaged: its records are not those that were written"
+            raise DatabaseError(message, Location(path), "export it again")
+    except (arrow.ArrowException, OSError) as error:
+        message = f"the Parquet file is damaged: {str(error).splitlines()[0]}"
+        raise DatabaseError(message, Location(path), "export it again") from None
+
+
+def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
+    for number, line in enumerate(iter(lambda: file.readline(MEMORY.bytes + 1), b""), start=1):
+        at = Location(path, number)
+        if len(line) > MEMORY.bytes:
+            raise DatabaseError("a line that is too long for a record", at, MEMORY.hint)
+        if line.strip():
+            yield at, line
+
+
+def _manifest(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
+    """The run that its folder's manifest tells of: one whose record is lost comes back."""
+    try:
+        values = json.load(file)
+        run = {name: values[name] for name in values if name not in ("schema", "space")}
+        more = {"kind": "run", "schema": RECORD_SCHEMA, "state": "interrupted"}
+        text = canonical({**run, **more})
+    except (ValueError, TypeError, RecursionError):
+        raise DatabaseError("not a run's manifest", Location(path)) from None
+    yield Location(path), text.encode()
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file for reading; a pipe is read first, so that no one waits for its end later.
+
+    Raises:
+        DatabaseError: the file cannot be read.
+    """
+    try:
+        file = open_input(path)
+        if file.seekable():
+            return file
+        with file:
+            content = file.read(MEMORY.bytes + 1)
+        if len(content) > MEMORY.bytes:
+            hint = f"save it as a file; {MEMORY.hint}"
+            raise DatabaseError("too long for a pipe", Location(path), hint)
+        return io.BytesIO(content)
+    except IsADirectoryError:
+        raise DatabaseError("a folder, not an export", Location(path)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DatabaseError(f"cannot read: {reason}", Location(path)) from None
+
+
+@contextmanager
+def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another database, one consistent state of it, if it is sound."""
+    other = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
+    try:
+        other.execute("BEGIN")
+        (found,) = other.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            hint = f"'autoturbo db check --db {path} --save NEW.jsonl' writes what it still holds"
+            raise DatabaseError(tables.DAMAGED, Location(path), hint)
+        readable_texts(other)
+        yield other
+    except tables.UNREADABLE as error:
+        raise tables.explained(error, path) from error
+    finally:
+        other.close()
+
+
+def _merge_database(
+    connection: sqlite3.Connection, other: sqlite3.Connection, path: Path
+) -> ImportResult:
+    """Merge what can be believed of another database; the other rows are left out and named."""
+    left_out: Counter[str] = Counter()
+    findings: list[str] = []
+
+    def believed() -> Iterator[tuple[Location, Record]]:
+        for kind, table in TABLES.items():
+            for name, record, found in sound_rows(other, kind):
+                wrong = found
+                if isinstance(record, TrialRecord) and not has_run(connection, record.run):
+                    wrong = "its run is neither in the file nor in the database"
+                if record is not None and not wrong:
+                    yield Location(path), record
+                    continue
+                left_out[table.name] += 1
+                if len(findings) < _MOST_FINDINGS:
+                    findings.append(f"{name}: {wrong}")
+
+    result = _merge_records(connection, believed())
+    return dataclasses.replace(result, left_out=Counts(**left_out), findings=tuple(findings))
