@@ -348,7 +348,7 @@ def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) ->
     found = _schema_rows(connection, len(ours) + 1)
     for kind, name, *_ in sorted(found - ours, key=repr):
         message = f"the {kind} {name!r:.60} in it is not what autoturbo makes"
-        hint = "give another file with --db, or restore it from a copy"
+        hint = "remove it with SQLite's own program, or give another file with --db"
         raise DatabaseError(f"a foreign schema: {message}", Location(path), hint)
     for kind, name, *_ in sorted(ours - found, key=repr):
         if kind == "table":  # an index that is missing is damage, which 'db check' names
