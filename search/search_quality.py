@@ -132,7 +132,7 @@ def searched(
         UsageError: the sampler needs a package that is not installed.
     """
     from autoturbo.search.campaign import Campaign
-    from autoturbo.search.executors.in_process import InProcess
+    from autoturbo.search.executors.base import InProcess
 
     search = Search(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
