@@ -32,7 +32,7 @@ from autoturbo.config import (
 from autoturbo.database import Database, RunInfo
 from autoturbo.errors import UsageError
 from autoturbo.hardware import load_target
-from autoturbo.search.names import OURS
+from autoturbo.search.names import OURS, PROGRAM
 from autoturbo.simulate.contract import SIMULATOR
 from tests.search.search_doubles import landscape, toy_graph, toy_target
 from tests.tiers import spread
@@ -189,7 +189,11 @@ def test_how_it_is_carried_out_is_not_hashed(
         given["ray"] = "local"
     if name == "storage":
         given[name] = f"sqlite:///{tmp_path / 'study.db'}"
-    usual, info = begun(tmp_path, monkeypatch), begun(tmp_path, monkeypatch, **given)
+    asked: dict[str, Any] = {}
+    if name == "proposer":
+        asked, given[name] = {"sampler": PROGRAM, name: "sh"}, "cat"
+    usual = begun(tmp_path, monkeypatch, **asked)
+    info = begun(tmp_path, monkeypatch, **{**asked, **given})
     assert info.id == usual.id
     assert info.settings["config_hash"] == usual.settings["config_hash"]
 

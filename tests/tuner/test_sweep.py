@@ -205,7 +205,7 @@ def small(name: str) -> Graph:
 GRIDS = (
     ("chain", ("lb.capacity_kib=32..128",)),
     ("chain", ("lb.capacity_kib=64,128", "gb.bandwidth_gb_s=64,256")),
-    ("batch", ("lb.capacity_kib=16..64",)),
+    ("batch", ("lb.capacity_kib=48,64,96",)),
     ("chain", ("lb.capacity_kib=64..256",)),
 )
 
