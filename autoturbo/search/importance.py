@@ -152,7 +152,7 @@ def _logarithms(figures: NDArray[np.float64]) -> NDArray[np.float64]:
 def _point(space: Space, trial: Trial) -> tuple[int, ...] | None:
     """Return the point of a trial's setting, None where it is none of the space."""
     with suppress(KnobsError):
-        return space.genes_of(space.from_knobs(trial.knobs))
+        return space.point_of(trial.knobs)
     return None
 
 

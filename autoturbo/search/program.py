@@ -74,7 +74,7 @@ class ProgramProposer:
             PluginError: it has ended, or answers with something else.
         """
         count = min(count, self.space.size - len(self._told))
-        first = [point for k in self.initial if (point := self._point(k)) not in self._told]
+        first = [point for k in self.initial if (point := self.space.point_of(k)) not in self._told]
         found = dict.fromkeys(first[:count])
         for knobs, outcome in self._untold:
             self._send({"told": {"knobs": knobs.as_dict(), **self._figures(outcome)}})
@@ -90,23 +90,17 @@ class ProgramProposer:
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
         """Take what became of a setting, asked for or not."""
-        self._told.add(self._point(knobs))
+        self._told.add(self.space.point_of(knobs))
         self._untold.append((knobs, outcome))
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """Return the parameters of a setting that was told, every dimension named."""
         return self.space.from_knobs(knobs)
 
-    def _point(self, knobs: Knobs) -> tuple[int, ...]:
-        genes = self.space.genes_of(self.space.from_knobs(knobs))
-        if genes is None:
-            raise KnobsError("a setting that is not in the search space")
-        return genes
-
     def _consider(self, proposal: object, found: dict[tuple[int, ...], None]) -> None:
         """Take a proposal, or tell the program why it is none."""
         try:
-            genes = self._point(_knobs(proposal))
+            genes = self.space.point_of(_knobs(proposal))
         except KnobsError as error:
             self._send({"refused": {"proposal": proposal, "message": str(error)}})
             return

@@ -116,7 +116,7 @@ class CostModelProposer:
         """What became of a setting, asked for or not.
 
         Raises:
-            ValueError: it is outside the space.
+            KnobsError: it is outside the space.
         """
         genes = self._point(knobs)
         self._known.add(genes)
@@ -137,8 +137,5 @@ class CostModelProposer:
     def _point(self, knobs: Knobs) -> tuple[int, ...]:
         """The point of a setting; of one asked for here it is known."""
         if knobs not in self._points:
-            genes = self.space.genes_of(self.space.from_knobs(knobs))
-            if genes is None:
-                raise ValueError("a setting outside the space")
-            self._points[knobs] = genes
+            self._points[knobs] = self.space.point_of(knobs)
         return self._points[knobs]

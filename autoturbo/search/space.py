@@ -168,6 +168,17 @@ class Space(Moves):
                 refused = refused or error
         raise refused or KnobsError("a space without a start")
 
+    def point_of(self, knobs: Knobs) -> tuple[int, ...]:
+        """Return the choice indices of a setting.
+
+        Raises:
+            KnobsError: the setting is not a point of the space.
+        """
+        genes = self.genes_of(self.from_knobs(knobs))
+        if genes is None:
+            raise KnobsError("a setting that is not in the search space")
+        return genes
+
     def sparse(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters without the sub-graphs' that are ``"auto"``: they exist where they matter."""
         return {n: v for n, v in params.items() if v != AUTO or n not in self._owners}

@@ -90,7 +90,9 @@ class StudyProposer:
     def ask(self, count: int) -> list[Knobs]:
         """New settings, fewer than asked for only where the space has no more."""
         count = min(count, self.left)
-        first = [point for k in self.initial if (point := self._point(k)) not in self._known]
+        first = [
+            point for k in self.initial if (point := self.space.point_of(k)) not in self._known
+        ]
         found: dict[tuple[int, ...], optuna.Trial | None] = dict.fromkeys(first[:count])
         with quiet_optuna():
             for _ in range(_PATIENCE * count):
@@ -115,7 +117,7 @@ class StudyProposer:
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
         """What became of a setting, asked for or not."""
-        params, genes = self.space.from_knobs(knobs), self._point(knobs)
+        params, genes = self.space.from_knobs(knobs), self.space.point_of(knobs)
         self._known[genes] = outcome
         trial = self._open.pop(genes, None)
         with quiet_optuna():
@@ -126,12 +128,6 @@ class StudyProposer:
                 self.study.add_trial(frozen(values, self.distributions, outcome, self.objectives))
         if self.choice.advisor is not None:
             self.choice.advisor.observe(knobs, outcome)
-
-    def _point(self, knobs: Knobs) -> tuple[int, ...]:
-        genes = self.space.genes_of(self.space.from_knobs(knobs))
-        if genes is None:
-            raise ValueError("a setting outside the space")
-        return genes
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """The parameters of a setting that was told, every dimension named."""

@@ -24,10 +24,7 @@ from autoturbo.schedule.codegen.tiling import IN_LB, Amount, InstructionRules, R
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.memory.timeline import (
-    IN_DDR,
-    IN_GB,
-    LATE_DDR,
-    LATE_GB,
+    READ,
     ROOM,
     TILES,
     Timeline,
@@ -45,9 +42,6 @@ from autoturbo.verify.findings import (
 from autoturbo.verify.races import check_races, meeting_pairs
 from autoturbo.verify.replay import check_replay
 from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of, trace_of
-
-READ = [IN_GB, IN_DDR, LATE_GB, LATE_DDR]
-"""Columns of streams that are read."""
 
 
 def check_memory(schedule: Schedule) -> tuple[Finding, ...]:

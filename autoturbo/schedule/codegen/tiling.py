@@ -36,6 +36,7 @@ from autoturbo.schedule.memory.timeline import (
     LATE_GB,
     OUT_DDR,
     OUT_GB,
+    READ,
     ROOM,
 )
 from autoturbo.schedule.problem import STAGING_SHARE, Problem
@@ -350,7 +351,7 @@ def tile_counts(
     row, stream, slots = stages.T, streams.T, rules.ahead + 1
     parts = np.maximum(_ceil(row[Stage.CORE_WEIGHTS] * slots, rules.weight_room), 1)
     parts = np.where(np.asarray(resident) == IN_LB, 1, parts * rules.divisor)
-    read = stream[[IN_GB, IN_DDR, LATE_GB, LATE_DDR]].sum(axis=0).astype(np.float64)
+    read = stream[READ].sum(axis=0).astype(np.float64)
     read = read / rules.cores + row[Stage.EXCHANGED]
     written = (stream[OUT_GB] + stream[OUT_DDR]) / rules.cores
     results = np.maximum(_ceil(row[Stage.WRITTEN], rules.tile_bytes), 1)

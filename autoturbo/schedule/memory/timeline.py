@@ -33,6 +33,9 @@ bytes of every core's LB that no tensor takes, where streams of a product may st
 
 STREAM_COLUMNS = 7
 
+READ = [IN_GB, IN_DDR, LATE_GB, LATE_DDR]
+"""Columns of streams that are read."""
+
 RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
 """Codes of where weights stay between the instances of a sub-graph."""
 
@@ -186,7 +189,7 @@ def _rooms(
     kernel = np.repeat(np.arange(len(kernels)), np.diff(rows))
     recurrent = np.bincount(kernel, sequence, len(kernels)) > 0
     product = (macs > 0) & ~recurrent[kernel]
-    reads = streams[:, [IN_GB, IN_DDR, LATE_GB, LATE_DDR]].any(axis=1) | (exchanged > 0)
+    reads = streams[:, READ].any(axis=1) | (exchanged > 0)
     follows = product & reads & (np.diff(kernel, prepend=-1) == 0)
     step = np.arange(len(kernel)) + kernel + 1
     now = free[step] // np.where(np.append(follows[1:], False), 2, 1)

@@ -43,18 +43,11 @@ class AnnealingProposer:
         found = dict.fromkeys(self._space.knobs(self._space.said(one)) for one in asked)
         if len(found) == count:
             return list(found)
-        taken = {self._genes(self._space.knobs(self._space.said(one))) for one in known}
-        taken |= {self._genes(knobs) for knobs in found}
+        taken = {self._space.point_of(self._space.knobs(self._space.said(one))) for one in known}
+        taken |= {self._space.point_of(knobs) for knobs in found}
         rng = np.random.default_rng([self._seed, len(known), 1])
         more = fresh_points(self._space, rng, taken, count - len(found))
         return [*found, *(self._space.knobs_of(genes) for genes in more)]
-
-    def _genes(self, knobs: Knobs) -> tuple[int, ...]:
-        """The point of a setting."""
-        found = self._space.genes_of(self._space.from_knobs(knobs))
-        if found is None:
-            raise ValueError("a setting outside the space")
-        return found
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
         """What became of a setting, asked for or not."""
@@ -62,7 +55,7 @@ class AnnealingProposer:
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """The parameters of a setting that was told, every dimension named."""
-        return self._space.params_of(self._genes(knobs))
+        return self._space.params_of(self._space.point_of(knobs))
 
     def _figure(self, outcome: Outcome) -> float:
         """Above zero, lower is better; infinite where the setting does not fit."""
