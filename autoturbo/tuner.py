@@ -42,7 +42,6 @@ from autoturbo.files import is_masked, masked
 from autoturbo.hardware.machine import Machine
 from autoturbo.report.lines import compiling_line
 from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
-from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best
 from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
@@ -51,7 +50,7 @@ from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.workshop import Workshop
 from autoturbo.simulate.contract import SIMULATOR
-from autoturbo.simulate.measurement import SIMULATOR_VERSION
+from autoturbo.simulate.measurement import VERSION
 from autoturbo.version import __version__, interpreter
 
 if TYPE_CHECKING:
@@ -493,11 +492,9 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
     Raises:
         UsageError: no measurer of that name.
     """
-    from autoturbo.schedule.schedule import SCHEDULER_VERSION
     from autoturbo.simulate.evaluator import measurer_version
 
-    ours = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
-    return ours if measurer == SIMULATOR else f"{ours}+{measurer_version(measurer)}"
+    return VERSION if measurer == SIMULATOR else f"{VERSION}+{measurer_version(measurer)}"
 
 
 def _check_storage(execution: ExecutionConfig) -> None:

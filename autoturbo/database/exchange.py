@@ -30,6 +30,7 @@ from autoturbo.database.records import (
     Counts,
     ImportResult,
     KernelRecord,
+    PairKey,
     Record,
     RunInfo,
     TrialRecord,
@@ -37,6 +38,7 @@ from autoturbo.database.records import (
 from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location, UsageError
 from autoturbo.files import MEMORY, Kind, Outputs, is_bomb, open_input
+from autoturbo.simulate.measurement import VERSION
 
 if TYPE_CHECKING:
     Merge = Callable[[sqlite3.Connection], ImportResult]
@@ -234,12 +236,47 @@ def _merge_records(
 
 
 def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
-    """The records of an export; raises DatabaseError for one that contradicts itself."""
+    """The records of an export, runs before their trials.
+
+    Raises:
+        DatabaseError: one contradicts itself or, if this version wrote it, lacks something.
+    """
+    ours = set[str]()
     for at, line in lines:
         record = parse_line(line, at)
-        if wrong := contradiction(record):
+        wrong = contradiction(record)
+        if isinstance(record, RunInfo) and _is_own(record.key):
+            ours.add(record.id)
+        elif isinstance(record, TrialRecord):
+            wrong = wrong or (_altered(record, line) if record.run in ours else "")
+        elif isinstance(record, BestSchedule):
+            wrong = wrong or (_altered(record, line) if _is_own(record.key) else "")
+        if wrong:
             raise DatabaseError(wrong, at, "the file was changed after it was exported")
         yield at, record
+
+
+def _is_own(key: PairKey) -> bool:
+    return key.scheduler_version.split("+")[0] == VERSION
+
+
+def _altered(record: Record, line: bytes) -> str:
+    """Say which field of a line is not as its record is written; empty where all of them are."""
+    written = encode(record)
+    if line.rstrip() == written.encode():
+        return ""
+    return next(_differing(json.loads(line), json.loads(written)), "")
+
+
+def _differing(given: Any, written: Any, path: str = "") -> Iterator[str]:
+    if isinstance(given, dict) and isinstance(written, dict):
+        for name in sorted({*given, *written}):
+            place = f"{path}.{name}" if path else name
+            if name not in given or name not in written:
+                yield f"{place}: {'missing' if name in written else 'empty'}"
+            yield from _differing(given.get(name), written.get(name), place)
+    elif given != written:
+        yield f"{path}: not as it was written"
 
 
 def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:

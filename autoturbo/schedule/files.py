@@ -33,7 +33,7 @@ from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.codegen.work import MATRIX
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.partition.clusters import readers_elsewhere
 from autoturbo.schedule.partition.grouping import SubGraph
@@ -42,7 +42,7 @@ from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.place.bind import Placement, Scope, cores_used
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, SPLITS, Schedule, Share
+from autoturbo.schedule.schedule import BATCH, SPLITS, Schedule, Share
 from autoturbo.schema import (
     MOST,
     Choice,

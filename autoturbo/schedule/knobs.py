@@ -24,6 +24,9 @@ from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.files import read_json
 from autoturbo.schedule.units.unit_knobs import UnitKnobs
 
+SCHEDULER_VERSION = "5"
+"""Raised whenever the same knobs would give another schedule; part of every database key."""
+
 KNOBS_SCHEMA = 2
 """Version of the knob set, part of the scheduler version: a record of another one is not reused."""
 

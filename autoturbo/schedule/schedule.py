@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
     from autoturbo.schedule.units.machine_schedule import OnUnits
 
-SCHEDULER_VERSION = "5"
-"""Raised whenever the same knobs would give another schedule; part of every database key."""
-
-
 BATCH = "batch"
 """Clusters share out samples: as published."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from autoturbo.errors import MeasurerError
 from autoturbo.graph.operators import Uncounted
+from autoturbo.schedule.knobs import KNOBS_SCHEMA, SCHEDULER_VERSION
 from autoturbo.schema import Bytes, Number, Seconds, Whole
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 SIMULATOR_VERSION = "6"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
+
+VERSION: Final = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
+"""What a record holds for; behind a ``+`` may follow what else measured or made the schedule."""
 
 ROUNDING = 1e-9
 """Share of a bound that rounding may take from a latency: sums of some thousand kernels."""

@@ -18,8 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.files import atomic_write, is_bomb, read_text
-from autoturbo.schedule.knobs import KNOBS_SCHEMA
-from autoturbo.schedule.schedule import SCHEDULER_VERSION
+from autoturbo.schedule.knobs import KNOBS_SCHEMA, SCHEDULER_VERSION
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
 from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 
@@ -244,6 +243,9 @@ def _table(path: Path, checksum: str) -> Any:
             raise damaged(path, "its checksum is not the one it was written with")
         # Neither threads nor reading ahead pay for files of some kilobytes that are in memory.
         file = parquet.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        # Damaged metadata of a column are an error where it is read, and a crash where it is asked.
+        for group in range(file.num_row_groups):
+            next(file.iter_batches(1, [group], use_threads=False), None)
         if is_bomb(_unpacked(file.metadata), len(data)):
             raise damaged(path, f"unpacks to far more than its {len(data)} bytes")
         return file.read(use_threads=False)

@@ -11,7 +11,8 @@ from onnx import NodeProto
 
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.schedule.files import buffer_entries
-from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
+from autoturbo.schedule.knobs import SCHEDULER_VERSION
+from autoturbo.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from autoturbo.schedule.units.machine_schedule import MachineSchedule, OnUnits
