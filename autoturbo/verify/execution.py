@@ -26,7 +26,7 @@ from autoturbo.graph.source import Source
 from autoturbo.graph.values import spread
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.comparison import Arithmetic, arithmetic_of
+from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.onnx_writer.builder import (
     GraphBuilder,
@@ -215,7 +215,7 @@ def prepare_comparison(
     if not _takes(seeded, feeds):
         reference = folder / "reference.onnx"
         onnx.save(plain_model(nodes_at(original, graph, schedule.model)), reference)
-    arithmetic = arithmetic_of(seeded)
+    arithmetic = arithmetic_of(seeded, longest_sum(graph))
     return ComparisonSetup(folder, original, nodes, samples, whole, feeds, reference, arithmetic)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -15,10 +16,11 @@ from autoturbo.database import Counts, Database, RunInfo, record_schema
 from autoturbo.database.formats import encode
 from autoturbo.database.merging import rank
 from autoturbo.errors import DatabaseError
+from autoturbo.simulate.measurement import VERSION
 from tests.database import database_samples as samples
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from autoturbo.database.records import Record
@@ -306,3 +308,34 @@ def test_the_better_state_of_a_run_stays(tmp_path: Path) -> None:
         found = database.run("aa00")
     assert isinstance(found, RunInfo)
     assert found.state == "done"
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost", "expected"),
+    [
+        ("best", lambda one: one["measurement"].pop("bytes"), "measurement.bytes: missing"),
+        ("best", lambda one: one.update(decisions={}), "decisions: empty"),
+        ("trial", lambda one: one["failure"].pop("levers"), "failure.levers: missing"),
+        ("trial", lambda one: one["knobs"].update(binding="auto"), "knobs.binding: empty"),
+    ],
+)
+def test_what_this_version_wrote_has_lost_nothing(
+    tmp_path: Path, kind: str, lost: Callable[[dict[str, Any]], Any], expected: str
+) -> None:
+    """An older release may have written less, and what it wrote is taken in."""
+    for version, refused in ((VERSION, True), (f"{VERSION}+board@1", True), ("0.1.0/1/1", False)):
+        key = dataclasses.replace(samples.KEY, scheduler_version=version)
+        run = samples.run_info(key=key)
+        found: list[Record] = [run, samples.trial(1, None), samples.best(key=key)]
+        lines = [json.loads(encode(record)) for record in found]
+        for line in lines:
+            if line["kind"] == kind:
+                lost(line)
+        path = tmp_path / "records.jsonl"
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        with Database.open(tmp_path / f"{next(FRESH)}.db") as database:
+            if refused:
+                with pytest.raises(DatabaseError, match=expected):
+                    database.take_in(path)
+            else:
+                assert database.take_in(path).changed.trials == 1

@@ -17,9 +17,8 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.files import load_schedule, schedule_schema
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.knobs import SCHEDULER_VERSION
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule

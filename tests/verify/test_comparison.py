@@ -11,10 +11,11 @@ from onnx import ModelProto, TensorProto, helper
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.weight_values import Array
-from autoturbo.verify.comparison import Arithmetic, Comparison, arithmetic_of, compare
+from autoturbo.verify.comparison import Arithmetic, Comparison, arithmetic_of, compare, longest_sum
 from autoturbo.verify.execution import open_session, run, with_outputs
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.weights import seeded_weights, with_weights
+from tests.schedule.schedule_samples import Net
 from tests.verify.verify_samples import (
     SAMPLES,
     halve,
@@ -117,6 +118,26 @@ def test_a_difference_counts_in_relation_to_how_much_the_output_varies() -> None
     wrong[7] += 0.005
     assert not one(wanted, wrong, SINGLE).ok
     assert one(wanted, wanted.astype(np.float32)).ok
+
+
+def test_a_mean_of_many_nearly_equal_values_is_held_to_how_many_they_are() -> None:
+    """Taken one after another, every addition rounds the same way."""
+    values = np.full((64, 1 << 16), 1 / 6, np.float32) + np.float32(1e-5) * normal(64, 1)
+    count = values.shape[1]
+    wanted = values.mean(axis=1, dtype=np.float64)
+    found = np.cumsum(values, axis=1, dtype=np.float32)[:, -1] / count
+    assert not one(wanted, found).ok
+    assert one(wanted, found, Arithmetic(longest_sum=count)).ok
+    assert not one(wanted, wanted * 1.01, Arithmetic(longest_sum=count)).ok
+    assert not one(wanted, found, Arithmetic(TensorProto.DOUBLE, longest_sum=count)).ok
+
+
+def test_the_longest_sum_of_a_network_is_counted(tmp_path: Path) -> None:
+    net = Net(x=(2, 4, 80, 64))
+    net.add("GlobalAveragePool", ["x"], (2, 4, 1, 1))
+    net.add("ReduceMean", ["x"], (2, 4, 1, 64), axes=[2])
+    net.add("MaxPool", ["x"], (2, 4, 1, 1), kernel_shape=[80, 64])
+    assert longest_sum(import_model(saved(net.proto(), tmp_path / "net.onnx"))) == 80 * 64
 
 
 def test_a_large_element_does_not_hide_a_small_one() -> None:
