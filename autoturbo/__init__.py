@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.loading import load_model, resume
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
-    from autoturbo.hardware.machine_file import load_machine
+    from autoturbo.hardware.machine import load_machine
     from autoturbo.schedule.files import load_schedule
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
@@ -60,7 +60,7 @@ _HOMES = {
     "__version__": "autoturbo.version",
     "apply_schedule": "autoturbo.commands.apply",
     "compare": "autoturbo.commands.compare",
-    "load_machine": "autoturbo.hardware.machine_file",
+    "load_machine": "autoturbo.hardware.machine",
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",

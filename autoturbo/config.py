@@ -23,16 +23,20 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from autoturbo.errors import RunError, UsageError
 from autoturbo.files import JOBS, ROUND, Limit
+from autoturbo.registry import ANNEALING, COST_MODEL
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.hardware.machine import AnyTarget, Machine
     from autoturbo.search.handover import Verifier
     from autoturbo.search.progress import Progress
-    from autoturbo.search.workshop import MakeWorkshop
+    from autoturbo.simulate.contract import MakeWorkshop
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 """Trials of each effort, trial 0 (the published heuristic at its best) included."""
+
+SUBGRAPHS = 8
+"""Kinds of sub-graphs whose own knobs our sampler searches by default."""
 
 UNIT_EFFORTS = {"quick": 400, "standard": 2000, "thorough": 10000}
 """The same on a machine of several units, where cycles of annealing end: a trial takes some ms."""
@@ -157,10 +161,10 @@ class TuneConfig(ResumeConfig):
         "quick, standard or thorough: 64, 400 or 2000 trials", "name",
         metavar="LEVEL", choices=tuple(EFFORTS), early=True,
     ))  # fmt: skip
-    sampler: str = field(default="cost-model", metadata=option(
+    sampler: str = field(default=COST_MODEL, metadata=option(
         "cost-model, random, tpe, ...", "name",
-        metavar="NAME", choices="autoturbo.search.names:sampler_names", early=True,
-        more="One of :data:`autoturbo.search.SAMPLERS`; on a machine ours is annealing.",
+        metavar="NAME", choices="autoturbo.registry:SAMPLERS.names", early=True,
+        more="One of :data:`autoturbo.registry.SAMPLERS`; on a machine ours is annealing.",
     ))  # fmt: skip
     objective: str | Sequence[str] = field(default="latency", metadata=option(
         "latency, throughput, energy or ddr-bytes; several give a Pareto front", "names",
@@ -185,7 +189,7 @@ class TuneConfig(ResumeConfig):
     ))  # fmt: skip
     measurer: str = field(default="simulator", metadata=option(
         "what measures schedules: simulator, or a plug-in's", "name",
-        metavar="NAME", choices="autoturbo.simulate.evaluator:measurer_names",
+        metavar="NAME", choices="autoturbo.registry:MEASURERS.names",
     ))  # fmt: skip
     baselines: Sequence[str] = field(default=("tvm", "graphturbo"), metadata=option(
         "other schedulers measured for comparison", "names",
@@ -213,7 +217,6 @@ class TuneConfig(ResumeConfig):
     def resolved(self, target: AnyTarget) -> Self:
         """Return the same with every default that depends on the target or the sampler decided."""
         from autoturbo.hardware.machine import Machine
-        from autoturbo.search.names import searched_subgraphs
 
         objective = self.objective if isinstance(self.objective, str) else ",".join(self.objective)
         usual = dataclasses.replace(
@@ -303,18 +306,31 @@ class TuneConfig(ResumeConfig):
         )
 
 
+def searched_subgraphs(asked: int | None, sampler: str) -> int:
+    """Return how many kinds of sub-graphs have knobs of their own in a search.
+
+    Other samplers know neither conditions nor that most of these choices are best left alone.
+
+    Args:
+        asked: by the user; None leaves it to the sampler.
+        sampler: name of it.
+    """
+    if asked is not None:
+        return asked
+    return SUBGRAPHS if sampler == COST_MODEL else 0
+
+
 def _on_machine(config: _TuneT, machine: Machine) -> _TuneT:
     """Return the same with a machine's own sampler, effort, rounds and baselines."""
-    from autoturbo.search.names import ANNEALING, OURS
-    from autoturbo.search.units.annealing import ROUND as UNIT_ROUND
-    from autoturbo.simulate.units.evaluator import scheduler_names
+    from autoturbo.heterogeneous.annealing import ROUND as UNIT_ROUND
+    from autoturbo.heterogeneous.evaluator import scheduler_names
 
     limited = config.trials is not None or config.time_budget is not None
     usual = config.baselines == TuneConfig.baselines
     return dataclasses.replace(
         config,
         trials=config.trials if limited else UNIT_EFFORTS.get(config.effort),
-        sampler=ANNEALING if config.sampler == OURS else config.sampler,
+        sampler=ANNEALING if config.sampler == COST_MODEL else config.sampler,
         baselines=scheduler_names(machine) if usual else config.baselines,
         subgraphs=0,
         round=config.round or UNIT_ROUND,

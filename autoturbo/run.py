@@ -35,7 +35,8 @@ from autoturbo.errors import (
     UsageError,
 )
 from autoturbo.hardware.machine import Machine
-from autoturbo.report.notebook import Printer, View, comparison_view
+from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR, Printer
+from autoturbo.report.notebook import View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.advice import make_advisor
 from autoturbo.search.campaign import Campaign
@@ -43,13 +44,11 @@ from autoturbo.search.executors.base import Elsewhere, guarded
 from autoturbo.search.handover import Best, Handover, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
-from autoturbo.search.names import ANNEALING, PROGRAM
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
 from autoturbo.search.stopping import Stop
-from autoturbo.search.workshop import MakeWorkshop, Workshop
-from autoturbo.simulate.contract import SIMULATOR
+from autoturbo.simulate.contract import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify import VERIFIER_VERSION
 
@@ -59,13 +58,13 @@ if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.executors import Executor
     from autoturbo.search.proposer import Proposer
     from autoturbo.search.space import Space
     from autoturbo.search.study import Mirror
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 
 DATABASE = "autoturbo.db"
@@ -139,7 +138,7 @@ class TuneResult:
     @property
     def on_machine(self) -> bool:
         """Whether it is of a machine of several units."""
-        from autoturbo.schedule.units.machine_schedule import MachineSchedule
+        from autoturbo.heterogeneous.machine_schedule import MachineSchedule
 
         return isinstance(self.best.schedule, MachineSchedule)
 
@@ -223,8 +222,8 @@ class Run:
             if not isinstance(bench, Workbench):
                 bench = Workbench(self.graph, self.target, self.info.key.dtype)
             return None, space_of_run(self.info.settings, bench)
-        from autoturbo.search.units.space import UnitSpace
-        from autoturbo.simulate.units.evaluator import MachineEvaluator
+        from autoturbo.heterogeneous.evaluator import MachineEvaluator
+        from autoturbo.heterogeneous.space import UnitSpace
 
         units = self.workshop
         if not isinstance(units, MachineEvaluator):
@@ -324,9 +323,9 @@ class Run:
 
     def _initial(self) -> tuple[Knobs, ...]:
         """The settings that the first trials after it are, whatever the sampler."""
+        from autoturbo.heterogeneous.space import UnitSpace
+        from autoturbo.heterogeneous.space import initial_settings as initial_on_machine
         from autoturbo.search.openings import initial_settings
-        from autoturbo.search.units.proposer import initial_settings as initial_on_machine
-        from autoturbo.search.units.space import UnitSpace
 
         if self.units is not None and isinstance(self.space, UnitSpace):
             return initial_on_machine(self.units, self.space)
@@ -335,9 +334,8 @@ class Run:
 
     def proposer(self) -> Proposer | None:
         """What proposes settings that no sampler does; None where one does."""
+        from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
         from autoturbo.search.program import ProgramProposer
-        from autoturbo.search.units.proposer import AnnealingProposer
-        from autoturbo.search.units.space import UnitSpace
 
         if self.config.sampler == PROGRAM:
             about = {"model": self.info.model, "target": self.info.target}
@@ -373,7 +371,7 @@ class Run:
 
     def baselines(self) -> dict[str, Measurement]:
         """Other schedulers, the heuristic first, as trial 0 is its best; failures are logged."""
-        from autoturbo.schedule.baselines import PUBLISHED
+        from autoturbo.registry import PUBLISHED
 
         names, found = self.config.baselines, {}
         for name in sorted(names, key=lambda name: name != PUBLISHED):
@@ -397,8 +395,8 @@ class Run:
 
 def _workshop_of(measurer: str) -> MakeWorkshop:
     """What measures with a measurer by name."""
+    from autoturbo.heterogeneous.evaluator import evaluator_of
     from autoturbo.simulate.evaluator import MeasuredBy
-    from autoturbo.simulate.units.evaluator import evaluator_of
 
     return evaluator_of if measurer == SIMULATOR else MeasuredBy(measurer)
 

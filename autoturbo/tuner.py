@@ -40,16 +40,15 @@ from autoturbo.database import BORROWS, LIMITS, OTHER_EVALUATOR, Database, PairK
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.files import is_masked, masked
 from autoturbo.hardware.machine import Machine
+from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
 from autoturbo.report.lines import compiling_line
 from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
 from autoturbo.search.handover import Best
 from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
-from autoturbo.search.names import ANNEALING, PROGRAM
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.workshop import Workshop
-from autoturbo.simulate.contract import SIMULATOR
+from autoturbo.simulate.contract import Workshop
 from autoturbo.simulate.measurement import VERSION
 from autoturbo.version import __version__, interpreter
 
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.beginnings import StartingPoint
-    from autoturbo.search.workshop import MakeWorkshop
+    from autoturbo.simulate.contract import MakeWorkshop
     from autoturbo.simulate.evaluator import Evaluator
 
 CALL = "call"
@@ -429,7 +428,7 @@ def stored_target(info: RunInfo) -> AnyTarget:
     Raises:
         RunError: there is none.
     """
-    from autoturbo.hardware.machine_file import target_from_dict
+    from autoturbo.hardware.machine import target_from_dict
 
     description = info.settings.get("target_description")
     if description is None:

@@ -35,6 +35,7 @@ from bench_tools import cpu_seconds, in_fresh_process, peak_mib, print_table
 from chains import chain, narrow
 
 import autoturbo
+from autoturbo.config import SUBGRAPHS
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
@@ -42,7 +43,6 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import groupings
 from autoturbo.schedule.pipeline import SchedulerCache, Workbench
-from autoturbo.search.names import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Measurement

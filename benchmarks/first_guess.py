@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from bench_tools import print_table
 
+from autoturbo.config import searched_subgraphs
 from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.features import target_vector
 from autoturbo.cost_models.pretrained import Pretrained, train
@@ -35,9 +36,9 @@ from autoturbo.datasets import workloads
 from autoturbo.datasets.measurements import load_measurements
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
+from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.conditions import Genes
-from autoturbo.search.names import OURS, searched_subgraphs
 from autoturbo.search.openings import openings
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
@@ -94,7 +95,7 @@ def row(folder: str, name: str) -> Row:
     """One line of the table."""
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
     dtype = target.default_dtype
-    count = searched_subgraphs(None, OURS)
+    count = searched_subgraphs(None, COST_MODEL)
     evaluator = Evaluator(graph, target, dtype)
     starts = starts_of(evaluator)
     space = Space.of(evaluator.bench, subgraphs=count, starts=starts)

@@ -10,14 +10,13 @@ from typing import Any
 
 from bench_tools import print_table
 
+from autoturbo.baselines.dlfusion import STRATEGIES, BlockProfiles, core_model, total
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.hardware.machine_file import load_machine
-from autoturbo.schedule.baselines.dlfusion import STRATEGIES, total
-from autoturbo.simulate.blocks import BlockProfiles, core_model
+from autoturbo.hardware.machine import load_machine
+from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.units.evaluator import MachineEvaluator, scheduler_names
 
 DLFUSION_NETWORKS = ("resnet18", "resnet50", "vgg19", "alexnet", "mobilenet_v2")
 

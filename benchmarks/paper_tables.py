@@ -36,7 +36,7 @@ from paper_figures import BERT_BATCHES, ROWS, USE, PaperRow
 import autoturbo
 from autoturbo.datasets import workloads
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.pipeline import candidates
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 

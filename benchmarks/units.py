@@ -18,12 +18,12 @@ from other_tuners import PARTITION_TUNER_NETWORKS, PARTITION_TUNER_PUBLISHED
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine_file import load_machine, machine_names
-from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
-from autoturbo.schedule.units.parts import Assignment, assign
-from autoturbo.search.units import best_assignment
-from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
-from autoturbo.simulate.units.profiles import Profiles
+from autoturbo.hardware.machine import load_machine, machine_names
+from autoturbo.heterogeneous.annealing import best_assignment
+from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
+from autoturbo.heterogeneous.parts import Assignment, assign
+from autoturbo.heterogeneous.profiles import Profiles
+from autoturbo.registry import MACHINE_SCHEDULERS
 
 MODELS = PARTITION_TUNER_NETWORKS
 """PartitionTuner's seven."""
@@ -37,7 +37,7 @@ def compared(model: str, machine: str, batch: int, trials: int, seed: int) -> di
     layers = len(profiles.layers)
     start = time.process_time()
     found = {"cpu": assign(graph, profiles.layers, [0] * layers, range(layers))}
-    found |= {name: scheduler(profiles) for name, scheduler in SCHEDULERS.items()}
+    found |= {name: MACHINE_SCHEDULERS.make(name, profiles) for name in MACHINE_SCHEDULERS.names()}
     results = {name: _milliseconds(profiles, one) for name, one in found.items()}
     results["profiling_s"] = time.process_time() - start
     start = time.process_time()
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    names = ("cpu", *SCHEDULERS, "ours", "profiling_s", "search_s")
+    names = ("cpu", *MACHINE_SCHEDULERS.names(), "ours", "profiling_s", "search_s")
     rows, gains = [], []
     for machine in options.machines.split(","):
         for model in options.models.split(","):

@@ -33,11 +33,11 @@ from search_quality import KNOWN, TARGETS, Pair, known_schedules, searched
 
 from autoturbo.datasets import workloads
 from autoturbo.files import atomic_write
+from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.blocks import composed
 from autoturbo.search.changes import Changes, changes_of, pairs_of
 from autoturbo.search.conditions import START, Genes
-from autoturbo.search.names import OURS
 from autoturbo.search.space import Space
 from autoturbo.simulate.measurement import Measurement
 
@@ -135,7 +135,7 @@ def best_of(
         most: places that are descended from.
         measurements: of a descent.
     """
-    space = pair.space(OURS)
+    space = pair.space(COST_MODEL)
 
     def seconds(point: Genes) -> float:
         outcome = pair.evaluator.evaluate(space.knobs_of(point.tolist()))
@@ -150,7 +150,7 @@ def best_of(
 
 def _end(pair: Pair, space: Space, seed: int) -> Genes:
     """The best point of a search."""
-    trials = searched(pair, space, OURS, seed, TRIALS).trials
+    trials = searched(pair, space, COST_MODEL, seed, TRIALS).trials
     ran = [t for t in trials if isinstance(t.outcome, Measurement)]
     best = min(ran, key=lambda t: t.outcome.latency)  # type: ignore[union-attr]
     genes = space.genes_of(space.from_knobs(best.knobs))

@@ -19,12 +19,18 @@ from bench_tools import print_table
 from other_tuners import DLFUSION_NETWORKS, DLFUSION_PUBLISHED
 from search_quality import Pair, run
 
+from autoturbo.baselines.dlfusion import (
+    STRATEGIES,
+    BlockProfiles,
+    CoreModel,
+    best_blocks,
+    core_model,
+    total,
+)
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.schedule.baselines.dlfusion import STRATEGIES, CoreModel, best_blocks, total
-from autoturbo.search.names import OURS
-from autoturbo.simulate.blocks import BlockProfiles, core_model
+from autoturbo.registry import COST_MODEL
 from autoturbo.simulate.evaluator import Evaluator
 
 MODELS = DLFUSION_NETWORKS
@@ -46,7 +52,7 @@ def compared(
     found["oracle_s"], found["made"] = time.process_time() - start, costs.made
     start = time.process_time()
     pair = Pair(name, target, graph, Evaluator(graph, target, DTYPE))
-    latencies = [s for s in run(pair, OURS, seed, trials) if s is not None]
+    latencies = [s for s in run(pair, COST_MODEL, seed, trials) if s is not None]
     found["ours"] = latencies[-1] if latencies else math.inf
     found["ours_s"] = time.process_time() - start
     return found

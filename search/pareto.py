@@ -20,7 +20,7 @@ from bench_tools import print_table
 from numpy.typing import NDArray
 from search_quality import Pair, searched
 
-from autoturbo.search.names import OURS
+from autoturbo.registry import COST_MODEL
 from autoturbo.search.objectives import Objective, find_objectives, pareto
 from autoturbo.simulate.measurement import Measurement
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default="resnet50,mobilenet_v2,bert_base_s128,dlrm,densenet121")
     parser.add_argument("--targets", default="stcp920,ipu-mk2")
-    parser.add_argument("--samplers", default=f"{OURS},nsgaii,tpe,random")
+    parser.add_argument("--samplers", default=f"{COST_MODEL},nsgaii,tpe,random")
     parser.add_argument("--objectives", default="latency,ddr-bytes", help="two")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)

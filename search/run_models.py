@@ -26,7 +26,7 @@ from search_quality import TARGETS, Pair, advisor_of, searched
 
 from autoturbo.cost_models import model as run_model
 from autoturbo.cost_models.model import CostModel, Example
-from autoturbo.search.names import OURS
+from autoturbo.registry import COST_MODEL
 
 LEARNED = (24, 48, 80, 112, 160)
 """Trials that are learned from."""
@@ -57,7 +57,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 def examples_of(pair: Pair) -> list[Example]:
     """The measured trials of one search, as the model sees them."""
-    loop = searched(pair, pair.space(OURS), OURS, 0, LEARNED[-1] + NEXT)
+    loop = searched(pair, pair.space(COST_MODEL), COST_MODEL, 0, LEARNED[-1] + NEXT)
     advisor = advisor_of(pair, 0)
     for trial in loop.trials:
         advisor.observe(trial.knobs, trial.outcome)

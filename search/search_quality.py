@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench_tools import print_table
 
+from autoturbo.config import searched_subgraphs
 from autoturbo.datasets import workloads
 from autoturbo.errors import UsageError
 from autoturbo.files import atomic_write
@@ -40,8 +41,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
+from autoturbo.registry import COST_MODEL
 from autoturbo.search.loop import BATCH, Loop, Search
-from autoturbo.search.names import OURS, searched_subgraphs
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space, batch_share
@@ -61,7 +62,7 @@ KNOWN = Path(__file__).with_name("best_known.json")
 CHECKPOINTS = (10, 20, 50, 100, 200)
 """Measurements after which gaps are told."""
 
-SAMPLERS = (OURS, "random", "tpe", "cmaes", "gp", "nsgaii")
+SAMPLERS = (COST_MODEL, "random", "tpe", "cmaes", "gp", "nsgaii")
 TARGETS = ("stcp920", "ipu-mk2", "mlu100")
 
 Results = dict[str, Any]
@@ -138,7 +139,7 @@ def searched(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
         find_objectives(objective), sampler, seed, trials,
     )  # fmt: skip
-    advisor = advisor_of(pair, seed) if sampler == OURS else None
+    advisor = advisor_of(pair, seed) if sampler == COST_MODEL else None
     executor = InProcess()
     executor.introduce(search.run, lambda: pair.evaluator)
     loop = Loop(search, NoJournal(), advisor)
@@ -307,7 +308,7 @@ def ahead(results: Results, other: str, count: int) -> tuple[int, int]:
     """
     won = total = 0
     for pair in results["runs"]:
-        ours, theirs = (gaps(results, pair, s, count) for s in (OURS, other))
+        ours, theirs = (gaps(results, pair, s, count) for s in (COST_MODEL, other))
         if ours and theirs:
             mine, its = statistics.median(ours), statistics.median(theirs)
             total += 1
@@ -329,9 +330,9 @@ def print_tables(results: Results) -> None:
     print_table(head, _rows(results, samplers, counts))
     print("\nmedian over pairs of the median gap in %, worst pair in brackets")
     print_table(head[1:2] + head[3:], _summary(results, samplers, counts))
-    others = [s for s in samplers if s != OURS]
-    if OURS in samplers and others:
-        print(f"\npairs in which {OURS} is ahead at equal budget")
+    others = [s for s in samplers if s != COST_MODEL]
+    if COST_MODEL in samplers and others:
+        print(f"\npairs in which {COST_MODEL} is ahead at equal budget")
         lines = [
             (other, *(f"{w} of {n}" for w, n in (ahead(results, other, c) for c in counts)))
             for other in others

@@ -21,13 +21,14 @@ from bench_tools import print_table
 from deeper import resnet101
 from search_quality import Pair, running_best, searched
 
+from autoturbo.config import SUBGRAPHS
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
+from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
-from autoturbo.search.names import OURS, SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.search.transfer import decisions_of, transfer
@@ -72,7 +73,7 @@ def load(name: str) -> Graph:
 def tune(pair: Pair, starts: Sequence[Knobs], seed: int, trials: int) -> Tuned:
     """Search from some starts."""
     space = Space.of(pair.evaluator.bench, subgraphs=SUBGRAPHS, starts=starts)
-    loop = searched(pair, space, OURS, seed, trials)
+    loop = searched(pair, space, COST_MODEL, seed, trials)
     curve = [seconds or float("inf") for seconds in running_best(t.outcome for t in loop.trials)]
     return Tuned(curve, Knobs() if loop.best is None else loop.best.knobs)
 

@@ -32,8 +32,7 @@ from autoturbo.config import (
 from autoturbo.database import Database, RunInfo
 from autoturbo.errors import UsageError
 from autoturbo.hardware import load_target
-from autoturbo.search.names import OURS, PROGRAM
-from autoturbo.simulate.contract import SIMULATOR
+from autoturbo.registry import COST_MODEL, PROGRAM, SIMULATOR
 from tests.search.search_doubles import landscape, toy_graph, toy_target
 from tests.tiers import spread
 
@@ -247,7 +246,7 @@ def test_the_schema_describes_what_a_run_keeps(
 
 
 def test_names_known_without_loading_what_they_name() -> None:
-    assert (TuneConfig.sampler, TuneConfig.measurer) == (OURS, SIMULATOR)
+    assert (TuneConfig.sampler, TuneConfig.measurer) == (COST_MODEL, SIMULATOR)
 
 
 def test_the_page_of_options_has_all_of_them() -> None:

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 
 import autoturbo
-from autoturbo import plugins
 from autoturbo.cli import main
 from autoturbo.errors import PluginError, UsageError
 from autoturbo.hardware import load_target
-from autoturbo.schedule.baselines import candidates, scheduler_names
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.registry import MEASURERS, SAMPLERS, SCHEDULERS, TARGETS
+from autoturbo.schedule.pipeline import Workbench, candidates
 from autoturbo.search import make_sampler
-from autoturbo.search.names import PROGRAM, SAMPLERS, sampler_names
 from autoturbo.search.samplers import check_sampler
-from autoturbo.simulate.evaluator import find_measurer, measurer_names, measurer_version
+from autoturbo.simulate.evaluator import find_measurer, measurer_version
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.testing.networks import small_networks
 from autoturbo.tuner import scheduler_version
@@ -48,7 +46,7 @@ number = 42
 def nothing(*_):
     return None
 """
-GROUPS = (plugins.MEASURERS, plugins.SAMPLERS, plugins.SCHEDULERS)
+GROUPS = (MEASURERS.group, SAMPLERS.group, SCHEDULERS.group)
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +60,11 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in names.items()
     ]
     entries += [
-        EntryPoint("board", "their_plugins:Board", plugins.MEASURERS),
-        EntryPoint("simulator", "their_plugins:Board", plugins.MEASURERS),
-        EntryPoint("ordinal", "their_plugins:Ordinal", plugins.SAMPLERS),
-        EntryPoint("tpe", "their_plugins:Ordinal", plugins.SAMPLERS),
+        EntryPoint("board", "their_plugins:Board", MEASURERS.group),
+        EntryPoint("simulator", "their_plugins:Board", MEASURERS.group),
+        EntryPoint("ordinal", "their_plugins:Ordinal", SAMPLERS.group),
+        EntryPoint("tpe", "their_plugins:Ordinal", SAMPLERS.group),
+        EntryPoint("gone", "their_plugins:gone", TARGETS.group),
     ]
 
     def entry_points(**asked: Any) -> EntryPoints:
@@ -76,10 +75,10 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_come_after_ours_and_once() -> None:
     theirs = ("absent", "board", "broken", "nothing", "number")
-    assert measurer_names() == ("simulator", *theirs)
+    assert MEASURERS.names() == ("simulator", *theirs)
     others = ("absent", "broken", "nothing", "number", "ordinal")
-    assert sampler_names() == (*SAMPLERS, PROGRAM, *others)
-    assert scheduler_names()[-4:] == ("absent", "broken", "nothing", "number")
+    assert SAMPLERS.names() == (*SAMPLERS.builtin, *others)
+    assert SCHEDULERS.names()[-4:] == ("absent", "broken", "nothing", "number")
 
 
 def test_ours_cannot_be_replaced() -> None:
@@ -105,7 +104,7 @@ def test_what_they_register() -> None:
     ],
 )
 def test_broken_ones_are_named(name: str, what: str) -> None:
-    for find, group in ((find_measurer, plugins.MEASURERS), (_sampler, plugins.SAMPLERS)):
+    for find, group in ((find_measurer, MEASURERS.group), (_sampler, SAMPLERS.group)):
         with pytest.raises(PluginError) as caught:
             find(name)
         text = str(caught.value)
@@ -140,10 +139,8 @@ def test_measurements_of_others_have_a_version_of_their_own() -> None:
 
 
 def test_what_is_broken_stops_no_command_that_goes_through_all(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    entries = {"gone": EntryPoint("gone", "their_plugins:gone", plugins.TARGETS)}
-    monkeypatch.setattr(autoturbo.hardware.presets, "_entry_points", lambda: entries)
     assert main(["targets", "list", "-q"]) == 0
     said = capsys.readouterr()
     assert "stcp920" in said.out

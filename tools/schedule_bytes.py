@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import autoturbo
 from autoturbo.datasets import workloads
-from autoturbo.schedule.baselines import scheduler_names
+from autoturbo.registry import SCHEDULERS
 from autoturbo.simulate.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def texts() -> Iterator[tuple[str, str]]:
         graph = autoturbo.load_model(str(workloads.get(name).file))
         target = autoturbo.load_target(target_name)
         evaluator = Evaluator(graph, target, target.default_dtype)
-        for scheduler in scheduler_names():
+        for scheduler in SCHEDULERS.names():
             schedule, _ = evaluator.scheduler(scheduler)
             yield f"{name} @ {target_name}: {scheduler}", schedule.text
     for name, target_name, sampler, trials in TUNED:

@@ -34,8 +34,7 @@ from autoturbo.errors import Location, RefusedError, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs
 
 if TYPE_CHECKING:
-    from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.schedule.schedule import AnySchedule
     from autoturbo.verify.onnx_writer.scheduled_file import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
@@ -122,7 +121,7 @@ def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
 
 
 def apply_schedule(
-    schedule: Schedule | MachineSchedule,
+    schedule: AnySchedule,
     model: str | Path,
     out: str | Path,
     outputs: Outputs = NO_OTHERS,
@@ -143,7 +142,6 @@ def apply_schedule(
         VerifyError: the schedule cannot be written as ONNX.
         ModelError: the file is not usable.
     """
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.onnx_writer.partial_operator import RegionError
     from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
     from autoturbo.verify.onnx_writer.scheduled_model import BuildError
@@ -151,15 +149,14 @@ def apply_schedule(
     source, place = model_file(model), Path(out)
     outputs.reading(source).check(place, Kind.MODEL)
     _check(schedule, model)
-    whole = schedule.whole if isinstance(schedule, MachineSchedule) else schedule
     try:
-        return write_scheduled_model(whole, source, place, outputs)
+        return write_scheduled_model(schedule.whole, source, place, outputs)
     except (BuildError, RegionError) as error:
         raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
 
 
 def write_kernels(
-    schedule: Schedule | MachineSchedule,
+    schedule: AnySchedule,
     model: str | Path,
     out: str | Path,
     outputs: Outputs = NO_OTHERS,
@@ -174,9 +171,9 @@ def write_kernels(
         RefusedError: the schedule does not compute the model.
     """
     from autoturbo.schedule.kernels_file import kernels_text
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.schedule.schedule import Schedule
 
-    if isinstance(schedule, MachineSchedule):
+    if not isinstance(schedule, Schedule):
         message = "kernels are spelled out for a target, not for a machine of several units"
         raise UsageError(message, Location(out), "give a name that ends in .onnx")
 
@@ -187,7 +184,7 @@ def write_kernels(
     return Path(out)
 
 
-def _check(schedule: Schedule | MachineSchedule, model: str | Path) -> None:
+def _check(schedule: AnySchedule, model: str | Path) -> None:
     """Regions and memory; raises RefusedError."""
     from autoturbo.verify import verify_schedule
 

@@ -22,17 +22,18 @@ from autoturbo.commands.scheduling import best_of_database, outcome_json
 from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph
+from autoturbo.registry import Printer
 from autoturbo.report.lines import mixed_samples, mixed_sentence
-from autoturbo.report.notebook import REFERENCE, Printer, View, comparison_view
+from autoturbo.report.notebook import REFERENCE, View, comparison_view
 from autoturbo.report.units import count, duration, ratio, size
 from autoturbo.simulate.measurement import Failure, Outcome
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
+    from autoturbo.heterogeneous.measurement import MachineMeasurement, MachineOutcome
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
-    from autoturbo.simulate.units.machine import MachineMeasurement, MachineOutcome
 
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo compare examples/models/resnet50.onnx --target stcp920"
@@ -130,14 +131,13 @@ def compare(
     Raises:
         UsageError: the target does not compute in the type, or there is no such measurer.
     """
-    from autoturbo.schedule.baselines import scheduler_names
+    from autoturbo.baselines.dlfusion import dlfusion_outcome
+    from autoturbo.registry import SCHEDULERS, SIMULATOR
     from autoturbo.search.executors.processes import evaluator_by
-    from autoturbo.simulate.blocks import dlfusion_outcome
-    from autoturbo.simulate.contract import SIMULATOR
 
     chosen = dtype or target.default_dtype
     evaluator = evaluator_by(measurer, model, target, chosen)
-    outcomes = {name: _measured(evaluator, name) for name in scheduler_names()}
+    outcomes = {name: _measured(evaluator, name) for name in SCHEDULERS.names()}
     if measurer == SIMULATOR and target.clusters == 1 and target.cores > 1:
         outcomes["dlfusion"] = dlfusion_outcome(model, target, chosen)  # the chip that it is for
     pair = Pair(model, target, chosen, measurer)
@@ -174,7 +174,7 @@ def _compare_units(
 
     The tuned one is the best schedule of the database; searched for now where it has none.
     """
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
 
     evaluator = MachineEvaluator(pair.model, pair.target, pair.dtype)
     kept = _kept(pair, evaluator, database)
@@ -198,8 +198,8 @@ def _compare_units(
 
 def _kept(pair: Pair[Machine], evaluator: MachineEvaluator, path: str) -> MachineOutcome | None:
     """What the best schedule that a database has measures; None where it has none."""
-    from autoturbo.schedule.units.files import decided
-    from autoturbo.simulate.units.machine import measure_assignment
+    from autoturbo.heterogeneous.files import decided
+    from autoturbo.heterogeneous.measurement import measure_assignment
 
     best = best_of_database(path, pair)
     if best is None:
@@ -212,9 +212,9 @@ def _outcomes(
     evaluator: MachineEvaluator, kept: MachineOutcome | None
 ) -> dict[str, MachineOutcome]:
     """What does not fit first, then the slowest."""
-    from autoturbo.search.units import best_assignment
-    from autoturbo.simulate.units.evaluator import scheduler_names
-    from autoturbo.simulate.units.machine import measure_assignment
+    from autoturbo.heterogeneous.annealing import best_assignment
+    from autoturbo.heterogeneous.evaluator import scheduler_names
+    from autoturbo.heterogeneous.measurement import measure_assignment
 
     profiles = evaluator.profiles
     starts = {name: evaluator.named(name) for name in scheduler_names(profiles.machine)}

@@ -95,7 +95,7 @@ def _filter(options: argparse.Namespace) -> BestFilter:
     elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
-        from autoturbo.hardware.machine_file import find_target
+        from autoturbo.hardware.machine import find_target
 
         asked["target_hash"] = find_target(options.target).hash
     elif options.target:
@@ -105,7 +105,7 @@ def _filter(options: argparse.Namespace) -> BestFilter:
 
 def _is_known_target(name: str) -> bool:
     from autoturbo.hardware import preset_names
-    from autoturbo.hardware.machine_file import machine_names
+    from autoturbo.hardware.machine import machine_names
 
     return Path(name).is_file() or name in (*preset_names(), *machine_names())
 
@@ -271,9 +271,9 @@ def published_schemas() -> dict[str, dict[str, Any]]:
     """The JSON schemas of what leaves AutoTurbo for other programs, by name."""
     from autoturbo.config import config_schema
     from autoturbo.database import record_schema
+    from autoturbo.heterogeneous.files import machine_schedule_schema
     from autoturbo.schedule.files import schedule_schema
     from autoturbo.schedule.kernels_file import kernels_schema
-    from autoturbo.schedule.units.files import machine_schedule_schema
 
     return {
         "record": record_schema(),

@@ -121,7 +121,7 @@ def _of_run(name: str, path: str) -> Side:
     Raises:
         RunError: no such run, or no trial of it fits.
     """
-    from autoturbo.simulate.units.evaluator import PUBLISHED, TUNED
+    from autoturbo.heterogeneous.evaluator import PUBLISHED, TUNED
 
     run = stored_run(name, path)
     info, best = run.info, run.best()

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from autoturbo.database import Database, RunInfo, TrialRecord, Verified
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
     from autoturbo.tuner import TuneResult
 
 DEFAULT_TARGET = "stcp920"
@@ -82,8 +82,8 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
         Raises:
             UsageError: there is no such measurer.
         """
+        from autoturbo.heterogeneous.evaluator import evaluator_of
         from autoturbo.search.executors.processes import evaluator_by
-        from autoturbo.simulate.units.evaluator import evaluator_of
 
         if self.measurer != SIMULATOR and (on := self.on_target()):
             return evaluator_by(on.measurer, on.model, on.target, on.dtype)
@@ -134,7 +134,7 @@ class StoredRun(NamedTuple):
         Raises:
             RunError: the model has changed, or the target is not recorded.
         """
-        from autoturbo.hardware.machine_file import target_from_dict
+        from autoturbo.hardware.machine import target_from_dict
         from autoturbo.tuner import measurer_of
 
         info, model, hint = self.info, model_of_run(self.info), f"{verb} another run"
@@ -472,7 +472,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     Raises:
         RunError: the run is of something else.
     """
-    from autoturbo.hardware.machine_file import target_from_dict
+    from autoturbo.hardware.machine import target_from_dict
     from autoturbo.tuner import measurer_of
 
     kept = info.settings
@@ -558,7 +558,7 @@ def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
 
 
 def _any_target(name: str) -> AnyTarget:
-    from autoturbo.hardware.machine_file import find_target
+    from autoturbo.hardware.machine import find_target
 
     return find_target(name)
 

@@ -24,10 +24,9 @@ from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
     from autoturbo.database import BestFilter, BestSchedule, Database
-    from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
+    from autoturbo.schedule.schedule import AnySchedule
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 
 class Chosen(NamedTuple):
@@ -40,7 +39,7 @@ class Chosen(NamedTuple):
     """
 
     name: str
-    schedule: Schedule | MachineSchedule
+    schedule: AnySchedule
     run: str = ""
 
 
@@ -151,12 +150,12 @@ def _schedule_of(
     pair: AnyPair,
     place: str | Path,
     evaluator: Evaluator | MachineEvaluator | None = None,
-) -> Schedule | MachineSchedule:
+) -> AnySchedule:
     """What the text of a schedule file describes; raises ScheduleFileError, located at a place."""
     from autoturbo.hardware.machine import Machine
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
+    from autoturbo.heterogeneous.files import decided
     from autoturbo.schedule.files import schedule_of
-    from autoturbo.schedule.units.files import decided
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
     model, target = pair.model, pair.target
     if not isinstance(target, Machine):
@@ -211,10 +210,10 @@ def require_runtime(flag: str) -> None:
 
 def schedulers() -> tuple[str, ...]:
     """Return the names of schedulers of targets, then of machines."""
-    from autoturbo.hardware.machine_file import load_machine, machine_names
-    from autoturbo.schedule.baselines import ALIASES, scheduler_names
-    from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
-    from autoturbo.simulate.units.evaluator import FIRST_UNIT
+    from autoturbo.hardware.machine import load_machine, machine_names
+    from autoturbo.heterogeneous.evaluator import FIRST_UNIT
+    from autoturbo.registry import MACHINE_SCHEDULERS, SCHEDULERS
 
     first = dict.fromkeys(load_machine(name).units[0].name for name in machine_names())
-    return (*scheduler_names(), *ALIASES, FIRST_UNIT, *first, *SCHEDULERS)
+    ours = (*SCHEDULERS.names(), *SCHEDULERS.aliases, FIRST_UNIT, *first)
+    return (*ours, *MACHINE_SCHEDULERS.names())

@@ -103,8 +103,8 @@ class _JsonSchema(Rule):
 @cache
 def _any_target() -> Any:
     """Return what a target file says, or a machine's."""
-    from autoturbo.hardware.machine_file import machine_type
-    from autoturbo.hardware.target_file import target_type
+    from autoturbo.hardware.machine import machine_type
+    from autoturbo.hardware.target import target_type
 
     return target_type() | machine_type()
 

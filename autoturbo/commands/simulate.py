@@ -23,10 +23,9 @@ from autoturbo.config import TuneConfig
 from autoturbo.simulate.measurement import Outcome
 
 if TYPE_CHECKING:
-    from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.heterogeneous.evaluator import MachineEvaluator
+    from autoturbo.schedule.schedule import AnySchedule
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 USAGE = "MODEL [--target T] [--scheduler NAME | --schedule FILE | --knobs FILE] [options]"
 EXAMPLE = "autoturbo simulate examples/models/resnet50.onnx --scheduler tvm"
@@ -53,9 +52,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _measured(
-    evaluator: Evaluator | MachineEvaluator, schedule: Schedule | MachineSchedule
-) -> Outcome:
+def _measured(evaluator: Evaluator | MachineEvaluator, schedule: AnySchedule) -> Outcome:
     """What a schedule measures; one of a machine is measured by its assignment."""
     measure: Callable[[Any], Outcome] = evaluator.measure
     return measure(getattr(schedule, "assignment", schedule))

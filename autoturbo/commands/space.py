@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the knobs and the estimate."""
-    from autoturbo.search.names import SUBGRAPHS
+    from autoturbo.config import SUBGRAPHS
     from autoturbo.search.space import Space
     from autoturbo.simulate.evaluator import Evaluator
 

@@ -28,7 +28,7 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
 def _list(_options: argparse.Namespace, console: Console) -> int:
     """List the presets."""
     from autoturbo.commands.loading import load_presets
-    from autoturbo.hardware.machine_file import load_machine, machine_names
+    from autoturbo.hardware.machine import load_machine, machine_names
     from autoturbo.report.tables import definitions
 
     targets = load_presets()
@@ -90,8 +90,7 @@ def _row(target: Target) -> tuple[str, str, str]:
 )
 def _show(options: argparse.Namespace, console: Console) -> int:
     """Show one description."""
-    from autoturbo.hardware.machine import Machine
-    from autoturbo.hardware.machine_file import find_target, machine_document
+    from autoturbo.hardware.machine import Machine, find_target, machine_document
     from autoturbo.hardware.presets import is_builtin, preset_text
 
     target = find_target(options.target)
@@ -130,7 +129,7 @@ def _wrong_with(name: str) -> list[TargetError]:
     """All that is wrong with a target's file; the first thing that is wrong with a machine's."""
     from autoturbo.hardware import validate_target_file
     from autoturbo.hardware.document import read_document
-    from autoturbo.hardware.machine_file import find_machine, is_machine
+    from autoturbo.hardware.machine import find_machine, is_machine
 
     try:
         if not is_machine(read_document(Path(name), name)):
@@ -149,7 +148,7 @@ def _wrong_with(name: str) -> list[TargetError]:
 def _schema(options: argparse.Namespace, console: Console) -> int:
     """Print the JSON schema."""
     from autoturbo.hardware import target_schema
-    from autoturbo.hardware.machine_file import machine_schema
+    from autoturbo.hardware.machine import machine_schema
 
     schema = machine_schema() if options.machine else target_schema()
     console.emit(schema)

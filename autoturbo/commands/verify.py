@@ -32,8 +32,7 @@ from autoturbo.commands.scheduling import (
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.schedule.schedule import AnySchedule
     from autoturbo.verify.findings import Verification
 
 USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
@@ -92,8 +91,8 @@ def _verify(
     """All checks; before each that may take long, a line on standard error."""
     import dataclasses
 
+    from autoturbo.heterogeneous.verification import check_any_numbers
     from autoturbo.verify import verify_schedule
-    from autoturbo.verify.machine import check_any_numbers
 
     _tell(console, f"{pair}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)
@@ -121,7 +120,7 @@ def _as_json(pair: AnyPair, chosen: Chosen, verification: Verification) -> dict[
         ran["outputs"] = [dict(zip(names, row, strict=True)) for row in numbers.outputs]
     return {
         "model": pair.model.name, "target": pair.target.name, "scheduler": chosen.name,
-        **verification.as_json(), "checked": checked_sizes(chosen.schedule), "ran": ran,
+        **verification.as_json(), "checked": checked_sizes(chosen.schedule.schedules), "ran": ran,
     }  # fmt: skip
 
 
@@ -130,7 +129,7 @@ def _print(pair: AnyPair, chosen: Chosen, verification: Verification, console: C
     from autoturbo.search.handover import summary
 
     console.answer(f"{pair}, {pair.dtype}: {chosen.name}")
-    console.show(verdict_table(verification, checked_sizes(chosen.schedule)))
+    console.show(verdict_table(verification, checked_sizes(chosen.schedule.schedules)))
     if verification.numbers and verification.numbers.outputs:
         console.say()
         console.show(output_table(verification.numbers))
@@ -143,7 +142,7 @@ def _print(pair: AnyPair, chosen: Chosen, verification: Verification, console: C
 def _record(
     path: str,
     pair: AnyPair,
-    schedule: Schedule | MachineSchedule,
+    schedule: AnySchedule,
     verification: Verification,
     console: Console,
 ) -> None:

@@ -481,7 +481,7 @@ def element_bytes(dtype: str, compute: str) -> int:
 
     Floating-point values are stored in the compute type; 64-bit integers (indices) as 32 bits, as
     accelerator compilers do; everything else (int8, uint8, bool) in one byte. Block floats count as
-    one byte too; what they take in memory is :func:`autoturbo.hardware.target.storage_ratio`'s.
+    one byte too; what they take in memory is :func:`autoturbo.hardware.parts.storage_ratio`'s.
     """
     if dtype.startswith(("float", "bfloat", "double")):
         return _COMPUTE_BYTES[compute]

@@ -1,10 +1,7 @@
 """What networks run on: targets, their files and presets. Knows nothing of graphs."""
 
 from autoturbo.hardware.fields import DTYPES
-from autoturbo.hardware.loader import load_target, validate_target_file, with_field
-from autoturbo.hardware.presets import preset_names
-from autoturbo.hardware.scaffold import scaffold
-from autoturbo.hardware.target import (
+from autoturbo.hardware.parts import (
     DATAFLOWS,
     DmaEngine,
     DramTiming,
@@ -14,11 +11,11 @@ from autoturbo.hardware.target import (
     MatrixEngine,
     OffChip,
     Overheads,
-    Target,
     TransferEngine,
     VectorEngine,
 )
-from autoturbo.hardware.target_file import target_schema
+from autoturbo.hardware.presets import load_target, preset_names, validate_target_file, with_field
+from autoturbo.hardware.target import Target, scaffold, target_schema
 
 __all__ = [
     "DATAFLOWS",

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoturbo.errors import Location, TargetError, UsageError
-from autoturbo.hardware.loader import with_field
-from autoturbo.hardware.target import Target
-from autoturbo.hardware.target_file import ENGINES
+from autoturbo.hardware.presets import with_field
+from autoturbo.hardware.target import ENGINES, Target
 
 Value = bool | int | float | str
 

@@ -1,4 +1,4 @@
-"""Where targets that have a name come from: files shipped here, and plug-ins.
+"""From a name or a file to a target: presets shipped here, plug-ins, files, and varied fields.
 
 A plug-in is an entry point of the group ``autoturbo.targets``. Its name is the target's; its
 object is a :class:`~autoturbo.hardware.target.Target`, the path of a target file, or a function
@@ -7,18 +7,17 @@ without arguments that returns either. A built-in preset cannot be replaced by a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
 from functools import lru_cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from autoturbo import plugins
-from autoturbo.errors import TargetError
-from autoturbo.hardware.target import Target
-
-GROUP: Final = plugins.TARGETS
-"""Entry-point group of plug-ins."""
+from autoturbo.errors import Location, TargetError, did_you_mean, nearest
+from autoturbo.hardware.document import parse_document, read_document
+from autoturbo.hardware.target import ENGINES, Target, check, from_document, target_of
+from autoturbo.registry import TARGETS
 
 _FOLDER: Final = Path(__file__).parent / "presets"
 
@@ -26,7 +25,7 @@ _FOLDER: Final = Path(__file__).parent / "presets"
 def preset_names() -> tuple[str, ...]:
     """Names that :func:`~autoturbo.hardware.load_target` knows: built-in ones, then plug-ins."""
     builtin = _builtin_names()
-    return builtin + tuple(sorted(set(_entry_points()) - set(builtin)))
+    return (*builtin, *(name for name in TARGETS.names() if name not in builtin))
 
 
 def is_builtin(name: str) -> bool:
@@ -45,9 +44,9 @@ def plugin(name: str) -> Target | Path | None:
     Raises:
         TargetError: the plug-in cannot be loaded, or provides something else.
     """
-    entry = _entry_points().get(name)
-    if entry is None:
+    if name not in TARGETS.names():
         return None
+    entry = TARGETS.find(name)
     provided = _loaded(entry)
     if isinstance(provided, str | Path):
         return Path(provided)
@@ -67,7 +66,7 @@ def _loaded(entry: EntryPoint) -> object:
 
 def _broken(entry: EntryPoint, what: str) -> TargetError:
     message = f"the plug-in target {entry.name!r} {what}"
-    return TargetError(message, hint=f"it is {entry.value!r} in the group {GROUP!r}")
+    return TargetError(message, hint=f"it is {entry.value!r} in the group {TARGETS.group!r}")
 
 
 @lru_cache(maxsize=1)
@@ -75,7 +74,115 @@ def _builtin_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
-def _entry_points() -> Mapping[str, EntryPoint]:
-    from importlib.metadata import entry_points
+_FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_STEP: Final = re.compile(r"(\w+)(?:\[(\w+)\])?")
 
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+def load_target(name_or_path: str | os.PathLike[str]) -> Target:
+    """The target of a preset, of a plug-in or of a YAML file.
+
+    A text that looks like a path (it has a separator, or ends in .yaml, .yml or .json) is one;
+    any other is looked up among the built-in presets, then among the plug-ins, then as a file.
+
+    Raises:
+        TargetError: nothing has that name, or what has it is not a valid target.
+    """
+    name = os.fspath(name_or_path)
+    if isinstance(name_or_path, Path) or _looks_like_path(name):
+        return _load_file(Path(name), name)
+    if is_builtin(name):
+        return _from_text(preset_text(name), f"{name}.yaml")
+    provided = plugin(name)
+    if isinstance(provided, Target):
+        return from_document(provided.as_dict())
+    if provided is not None:
+        return _load_file(provided, str(provided))
+    if name and Path(name).exists():
+        return _load_file(Path(name), name)
+    raise _unknown_target(name)
+
+
+def validate_target_file(path: str | os.PathLike[str]) -> list[TargetError]:
+    """Everything that is wrong with a target file, in the order of the file; empty if valid."""
+    shown = os.fspath(path)
+    try:
+        return check(read_document(Path(path), shown))
+    except TargetError as error:
+        return [error]
+
+
+def with_field(target: Target, path: str, value: Any) -> Target:
+    """The target with one field changed, named and measured as in a target file.
+
+    Engines are found by kind or by position, in the order matrix, vector, transfer, dma.
+
+    >>> with_field(target, "lb.capacity_kib", 512)
+    >>> with_field(target, "engines[matrix].rows", 128)
+
+    Raises:
+        TargetError: there is no such field, or the target would not be valid.
+    """
+    document = target.as_dict()
+    *parents, last = _steps(path)
+    owner: Any = document
+    for step in parents:
+        owner = _child(owner, step, path)
+    if isinstance(owner, list):
+        owner[_index(owner, last, path)] = value
+    elif isinstance(owner, dict):
+        owner[last] = value
+    else:
+        raise _no_field(path)
+    return from_document(document)
+
+
+def _looks_like_path(name: str) -> bool:
+    separators = {os.sep, os.altsep or os.sep, "/"}
+    return name.endswith(_FILE_SUFFIXES) or any(mark in name for mark in separators)
+
+
+def _load_file(path: Path, shown: str) -> Target:
+    return target_of(read_document(path, shown))
+
+
+def _from_text(text: str, shown: str) -> Target:
+    return target_of(parse_document(text, shown))
+
+
+def _unknown_target(name: str) -> TargetError:
+    hint = did_you_mean(name, preset_names(), kind="targets")
+    file = "" if nearest(name, preset_names()) else ", or a file"
+    return TargetError(f"unknown target {name!r}", hint=f"{hint}{file}")
+
+
+def _steps(path: str) -> list[str]:
+    """``engines[0].rows`` as ``["engines", "0", "rows"]``."""
+    steps: list[str] = []
+    for part in path.split("."):
+        match = _STEP.fullmatch(part)
+        if match is None:
+            raise _no_field(path)
+        steps += [step for step in match.groups() if step is not None]
+    return steps
+
+
+def _child(owner: Any, step: str, path: str) -> Any:
+    if isinstance(owner, list):
+        return owner[_index(owner, step, path)]
+    if isinstance(owner, dict):
+        return owner.setdefault(step, {})
+    raise _no_field(path)
+
+
+def _index(engines: list[dict[str, Any]], step: str, path: str) -> int:
+    kinds = list(ENGINES)
+    index = kinds.index(step) if step in kinds else int(step) if step.isdecimal() else -1
+    if not 0 <= index < len(engines):
+        hint = f"engines are {', '.join(kinds)}, or 0 to {len(kinds) - 1}"
+        raise TargetError(f"no engine {step!r}", Location(field=path), hint)
+    return index
+
+
+def _no_field(path: str) -> TargetError:
+    hint = "write it like 'lb.capacity_kib' or 'engines[matrix].rows'"
+    return TargetError("not a field of a target", Location(field=path), hint)

@@ -1,294 +1,70 @@
-"""What a network runs on: the accelerator as frozen values, all in SI units.
+"""What a network runs on: the accelerator as a frozen value, its files, and what may be wrong.
 
 The abstraction is that of GraphTurbo (OSDI '23, section 1 and figure 1)::
 
     host -- DDR -- DMA -- clusters x { GB -- interconnect -- cores x { LB, engines } }
 
-Bytes, seconds, hertz and bytes per second throughout; a target *file* carries the units in its
-field names instead (``bandwidth_gb_s``), see :mod:`autoturbo.hardware.fields`. Rates are peaks
-unless a field says otherwise.
+A target is declared once, by the annotations of its fields and of its parts
+(:mod:`autoturbo.hardware.parts`): the layout of files, their JSON schema, a commented template and
+the checks follow. A file has the fields, a list with one engine of each kind, and a mapping for
+each other section.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import lru_cache, reduce
+from operator import or_
+from typing import Annotated, Any, Final, Literal
 
-from autoturbo.errors import TargetError
+from autoturbo.errors import Location, TargetError
+from autoturbo.hardware.document import Document
 from autoturbo.hardware.fields import (
     DTYPES,
     As,
-    Figure,
+    Field,
     Section,
-    bandwidth,
-    capacity,
-    latency,
+    built,
+    file_fields,
     number,
-    rates,
-    size,
+    sections_of,
+    values_of,
     whole,
+    written,
 )
-from autoturbo.schema import Choice, Flag, Text
-
-if TYPE_CHECKING:
-    from autoturbo.report.notebook import Printer
-
-_BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}
-"""Bytes an element of block floats: a tile of 32 x 32 is 1024 or 512 bytes of signs and mantissas
-and 64 bytes of exponents (Tenstorrent, tt-metal tech report on data formats)."""
-
-DATAFLOWS = (
-    "output_stationary",
-    "weight_stationary",
-    "input_stationary",
-    "ideal",
-    "channel_stationary",
+from autoturbo.hardware.parts import (
+    NO_GLOBAL_BUFFER,
+    DmaEngine,
+    DramTiming,
+    Energy,
+    GlobalBuffer,
+    LocalBuffer,
+    MatrixEngine,
+    OffChip,
+    Overheads,
+    TransferEngine,
+    VectorEngine,
 )
-"""What stays in a matrix engine's array while the other operands stream through it."""
+from autoturbo.registry import Shown
+from autoturbo.schema import (
+    InvalidError,
+    Rule,
+    Steps,
+    Text,
+    ValidationIssue,
+    Version,
+    checked,
+    dotted,
+    json_schema,
+    list_type,
+    mapping_type,
+)
 
 _PREFERRED = ("float16", "bfloat16", "int8", "float32", "bfloat8", "bfloat4")
 """Order in which a default data type is looked for: the cheapest that needs no quantisation."""
-
-
-def storage_ratio(dtype: str) -> float:
-    """Bytes in memory for each byte that a graph counts: elements of block floats count as one."""
-    return _BLOCK_BYTES.get(dtype, 1.0)
-
-
-PerDtype = tuple[tuple[str, float], ...]
-"""One figure per data type, in the order of :data:`DTYPES`."""
-
-
-def _startup(about: str, example: int) -> Figure:
-    return whole(about, example, low=0, high=1_000_000)
-
-
-def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> As:
-    shown = default if example is None else example
-    return As(about=about, example=shown, default=default, rule=Flag())
-
-
-def _energy(about: str, example: float, **more: Any) -> Figure:
-    return number(about, example, high=1e6, suffix="pj_per_byte", **more)
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixEngine:
-    """The matrix engine of one core.
-
-    Attributes:
-        rows: native tile along M (or N of a transposed product), in elements.
-        columns: native tile along N, in elements.
-        dataflow: one of :data:`DATAFLOWS`; "ideal" loses nothing to filling the array,
-            "channel_stationary" holds weights of one kernel position, channels over the rows (no
-            im2col: few channels leave rows idle).
-        depth: elements of the reduction consumed per cycle at each (row, column) point: 1 for a
-            plain array, 16 for a 16 x 16 x 16 cube.
-        rate: multiplier per data type on ``rows * columns * depth`` multiply-accumulates per
-            cycle; a data type that is not listed is not supported.
-        startup_cycles: pipeline fill and issue overhead of one tile, in cycles.
-        folds_overlap: whether operands are double-buffered in the array, so that a fold streams in
-            while the one before it drains; otherwise every fold pays for filling and draining.
-        swap_operands: whether a product may run transposed, N along the rows, where that is
-            shorter; otherwise the operands keep their sides.
-        rereads_operands: whether every rows x columns block of a result reads its operands from LB
-            anew; otherwise registers between LB and the array hold what a tile reads again.
-    """
-
-    rows: Annotated[int, whole("native tile along M", 32)]
-    columns: Annotated[int, whole("native tile along N", 32)]
-    dataflow: Annotated[
-        str,
-        As(
-            about=f"what stays in the array: one of {', '.join(DATAFLOWS)}",
-            example="output_stationary",
-            default="output_stationary",
-            rule=Choice(of=DATAFLOWS, kind="dataflow"),
-        ),
-    ]
-    depth: Annotated[
-        int,
-        whole(
-            "elements of the reduction per cycle at each point: 1 for a plain array", 1, default=1
-        ),
-    ]
-    rate: Annotated[
-        PerDtype,
-        rates(
-            "times rows x columns x depth MAC per cycle; a data type not listed cannot run",
-            {"float16": 1.0, "int8": 2.0},
-            1 / 1024,
-            1024,
-        ),
-    ]
-    startup_cycles: Annotated[int, _startup("pipeline fill and issue of one tile, in cycles", 32)]
-    folds_overlap: Annotated[
-        bool, _flag("a fold streams into the array while the one before it drains", default=True)
-    ] = True
-    swap_operands: Annotated[
-        bool, _flag("a product may run transposed where that is shorter", default=True)
-    ] = True
-    rereads_operands: Annotated[
-        bool,
-        _flag(
-            "every rows x columns block of a result reads its operands from LB anew", default=False
-        ),
-    ] = False
-
-    def macs_per_cycle(self, dtype: str) -> float:
-        """Multiply-accumulates per cycle at peak; 0 for a data type without a path."""
-        return self.rows * self.columns * self.depth * dict(self.rate).get(dtype, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class VectorEngine:
-    """The vector engine of one core."""
-
-    lanes: Annotated[
-        PerDtype,
-        rates(
-            "elements per cycle of add, multiply and the like, per data type",
-            {"float16": 32, "int8": 64},
-            1e-3,
-            1e6,
-        ),
-    ]
-    special_lanes: Annotated[
-        float, number("elements per cycle of exp, div, sqrt, erf, tanh", 8, 1e-3, 1e6)
-    ]
-    startup_cycles: Annotated[int, _startup("issue of one vector operation, in cycles", 8)]
-
-    def elements_per_cycle(self, dtype: str) -> float:
-        """Elements per cycle of a simple operation; 0 for a data type without lanes."""
-        return dict(self.lanes).get(dtype, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class TransferEngine:
-    """The memory transfer engine of one core: LB to and from GB or a remote LB."""
-
-    bandwidth: Annotated[float, bandwidth("each direction", 64)]
-    latency: Annotated[float, latency("issue to first byte", 100)]
-    broadcast: Annotated[bool, _flag("one read of GB can feed all cores", example=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class DmaEngine:
-    """The DMA engine of one cluster: DDR to and from GB or LB."""
-
-    channels: Annotated[int, whole("transfers at once", 2)]
-    bandwidth: Annotated[float, bandwidth("of each channel", 32)]
-    latency: Annotated[float, latency("start of one transfer", 500)]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalBuffer:
-    """The scratchpad of one core."""
-
-    capacity: Annotated[int, capacity("activations, per core", 512)]
-    weight_capacity: Annotated[int, capacity("weights, per core", 128)]
-    bandwidth: Annotated[float, bandwidth("per core", 256)]
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalBuffer:
-    """The scratchpad that the cores of a cluster share."""
-
-    capacity: Annotated[int, capacity("per cluster", 4096)]
-    bandwidth: Annotated[float, bandwidth("per cluster", 128)]
-    latency: Annotated[float, latency("to the first byte", 100)]
-
-
-NO_GLOBAL_BUFFER = GlobalBuffer(capacity=0, bandwidth=0.0, latency=0.0)
-"""What a target without one has."""
-
-
-@dataclass(frozen=True, slots=True)
-class OffChip:
-    """Off-chip memory (DDR, whatever its technology).
-
-    Attributes:
-        capacity: bytes per cluster.
-        bandwidth: peak bytes per second of the whole chip, shared by its clusters.
-        latency: seconds to the first byte.
-        efficiency: fraction of the bandwidth that long transfers reach, in (0, 1]; what short runs
-            cost on top is :class:`DramTiming`'s.
-    """
-
-    capacity: Annotated[int, number("per cluster, in GiB", 4, 1e-3, 1e6, suffix="gib")]
-    bandwidth: Annotated[float, bandwidth("peak of the whole chip, shared by its clusters", 64)]
-    latency: Annotated[float, latency("to the first byte", 200)]
-    efficiency: Annotated[
-        float, number("fraction of the peak that long transfers reach", 0.85, 1e-3, 1.0)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class DramTiming:
-    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets)."""
-
-    channels: Annotated[int, whole("channels side by side", 2)]
-    burst: Annotated[int, size("one access of a channel", 32)]
-    page: Annotated[int, size("an open row of one channel", 2048)]
-    interleave: Annotated[int, size("consecutive bytes in one channel", 256)]
-    banks: Annotated[int, whole("banks of a channel, in all ranks", 8)]
-    row_cycle: Annotated[float, latency("two openings of one bank's rows, tRC", 60, 1e6)]
-    four_activates: Annotated[
-        float, latency("in which a channel opens four rows, tFAW over its ranks", 40, 1e6)
-    ]
-    groups: Annotated[int, whole("bank groups; 1 where there are none", 1)]
-    group_gap: Annotated[
-        float,
-        number("bursts of one bank group over those of several, tCCD_L / tCCD_S", 1.0, 1.0, 16.0),
-    ]
-    group_interleave: Annotated[
-        bool, _flag("neighbouring bursts lie in different bank groups", example=False)
-    ]
-    turnaround: Annotated[float, latency("idle bus from reading to writing and back", 28, 1e6)]
-    write_batch: Annotated[int, size("written by a channel between two turns", 1024)]
-    queue: Annotated[int, size("requests that a channel's controller looks ahead", 1024)]
-
-
-@dataclass(frozen=True, slots=True)
-class Overheads:
-    """Fixed costs of a kernel."""
-
-    kernel_launch: Annotated[float, number("start of a kernel on a cluster", 3.0, suffix="us")]
-    barrier: Annotated[
-        float, number("meeting of a cluster's cores at a kernel's end", 0.5, suffix="us")
-    ]
-
-    @property
-    def per_kernel(self) -> float:
-        """Seconds that every kernel takes besides its work."""
-        return self.kernel_launch + self.barrier
-
-
-@dataclass(frozen=True, slots=True)
-class Energy:
-    """What work costs."""
-
-    mac: Annotated[
-        PerDtype,
-        rates(
-            "picojoules per multiply-accumulate, per data type",
-            {"float16": 0.8, "int8": 0.3},
-            0.0,
-            1e6,
-            suffix="pj",
-        ),
-    ]
-    lb: Annotated[float, _energy("picojoules per byte of LB", 1.5)]
-    gb: Annotated[float, _energy("picojoules per byte of GB", 6.0, default=0.0)]
-    ddr: Annotated[float, _energy("picojoules per byte of DDR", 60.0)]
-    static: Annotated[
-        float, number("watts of the whole chip whatever it does", 5.0, high=1e6, suffix="w")
-    ]
-
 
 NAME = As(
     about="short name: small letters, digits, '.', '_' and '-'",
@@ -304,7 +80,7 @@ NAME = As(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Shown):
     """An accelerator.
 
     Attributes:
@@ -434,24 +210,11 @@ class Target:
             )
         return per_cycle * self.clock * self.clusters * self.cores
 
-    def _repr_html_(self) -> str:
-        from autoturbo.report.notebook import target_view
-
-        return target_view(self).html()
-
-    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
-        from autoturbo.report.notebook import target_view
-
-        del cycle
-        printer.text(target_view(self).text())
-
     def as_dict(self) -> dict[str, Any]:
         """The target as a target file holds it (units in field names), ready for JSON.
 
         Figures are written with 12 significant digits, so that units convert without residue.
         """
-        from autoturbo.hardware.target_file import to_document
-
         return to_document(self)
 
     @classmethod
@@ -461,8 +224,6 @@ class Target:
         Raises:
             TargetError: the document is not a valid target.
         """
-        from autoturbo.hardware.loader import from_document
-
         return from_document(document)
 
 
@@ -473,3 +234,306 @@ def _hash(target: Target) -> str:
         document.pop(inert, None)
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+# Files
+
+SCHEMA_VERSION: Final = 1
+"""Version of the file layout; a file of another version is refused."""
+
+VERSION: Final = Annotated[int, Version(is_=SCHEMA_VERSION, about="version of this layout: 1")]
+
+ENGINES: Final = sections_of(Target, engines=True)
+"""Engines: exactly one entry of each kind in the list ``engines``, in any order."""
+
+PARTS: Final = sections_of(Target, engines=False)
+"""Mappings at the top level."""
+
+
+class _OneOfEach(Rule):
+    """The list of engines."""
+
+    __slots__ = ()
+
+    def published(self) -> dict[str, Any]:
+        """Return that there is one engine of each kind."""
+        return {
+            "allOf": [
+                {
+                    "contains": {
+                        "type": "object",
+                        "properties": {"kind": {"const": kind}},
+                        "required": ["kind"],
+                    },
+                    "minContains": 1,
+                    "maxContains": 1,
+                }
+                for kind in ENGINES
+            ]
+        }
+
+
+def fields_type(name: str, fields: Iterable[Field], **more: Any) -> Any:
+    """Return the type of the mapping that holds fields of a file."""
+    known = {f.name: Annotated[f.type, f.rule] for f in fields}
+    optional = [f.name for f in fields if f.rule.default is not None]
+    return mapping_type(name, {**more, **known}, optional)
+
+
+@lru_cache(maxsize=1)
+def layout() -> dict[str, Any]:
+    """Return the types of the values at the top of a target's file, by key."""
+    from pydantic import Field as Tag
+
+    engines = [
+        fields_type(kind, file_fields(section), kind=Literal[kind])
+        for kind, (section, _) in ENGINES.items()
+    ]
+    engine: Any = Annotated[reduce(or_, engines), Tag(discriminator="kind")]
+    return {
+        "schema_version": VERSION,
+        **{f.name: Annotated[f.type, f.rule] for f in file_fields(Target)},
+        "engines": Annotated[list_type(engine), _OneOfEach(about="one engine of each kind")],
+        **{
+            key: Annotated[fields_type(key, file_fields(section)), rule]
+            for key, (section, rule) in PARTS.items()
+        },
+    }
+
+
+OPTIONAL: Final = (
+    *(f.name for f in file_fields(Target) if f.rule.default is not None),
+    *(key for key, (_, rule) in PARTS.items() if rule.optional),
+)
+"""Keys at the top of a target's file that may be left out."""
+
+
+@lru_cache(maxsize=1)
+def target_type() -> Any:
+    """Return the type of a target's file."""
+    return mapping_type("Target", layout(), OPTIONAL)
+
+
+def target_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of target files, as a value of the caller's own."""
+    about = "An accelerator that networks are scheduled on"
+    return json_schema(target_type(), "AutoTurbo target", about)
+
+
+def build_target(document: Mapping[str, Any]) -> Target:
+    """Return the target of a document that has been checked."""
+    engines = {engine["kind"]: engine for engine in document["engines"]}
+    values = values_of(Target, document)
+    values |= {key: built(section, engines[key]) for key, (section, _) in ENGINES.items()}
+    values |= {k: built(kind, document[k]) for k, (kind, _) in PARTS.items() if k in document}
+    return Target(**values)
+
+
+def to_document(target: Target) -> dict[str, Any]:
+    """Return the target in the layout of a target file: the inverse of :func:`build_target`."""
+    engines = [
+        {"kind": key, **written(section, getattr(target, key))}
+        for key, (section, _) in ENGINES.items()
+    ]
+    held = {key: getattr(target, key) for key in PARTS}
+    parts = {
+        key: written(PARTS[key][0], value)
+        for key, value in held.items()
+        if value is not None and not (key == "gb" and value.capacity == 0)
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **written(Target, target),
+        "engines": engines,
+        **parts,
+    }
+
+
+def target_of(document: Document) -> Target:
+    """The target that a document describes.
+
+    Raises:
+        TargetError: it is not a valid target.
+    """
+    require_valid(document)
+    return build_target(document.value)
+
+
+def from_document(document: Mapping[str, Any]) -> Target:
+    """The target that a document in the layout of a target file describes.
+
+    Raises:
+        TargetError: the document is not a valid target.
+    """
+    return target_of(Document(dict(document)))
+
+
+# What is wrong with a document
+
+
+def check(document: Document) -> list[TargetError]:
+    """Return everything that is wrong with a document, in the order of the file."""
+    issues = check_part(target_type(), document.value)
+    if issues:
+        wrong = {issue.path for issue in issues}
+        issues += tuple(i for i in _engine_counts(document.value) if i.path not in wrong)
+    return located(document, issues or target_issues(document.value))
+
+
+def require_valid(document: Document) -> None:
+    """Raise the first thing that is wrong with a document, if anything is.
+
+    Raises:
+        TargetError: the document is not a target; it says how many more things are wrong.
+    """
+    raise_first(check(document))
+
+
+def raise_first(errors: list[TargetError]) -> None:
+    """Raise the first of several errors, which says how many more there are, if there is one."""
+    if not errors:
+        return
+    first, more = errors[0], len(errors) - 1
+    if not more:
+        raise first
+    if first.hint is None:
+        raise TargetError(f"{first.message} (and {more} more)", first.at)
+    raise TargetError(first.message, first.at, f"{first.hint} (and {more} more)")
+
+
+def target_issues(value: Mapping[str, Any]) -> Iterator[ValidationIssue]:
+    """Give what is wrong with a target all of whose fields are what their types allow."""
+    counts = list(_engine_counts(value))
+    yield from counts or _contradictions(value)
+
+
+def check_part(kind: Any, value: Any) -> tuple[ValidationIssue, ...]:
+    """Return what is wrong with a value; nothing is where its type allows it."""
+    try:
+        checked(kind, value)
+    except InvalidError as error:
+        return tuple(_explained(issue, value) for issue in error.issues)
+    return ()
+
+
+def located(document: Document, issues: Iterable[ValidationIssue]) -> list[TargetError]:
+    """Return the errors of issues, and of fields given twice, in the order of the file."""
+    twice = [_duplicate(document, path, at) for path, at in document.duplicates]
+    pairs = [(_position(document, issue), issue) for issue in (*twice, *issues)]
+    pairs.sort(key=lambda pair: pair[0] or (0, 0))
+    return [_error(document, issue, position) for position, issue in pairs]
+
+
+def _duplicate(document: Document, path: Steps, position: tuple[int, int]) -> ValidationIssue:
+    first = document.keys[path][0]
+    hint = f"it was first given in line {first}"
+    return ValidationIssue(path, "given twice", hint, position=position)
+
+
+def _position(document: Document, issue: ValidationIssue) -> tuple[int, int] | None:
+    if issue.position:
+        return issue.position
+    path = issue.path[:-1] if issue.at == "parent" else issue.path
+    value = document.values.get(path)
+    return value if issue.at == "value" else document.keys.get(path, value)
+
+
+def _error(
+    document: Document, issue: ValidationIssue, position: tuple[int, int] | None
+) -> TargetError:
+    line, column = position or (None, None)
+    at = Location(document.file, line, column, dotted(issue.path) or None)
+    return TargetError(issue.message, at, issue.hint)
+
+
+def _explained(issue: ValidationIssue, value: Any) -> ValidationIssue:
+    """Return an issue with a hint for what people write where a chip has no global buffer."""
+    is_capacity = issue.path[-2:] == ("gb", "capacity_kib") and issue.at == "value"
+    if is_capacity and _at(value, issue.path) == 0:
+        hint = "leave 'gb' out for a chip without a global buffer"
+        return ValidationIssue(issue.path, issue.message, hint)
+    return issue
+
+
+def _at(value: Any, path: Steps) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _engine_counts(value: Any) -> Iterator[ValidationIssue]:
+    """Give kinds of which there is no engine, or a second one; nothing where one has no kind."""
+    engines = value.get("engines") if isinstance(value, dict) else None
+    if not isinstance(engines, list):
+        return
+    kinds = [engine.get("kind") if isinstance(engine, dict) else None for engine in engines]
+    all_known = all(isinstance(kind, str) and kind in ENGINES for kind in kinds)
+    for kind in ENGINES:
+        places = [index for index, one in enumerate(kinds) if one == kind]
+        if not places and all_known:
+            hint = f"add an entry '- kind: {kind}'"
+            yield ValidationIssue(("engines",), f"no engine of kind {kind!r}", hint, at="key")
+        for index in places[1:]:
+            hint = f"engines[{places[0]}] is the first; keep one"
+            yield ValidationIssue(("engines", index), f"a second engine of kind {kind!r}", hint)
+
+
+def _contradictions(value: Mapping[str, Any]) -> Iterator[ValidationIssue]:
+    """Give parts that are valid each for itself and do not fit together."""
+    index = {engine["kind"]: i for i, engine in enumerate(value["engines"])}
+    dtypes = value["engines"][index["matrix"]]["rate"]
+    lanes = value["engines"][index["vector"]]["lanes"]
+    yield from _uncovered(dtypes, lanes, ("engines", index["vector"], "lanes"))
+    if "energy" in value:
+        yield from _uncovered(dtypes, value["energy"]["mac_pj"], ("energy", "mac_pj"))
+
+
+def _uncovered(
+    dtypes: dict[str, Any], given: dict[str, Any], path: Steps
+) -> Iterator[ValidationIssue]:
+    for dtype in dtypes:
+        if dtype not in given:
+            hint = "the matrix engine's rate lists it; add it here or remove it there"
+            yield ValidationIssue(path, f"no figure for {dtype}", hint, at="key")
+
+
+# A template
+
+_HEADER = f"""\
+# A target: the accelerator that networks are scheduled on.
+# Check it with 'autoturbo targets validate FILE', use it with 'autoturbo tune MODEL --target FILE'.
+# Say in a comment on each line where the figure comes from, or that it is an estimate and why.
+
+schema_version: {SCHEMA_VERSION}  # version of this layout
+"""
+
+
+def scaffold() -> str:
+    """A template that loads as it stands and explains every field."""
+    top = "\n".join(_lines(Target, ""))
+    engines = "\n\n".join("\n".join(_engine(key, *of)) for key, of in ENGINES.items())
+    parts = "\n\n".join("\n".join(_part(key, *of)) for key, of in PARTS.items())
+    return f"{_HEADER}{top}\n\nengines:  # one of each kind\n{engines}\n\n{parts}\n"
+
+
+def _engine(key: str, kind: type, section: Section) -> Iterator[str]:
+    yield f"  - kind: {key}  # {section.about}"
+    yield from _lines(kind, "    ")
+
+
+def _part(key: str, kind: type, section: Section) -> Iterator[str]:
+    yield f"{key}:  # {section.about}"
+    yield from _lines(kind, "  ")
+
+
+def _lines(kind: type, indent: str) -> Iterator[str]:
+    for field in file_fields(kind):
+        yield f"{indent}{field.name}: {_value(field.rule.example)}  # {field.rule.about}"
+
+
+def _value(example: object) -> str:
+    if isinstance(example, dict):
+        return "{" + ", ".join(f"{key}: {value}" for key, value in example.items()) + "}"
+    if isinstance(example, bool):
+        return str(example).lower()
+    return str(example) if example != "" else '""'

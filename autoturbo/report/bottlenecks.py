@@ -22,7 +22,8 @@ from autoturbo.graph.extract import extract
 from autoturbo.graph.operators import Engine, Graph
 from autoturbo.graph.padding import Channels, channels_of, padded
 from autoturbo.hardware import with_field
-from autoturbo.hardware.target import Target, storage_ratio
+from autoturbo.hardware.parts import storage_ratio
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_names
 from autoturbo.schedule.schedule import Schedule

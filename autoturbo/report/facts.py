@@ -19,6 +19,7 @@ from autoturbo.database import RunInfo, TrialRecord, Verified
 from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.graph.operators import Graph
+from autoturbo.registry import COST_MODEL
 from autoturbo.report.search import Predictions, predictions
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
@@ -33,7 +34,6 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.advice import make_advisor
 from autoturbo.search.importance import Importance, importance_of
 from autoturbo.search.loop import BATCH
-from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
@@ -255,7 +255,7 @@ def gather(
         trust=_trust(info, recorded, best, verified),
         importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
         predictions=predictions(trials, advisor, info.settings.get("round") or BATCH),
-        searched_by_model=alone and info.settings.get("sampler", OURS) == OURS,
+        searched_by_model=alone and info.settings.get("sampler", COST_MODEL) == COST_MODEL,
         seconds=(times[1] - times[0]).total_seconds(),
     )
 

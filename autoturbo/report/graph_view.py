@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autoturbo.hardware.target import storage_ratio
+from autoturbo.hardware.parts import storage_ratio
 from autoturbo.report.facts import Measured, kernel_use
 from autoturbo.report.filling import GROUPS, Chart, Columns
 from autoturbo.report.netron import tensor_scopes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from autoturbo.report.units import capacity, count, duration, macs, percent, plain, size
 
@@ -50,13 +50,6 @@ class View:
         width = max((len(plain(name)) for name, _ in self.facts), default=0)
         lines += [f"  {plain(name):<{width}}  {plain(text)}" for name, text in self.facts]
         return "\n".join([*lines, *_columns(self.headers, self.rows)])
-
-
-class Printer(Protocol):
-    """What IPython hands to ``_repr_pretty_``."""
-
-    def text(self, text: str, /) -> object:
-        """Take note of it."""
 
 
 def target_view(target: Target) -> View:

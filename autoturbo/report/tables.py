@@ -17,7 +17,6 @@ from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
 
 
 _COMPARISON = ("scheduler", "latency", "samples/s", "speed-up", "DDR", "matrix", "of bound")
@@ -141,18 +140,13 @@ def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, .
     )
 
 
-def checked_sizes(schedule: Schedule | MachineSchedule) -> dict[str, int]:
-    """Return how many things the checks of a schedule look at; of a machine, of all parts."""
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
-
-    if isinstance(schedule, MachineSchedule):
-        counts = [checked_sizes(part) for part in schedule.schedules]
-        return {name: sum(one[name] for one in counts) for name in counts[0]}
+def checked_sizes(schedules: Sequence[Schedule]) -> dict[str, int]:
+    """Return how many things the checks of schedules look at."""
     return {
-        "subgraphs": len(schedule.instances.subgraphs),
-        "instances": schedule.instances.count,
-        "kernels": sum(len(timeline.order) for timeline in schedule.timelines),
-        "buffers": sum(len(timeline.kind) for timeline in schedule.timelines),
+        "subgraphs": sum(len(one.instances.subgraphs) for one in schedules),
+        "instances": sum(one.instances.count for one in schedules),
+        "kernels": sum(len(line.order) for one in schedules for line in one.timelines),
+        "buffers": sum(len(line.kind) for one in schedules for line in one.timelines),
     }
 
 

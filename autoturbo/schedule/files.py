@@ -18,31 +18,37 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from typing_extensions import TypedDict
 
 from autoturbo import files
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
-from autoturbo.graph.layers import Layer, layers_from
+from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
-from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.partition.clusters import readers_elsewhere
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.place.bind import Placement, Scope, cores_used
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
-from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import BATCH, SPLITS, Schedule, Share
+from autoturbo.schedule.problem import BATCH, SPLITS, Problem, make_problem
+from autoturbo.schedule.schedule import (
+    FORMAT,
+    MACHINE_FORMAT,
+    SCHEDULE_SCHEMA,
+    Schedule,
+    Share,
+    buffers_of,
+)
+from autoturbo.schedule.simplify import simplified
 from autoturbo.schema import (
     MOST,
     Choice,
@@ -54,15 +60,6 @@ from autoturbo.schema import (
     dotted,
     json_schema,
 )
-
-if TYPE_CHECKING:
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
-
-SCHEDULE_SCHEMA: Final = 1
-"""Version of schedule files."""
-
-FORMAT: Final = "autoturbo-schedule"
-MACHINE_FORMAT: Final = "autoturbo-machine-schedule"
 
 _OTHERS = {
     FORMAT: "a schedule of a target, not of a machine of several units",
@@ -155,121 +152,6 @@ class ScheduleDocument(TypedDict):
     order: list[InstanceEntry]
     buffers: NotRequired[list[BufferEntry]]
     expected: NotRequired[dict[str, Any] | None]
-
-
-def schedule_text(schedule: Schedule) -> str:
-    """The canonical text of a schedule."""
-    problem, share = schedule.problem, dataclasses.asdict(schedule.share)
-    if schedule.share.split == BATCH:  # named where it is not samples that clusters share out
-        del share["split"]
-    document = {
-        **header(FORMAT, SCHEDULE_SCHEMA, schedule, problem.target, problem.dtype),
-        "share": share,
-        "layers": layer_entries(problem.layers),
-        "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
-        "order": [instance_entry(schedule, index) for index in schedule.order],
-        "buffers": _buffers(schedule),
-        "expected": None if schedule.expected is None else dict(schedule.expected),
-    }
-    return document_text(document)
-
-
-def document_text(document: Mapping[str, Any]) -> str:
-    """The canonical text: one top-level field a line, one element of a list a line."""
-    lines = [f"{json.dumps(name)}: {_value(value)}" for name, value in document.items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list) and value:
-        return "[\n " + ",\n ".join(json.dumps(item) for item in value) + "\n]"
-    return json.dumps(value)
-
-
-def header(
-    form: str, version: int, schedule: Schedule | MachineSchedule, target: AnyTarget, dtype: str
-) -> dict[str, Any]:
-    """What a schedule file of a target or a machine says of what it is made for."""
-    model = schedule.model
-    return {
-        "format": form,
-        "schema_version": version,
-        "scheduler_version": SCHEDULER_VERSION,
-        "scheduler": schedule.scheduler,
-        "model": {"name": model.name, "hash": model.hash, "batch": model.batch},
-        "target": {"name": target.name, "hash": target.hash},
-        "dtype": dtype,
-        "knobs": schedule.knobs.as_dict(),
-    }
-
-
-def layer_entries(layers: Iterable[Layer]) -> list[dict[str, Any]]:
-    """What a file says of layers."""
-    return [{"name": layer.name, "operators": list(layer.operators)} for layer in layers]
-
-
-def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
-    """All instances, and how many of them lie along a second axis inside a part of the first."""
-    split = subgraph.split
-    entry = {
-        "layers": list(subgraph.layers),
-        "axis": split.axis,
-        "depth": split.depth,
-        "instances": split.instances,
-    }
-    if split.inner_axis >= 0:
-        entry |= {"inner_axis": split.inner_axis, "inner_factor": split.inner_factor}
-    return entry
-
-
-def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
-    """What files say of an instance and where it runs."""
-    graph, placement = schedule.instances, schedule.placement
-    named = placement.core_ids[index] if placement.core_ids else ()
-    return {
-        "subgraph": int(graph.subgraph[index]),
-        "part": int(graph.part[index]),
-        "cores": list(placement.bindings[index]),
-        **({"core_ids": list(named)} if named else {}),
-        "scope": placement.scopes[index].name,
-        **({"cluster": schedule.cluster[index]} if schedule.cluster else {}),
-    }
-
-
-def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
-    """Of every cluster in turn, where they do not work alike; steps are each cluster's own."""
-    return [
-        entry | ({"cluster": cluster} if schedule.cluster else {})
-        for cluster, timeline in enumerate(schedule.timelines)
-        for entry in buffer_entries(schedule, timeline)
-    ]
-
-
-def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
-    """What a schedule file says of the buffers of a cluster, in their order."""
-    tensors = schedule.problem.graph.tensors
-    subgraph, part = schedule.instances.subgraph.tolist(), schedule.instances.part.tolist()
-    b = timeline.buffers
-    columns = (
-        timeline.kind, timeline.tensor, timeline.owner,
-        b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death,
-    )  # fmt: skip
-    return [
-        {
-            "kind": KINDS[kind],
-            "tensor": tensors[tensor].name if tensor >= 0 else "weights",
-            "subgraph": subgraph[owner],
-            "part": part[owner],
-            "scope": Scope(scope).name,
-            "address": address,
-            "bytes": core if scope == Scope.LB else cluster,
-            "first_step": first,
-            "last_step": last,
-        }
-        for kind, tensor, owner, scope, address, core, cluster, first, last in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
-    ]
 
 
 def schedule_schema() -> dict[str, Any]:
@@ -396,7 +278,7 @@ def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
 
     Another export of the same network has other names, which its buffers then have as well.
     """
-    found, stored = _buffers(schedule), document["buffers"]
+    found, stored = buffers_of(schedule), document["buffers"]
     names = [layer.name for layer in schedule.problem.layers]
     if names != [entry["name"] for entry in document["layers"]]:
         found, stored = ([{**entry, "tensor": ""} for entry in own] for own in (found, stored))

@@ -16,10 +16,10 @@ from typing_extensions import TypedDict
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Tiling, tile_counts
 from autoturbo.schedule.codegen.work import MATRIX, Floats
-from autoturbo.schedule.files import InScope, Size, buffer_entries, document_text, instance_entry
+from autoturbo.schedule.files import InScope, Size
 from autoturbo.schedule.knobs import SCHEDULER_VERSION
-from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import SPLITS, Schedule
+from autoturbo.schedule.problem import SPLITS, Problem
+from autoturbo.schedule.schedule import Schedule, buffer_entries, document_text, instance_entry
 from autoturbo.schema import Bool, Choice, Entries, Index, Version, Whole, json_schema
 
 KERNELS_SCHEMA: Final = 1

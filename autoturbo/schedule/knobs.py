@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.files import read_json
-from autoturbo.schedule.units.unit_knobs import UnitKnobs
+from autoturbo.schedule.unit_knobs import UnitKnobs
 
 SCHEDULER_VERSION = "5"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
@@ -545,3 +545,7 @@ def _override(item: Any, at: Location) -> SubGraphKnobs:
         message = f"inner_dim: {inner} is the dimension that dim splits already"
         raise KnobsError(message, at, "take another one, or a larger factor")
     return SubGraphKnobs(**item)
+
+
+LAYERWISE: Final = Knobs(instruction_scheduling="off")
+"""Of a compiler that schedules layer by layer: no software pipeline in any kernel."""

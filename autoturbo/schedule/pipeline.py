@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
+from autoturbo.registry import SCHEDULERS, broken
 from autoturbo.schedule.codegen.stitch import known_templates
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import (
@@ -51,8 +52,8 @@ from autoturbo.schedule.partition.split import SplitRules, divisors
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.place.order import order_instances
-from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import BATCH, Schedule, Share
+from autoturbo.schedule.problem import BATCH, Problem, make_problem
+from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.stores import Recent, remembered
 
 MIB = 1 << 20
@@ -412,3 +413,26 @@ def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
     own = InstructionRules.of(problem, Knobs()).weight_room
     extra = max(instructions.weight_room - own, 0)
     return KernelRules(BufferRules(victim, residence, extra), instructions)
+
+
+# Schedulers by name
+
+
+def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
+    """Return the schedules that a scheduler would choose from.
+
+    Raises:
+        UsageError: no scheduler of that name.
+        PluginError: it is a plug-in's, which cannot be loaded.
+    """
+    found = SCHEDULERS.make(name, bench)
+    return iter(found) if SCHEDULERS.is_ours(name) else _plugged(name, found)
+
+
+def _plugged(name: str, found: Iterable[Schedule]) -> Iterator[Schedule]:
+    """Give the candidates of a plug-in, which may fail while they are made."""
+    try:
+        yield from found
+    except Exception as error:  # third-party code may fail in any way; the user sees whose
+        message = f"failed: {type(error).__name__}: {error}"
+        raise broken(SCHEDULERS.find(name), message) from error

@@ -26,6 +26,13 @@ from autoturbo.schedule.codegen.work import (
     work_of,
 )
 
+BATCH = "batch"
+"""Clusters share out samples: as published."""
+
+SPLITS = (BATCH, "spatial", "channel", "pipeline")
+"""What clusters may share out: samples, rows or channels of every output, sub-graphs."""
+
+
 STAGING_SHARE = 16
 """One sixteenth of LB is the staging zone: 64 KiB of 1 MiB holds two tiles of 32 KiB, enough to
 hide one transfer behind another, and leaves the 8/4/2/1 splits of ResNet-50 as they are."""

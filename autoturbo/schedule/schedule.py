@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from autoturbo.errors import ScheduleFileError
 from autoturbo.files import Kind, Outputs
 from autoturbo.graph.arrays import Ints
+from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
+from autoturbo.registry import Shown
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf
-from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import Timeline
-from autoturbo.schedule.place.bind import Placement
+from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
+from autoturbo.schedule.memory.timeline import KINDS, Timeline
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.problem import Problem
-
-if TYPE_CHECKING:
-    from autoturbo.report.notebook import Printer
-    from autoturbo.schedule.units.machine_schedule import OnUnits
-
-BATCH = "batch"
-"""Clusters share out samples: as published."""
-
-SPLITS = (BATCH, "spatial", "channel", "pipeline")
-"""What clusters may share out: samples, rows or channels of every output, sub-graphs."""
+from autoturbo.schedule.problem import BATCH, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +62,25 @@ class Share:
         return self.clusters if self.split == BATCH else 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OnUnits:
+    """What a whole schedule was made of, on a machine of several units.
+
+    Attributes:
+        schedules: of the parts, each on its unit.
+        units: names of the parts' units.
+        origin: per instance, its part and its index in the part's schedule.
+        facts: what the machine's own schedule says of itself, for those who read the whole.
+    """
+
+    schedules: tuple[Schedule, ...]
+    units: tuple[str, ...]
+    origin: tuple[tuple[int, int], ...]
+    facts: Mapping[str, Any]
+
+
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Shown):
     """A model scheduled on a target.
 
     Attributes:
@@ -109,11 +121,19 @@ class Schedule:
         """Of the first cluster."""
         return self.timelines[0]
 
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Return itself: on one target there are no schedules of parts."""
+        return (self,)
+
+    @property
+    def whole(self) -> Schedule:
+        """Return itself: it is of the whole model."""
+        return self
+
     @functools.cached_property
     def text(self) -> str:
         """The one canonical text of this schedule: its file's content."""
-        from autoturbo.schedule.files import schedule_text
-
         return schedule_text(self)
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -132,17 +152,6 @@ class Schedule:
     def __repr__(self) -> str:
         of = f"{self.model.name!r} on {self.problem.target.name!r}"
         return f"<Schedule of {of} by {self.scheduler!r}: {len(self.order)} instances>"
-
-    def _repr_html_(self) -> str:
-        from autoturbo.report.notebook import schedule_view
-
-        return schedule_view(self).html()
-
-    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
-        from autoturbo.report.notebook import schedule_view
-
-        del cycle
-        printer.text(schedule_view(self).text())
 
     def rules_of(self, subgraph: int) -> InstructionRules:
         """How the kernels of a sub-graph become instructions."""
@@ -211,3 +220,182 @@ def _mix(state: Ints, value: Ints) -> Ints:
     """Return one step of a 64-bit hash (the multiplier of Knuth's MMIX generator)."""
     mixed = (state ^ value) * 6364136223846793005
     return mixed ^ (mixed >> 29)
+
+
+# The text of a schedule's file (reading it: autoturbo.schedule.files)
+
+SCHEDULE_SCHEMA: Final = 1
+"""Version of schedule files."""
+
+FORMAT: Final = "autoturbo-schedule"
+MACHINE_FORMAT: Final = "autoturbo-machine-schedule"
+
+
+class AnySchedule(Protocol):
+    """A schedule of a target, or of a machine of several units."""
+
+    @property
+    def model(self) -> Graph:
+        """The whole model."""
+        ...
+
+    @property
+    def scheduler(self) -> str:
+        """What made it."""
+        ...
+
+    @property
+    def knobs(self) -> Knobs:
+        """The setting."""
+        ...
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedules of its parts, each on a target; itself where there are none."""
+        ...
+
+    @property
+    def whole(self) -> Schedule:
+        """The same as one schedule of the model, for what only regions and order matter to."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Its file's content."""
+        ...
+
+    @property
+    def expected(self) -> Mapping[str, Any] | None:
+        """What a measurement of it gave (the object M of ``--json``), or None."""
+        ...
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write its file, atomically."""
+        ...
+
+
+class Made(Protocol):
+    """What a schedule is made for."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def hash(self) -> str:
+        """Of all that affects results."""
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """The canonical text of a schedule."""
+    problem, share = schedule.problem, dataclasses.asdict(schedule.share)
+    if schedule.share.split == BATCH:  # named where it is not samples that clusters share out
+        del share["split"]
+    document = {
+        **header(FORMAT, SCHEDULE_SCHEMA, schedule, problem.target, problem.dtype),
+        "share": share,
+        "layers": layer_entries(problem.layers),
+        "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
+        "order": [instance_entry(schedule, index) for index in schedule.order],
+        "buffers": buffers_of(schedule),
+        "expected": None if schedule.expected is None else dict(schedule.expected),
+    }
+    return document_text(document)
+
+
+def document_text(document: Mapping[str, Any]) -> str:
+    """The canonical text: one top-level field a line, one element of a list a line."""
+    lines = [f"{json.dumps(name)}: {_value(value)}" for name, value in document.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and value:
+        return "[\n " + ",\n ".join(json.dumps(item) for item in value) + "\n]"
+    return json.dumps(value)
+
+
+def header(
+    form: str, version: int, schedule: AnySchedule, target: Made, dtype: str
+) -> dict[str, Any]:
+    """What a schedule file of a target or a machine says of what it is made for."""
+    model = schedule.model
+    return {
+        "format": form,
+        "schema_version": version,
+        "scheduler_version": SCHEDULER_VERSION,
+        "scheduler": schedule.scheduler,
+        "model": {"name": model.name, "hash": model.hash, "batch": model.batch},
+        "target": {"name": target.name, "hash": target.hash},
+        "dtype": dtype,
+        "knobs": schedule.knobs.as_dict(),
+    }
+
+
+def layer_entries(layers: Iterable[Layer]) -> list[dict[str, Any]]:
+    """What a file says of layers."""
+    return [{"name": layer.name, "operators": list(layer.operators)} for layer in layers]
+
+
+def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
+    """All instances, and how many of them lie along a second axis inside a part of the first."""
+    split = subgraph.split
+    entry = {
+        "layers": list(subgraph.layers),
+        "axis": split.axis,
+        "depth": split.depth,
+        "instances": split.instances,
+    }
+    if split.inner_axis >= 0:
+        entry |= {"inner_axis": split.inner_axis, "inner_factor": split.inner_factor}
+    return entry
+
+
+def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
+    """What files say of an instance and where it runs."""
+    graph, placement = schedule.instances, schedule.placement
+    named = placement.core_ids[index] if placement.core_ids else ()
+    return {
+        "subgraph": int(graph.subgraph[index]),
+        "part": int(graph.part[index]),
+        "cores": list(placement.bindings[index]),
+        **({"core_ids": list(named)} if named else {}),
+        "scope": placement.scopes[index].name,
+        **({"cluster": schedule.cluster[index]} if schedule.cluster else {}),
+    }
+
+
+def buffers_of(schedule: Schedule) -> list[dict[str, Any]]:
+    """Of every cluster in turn, where they do not work alike; steps are each cluster's own."""
+    return [
+        entry | ({"cluster": cluster} if schedule.cluster else {})
+        for cluster, timeline in enumerate(schedule.timelines)
+        for entry in buffer_entries(schedule, timeline)
+    ]
+
+
+def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
+    """What a schedule file says of the buffers of a cluster, in their order."""
+    tensors = schedule.problem.graph.tensors
+    subgraph, part = schedule.instances.subgraph.tolist(), schedule.instances.part.tolist()
+    b = timeline.buffers
+    columns = (
+        timeline.kind, timeline.tensor, timeline.owner,
+        b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death,
+    )  # fmt: skip
+    return [
+        {
+            "kind": KINDS[kind],
+            "tensor": tensors[tensor].name if tensor >= 0 else "weights",
+            "subgraph": subgraph[owner],
+            "part": part[owner],
+            "scope": Scope(scope).name,
+            "address": address,
+            "bytes": core if scope == Scope.LB else cluster,
+            "first_step": first,
+            "last_step": last,
+        }
+        for kind, tensor, owner, scope, address, core, cluster, first, last in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]

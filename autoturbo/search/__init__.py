@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.search.names import SAMPLERS
 from autoturbo.search.space import Dimension, Space
 
 if TYPE_CHECKING:
@@ -25,4 +24,4 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["SAMPLERS", "CostModelSampler", "Dimension", "Space", "make_sampler"]
+__all__ = ["CostModelSampler", "Dimension", "Space", "make_sampler"]

@@ -11,14 +11,15 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from autoturbo.database import Refused
 from autoturbo.errors import MeasurerError, RefusedError
+from autoturbo.registry import VERIFIERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
-from autoturbo.search.workshop import Scheduled, Workshop
+from autoturbo.simulate.contract import Scheduled, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.outcomes import TIME_IS_UP
 from autoturbo.verify import VERIFIER_VERSION
@@ -78,13 +79,12 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
     """
 
     def verify(schedule: Scheduled) -> Verification | None:
-        from autoturbo.schedule.schedule import Schedule
-        from autoturbo.schedule.units.machine_schedule import MachineSchedule
         from autoturbo.verify import verify_schedule
 
-        if not isinstance(schedule, Schedule | MachineSchedule):
+        if type(schedule).__name__ not in VERIFIERS.names():
             return None
-        return verify_schedule(schedule, path=path, seed=seed, numbers=numbers)
+        ours = cast("AnySchedule", schedule)
+        return verify_schedule(ours, path=path, seed=seed, numbers=numbers)
 
     return verify
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from autoturbo.errors import RunError
+from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.allocation import Course
 from autoturbo.search.executors.base import Answer, Task
-from autoturbo.search.names import ANNEALING, OURS, PROGRAM
 from autoturbo.search.objectives import OF_KERNELS
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.stopping import Drought, Gaps, Stop
@@ -365,7 +365,7 @@ class Loop:
         """A round that is recorded whole, where the sampler need not propose it again."""
         size = self.search.round if first else 1 + len(self.search.starts)
         numbers = range(first, first + size)
-        if self.search.sampler not in (OURS, ANNEALING, PROGRAM):
+        if self.search.sampler not in (COST_MODEL, ANNEALING, PROGRAM):
             return None
         if all(number in self._recorded for number in numbers):
             return [self._recorded[number].knobs for number in numbers]

@@ -20,17 +20,14 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from autoturbo import plugins
-from autoturbo.errors import UsageError, did_you_mean
+from autoturbo.errors import UsageError
+from autoturbo.registry import COST_MODEL, SAMPLERS, broken
 from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.levels import Levels
-from autoturbo.search.names import PROGRAM, SAMPLERS, sampler_names
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from autoturbo.cost_models.advisor import KernelAdvisor
 
 
@@ -298,7 +295,7 @@ def make_sampler(
     """A sampler by name.
 
     Args:
-        name: one of :func:`autoturbo.search.names.sampler_names`.
+        name: one of :func:`autoturbo.registry.SAMPLERS`.
         seed: of all chance.
         space: of the knobs.
         batch: trials asked before the next is told.
@@ -311,30 +308,20 @@ def make_sampler(
         PluginError: it is a plug-in's, which cannot be had.
     """
     check_sampler(name, objectives)
-    if name not in SAMPLERS:
-        sampler, ordinal = plugged_sampler(name, seed)
-        return SamplerChoice(name, sampler, ordinal)
-    if name == "cost-model":
+    if name == COST_MODEL:
         advisor = advisor if objectives == 1 else None
         at_once = batch if objectives == 1 else min(batch, WEIGHED)
         ours = CostModelSampler(seed, space=space, batch=at_once, advisor=advisor)
         return SamplerChoice(name, ours, advisor=advisor)
-    make, ordinal = _OPTUNA[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        try:
-            sampler = make(seed)
-        except ImportError as error:
-            missing = error.name or "a package"
-            raise UsageError(f"sampler {name!r} needs {missing}", hint=_remedy(missing)) from None
-    return SamplerChoice(name, sampler, ordinal)
-
-
-def _remedy(missing: str) -> str:
-    """How to come by a package; no extra of ours asks for torch, which is larger than all else."""
-    if missing == "torch":
-        return "'pip install torch' (large), or take cost-model"
-    return "'pip install \"autoturbo[samplers]\"', or take cost-model"
+    try:
+        made = SAMPLERS.make(name, seed)
+    except ImportError as error:
+        missing = error.name or "a package"
+        raise UsageError(f"sampler {name!r} needs {missing}", hint=_remedy(missing)) from None
+    if not isinstance(made, BaseSampler):
+        what = f"gives a value of type {type(made).__name__!r}, no Optuna sampler"
+        raise broken(SAMPLERS.find(name), what)
+    return SamplerChoice(name, made, bool(getattr(SAMPLERS.load(name), "ordinal", False)))
 
 
 def check_sampler(name: str, objectives: int = 1) -> None:
@@ -344,15 +331,42 @@ def check_sampler(name: str, objectives: int = 1) -> None:
         UsageError: no sampler of that name, or not for several objectives.
         PluginError: it is a plug-in's, which cannot be loaded.
     """
-    known = sampler_names()
-    if name not in known:
-        raise UsageError(f"no sampler is called {name!r}", hint=did_you_mean(name, known))
-    ours = {*SAMPLERS, PROGRAM}
-    several = name not in ("cmaes", "grid") if name in ours else takes_several(name)
+    several = bool(getattr(SAMPLERS.load(name), "several", True))
     if objectives > 1 and not several:
         raise UsageError(
             f"sampler {name!r} works on one objective", hint="take nsgaii, tpe or random"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Optuna:
+    """A sampler of Optuna's, as a plug-in would register it.
+
+    Attributes:
+        made: of a seed.
+        needs: the package without which it would fail at the first proposal only.
+        ordinal: it wants choices as integers.
+        several: it works on several objectives.
+    """
+
+    made: Callable[[int], BaseSampler]
+    needs: str = "optuna"
+    ordinal: bool = False
+    several: bool = True
+
+    def __call__(self, seed: int) -> BaseSampler:
+        """Return the sampler; raises ImportError where a package is not installed."""
+        importlib.import_module(self.needs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return self.made(seed)
+
+
+def _remedy(missing: str) -> str:
+    """How to come by a package; no extra of ours asks for torch, which is larger than all else."""
+    if missing == "torch":
+        return "'pip install torch' (large), or take cost-model"
+    return "'pip install \"autoturbo[samplers]\"', or take cost-model"
 
 
 class _EveryPoint(optuna.samplers.BruteForceSampler):
@@ -368,69 +382,26 @@ class _EveryPoint(optuna.samplers.BruteForceSampler):
         """Nothing: whoever asks knows the size of the space."""
 
 
-def _tpe(seed: int) -> BaseSampler:
-    # constant_liar keeps the points of one batch apart
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-
-
-def _cmaes(seed: int) -> BaseSampler:
-    importlib.import_module("cmaes")  # Optuna would look for it at the first proposal only
-    return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
-
-
-def _gp(seed: int) -> BaseSampler:
-    importlib.import_module("torch")  # likewise
-    return optuna.samplers.GPSampler(seed=seed)
-
-
-def _qmc(seed: int) -> BaseSampler:
-    importlib.import_module("scipy")  # likewise
-    return optuna.samplers.QMCSampler(
+random = _Optuna(optuna.samplers.RandomSampler)
+tpe = _Optuna(  # constant_liar keeps the points of one batch apart
+    lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+)
+cmaes = _Optuna(
+    lambda seed: optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
+    "cmaes",
+    ordinal=True,  # knows no categories
+    several=False,
+)
+gp = _Optuna(lambda seed: optuna.samplers.GPSampler(seed=seed), "torch")
+nsgaii = _Optuna(lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=32))
+qmc = _Optuna(
+    lambda seed: optuna.samplers.QMCSampler(
         seed=seed, scramble=True, warn_independent_sampling=False, warn_asynchronous_seeding=False
-    )
-
-
-_OPTUNA: dict[str, tuple[Callable[[int], BaseSampler], bool]] = {
-    "random": (optuna.samplers.RandomSampler, False),
-    "tpe": (_tpe, False),
-    "cmaes": (_cmaes, True),  # knows no categories
-    "gp": (_gp, False),
-    "nsgaii": (lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=32), False),
-    "qmc": (_qmc, True),  # categories would be drawn at random
-    "grid": (_EveryPoint, False),
-}
-
-
-def plugged_sampler(name: str, seed: int) -> tuple[BaseSampler, bool]:
-    """A plug-in's sampler, and whether choices are to be integers.
-
-    Raises:
-        UsageError: there is none of that name.
-        PluginError: it cannot be had, or is no sampler.
-    """
-    entry = _entry(name)
-    made = plugins.make_plugin(entry, seed)
-    if not isinstance(made, BaseSampler):
-        what = f"gives a value of type {type(made).__name__!r}, no Optuna sampler"
-        raise plugins.broken(entry, what)
-    return made, bool(getattr(plugins.load_plugin(entry), "ordinal", False))
-
-
-def takes_several(name: str) -> bool:
-    """Whether a plug-in's sampler works on several objectives.
-
-    Raises:
-        UsageError: there is none of that name.
-        PluginError: it cannot be loaded.
-    """
-    return bool(getattr(plugins.load_plugin(_entry(name)), "several", True))
-
-
-def _entry(name: str) -> EntryPoint:
-    entry = plugins.find_plugin(plugins.SAMPLERS, name)
-    if entry is None:
-        raise UsageError(f"no sampler is called {name!r}")
-    return entry
+    ),
+    "scipy",
+    ordinal=True,  # categories would be drawn at random
+)
+grid = _Optuna(_EveryPoint, several=False)
 
 
 __all__: Sequence[str] = (

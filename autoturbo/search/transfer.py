@@ -26,7 +26,7 @@ from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import GroupRules
 from autoturbo.schedule.partition.overrides import UNSPLIT, possible_split, resolve, split_fields
 from autoturbo.schedule.partition.split import SplitRules, split_axes
-from autoturbo.schedule.schedule import BATCH
+from autoturbo.schedule.problem import BATCH
 from autoturbo.search.space import batch_share
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from autoturbo.graph.arrays import (
 )
 from autoturbo.graph.domain import SHOWN
 from autoturbo.graph.operators import Engine, Graph, Operator
-from autoturbo.hardware.target import Target, storage_ratio
+from autoturbo.hardware.parts import storage_ratio
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import (
     COLUMNS,
     MATRIX,

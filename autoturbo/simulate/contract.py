@@ -6,18 +6,16 @@ fail, hang or return nonsense, and neither side imports the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.measurement import Outcome
-
-SIMULATOR = "simulator"
-"""Name of the built-in measurer; others are plug-ins'."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,3 +44,35 @@ class Evaluates(Protocol):
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Cheap facts about the setting's kernels; None where no plan exists."""
         ...
+
+
+class Scheduled(Protocol):
+    """A schedule that can be kept."""
+
+    @property
+    def text(self) -> str:
+        """Canonical JSON."""
+        ...
+
+
+class Workshop(Evaluates, Protocol):
+    """What the tuner asks of an evaluator besides measuring."""
+
+    def schedule(self, knobs: Knobs) -> Scheduled:
+        """The schedule of a setting."""
+        ...
+
+    def heuristic(self) -> Knobs:
+        """The published heuristic at its best: trial 0 of a search."""
+        ...
+
+    def measure_scheduler(self, name: str) -> Outcome:
+        """What another scheduler's best schedule measures."""
+        ...
+
+
+MakeWorkshop = Callable[[Graph, Any, str], Workshop]
+"""Builds an evaluator of a model on a target or a machine.
+
+It is sent to workers, so it is a class or a function of a module.
+"""

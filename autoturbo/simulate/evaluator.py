@@ -11,33 +11,29 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from autoturbo import plugins
-from autoturbo.errors import KnobsError, UsageError, did_you_mean
+from autoturbo.errors import KnobsError, UsageError
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.baselines import ALIASES, PUBLISHED, candidates
+from autoturbo.registry import MEASURERS, PUBLISHED, SCHEDULERS, broken
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import live_peak_bytes
 from autoturbo.schedule.memory.timeline import Timeline, handed_over
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound, weight_bytes
-from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
+from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP, checked, outcome_of
 from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.stores import remembered
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 
 class Measurer(Protocol):
@@ -79,46 +75,31 @@ class Simulator:
         return known[key]
 
 
-def measurer_names() -> tuple[str, ...]:
-    """Measurers by name: the built-in one, then plug-ins'."""
-    return (SIMULATOR, *(n for n in plugins.plugin_names(plugins.MEASURERS) if n != SIMULATOR))
-
-
 def find_measurer(name: str) -> Measurer:
-    """A measurer by name: :data:`~autoturbo.simulate.contract.SIMULATOR` or a plug-in's.
+    """Return a measurer by name: :data:`~autoturbo.registry.SIMULATOR` or a plug-in's.
 
     Raises:
         UsageError: there is none of that name.
         PluginError: the plug-in cannot be had, or is no measurer.
     """
-    if name == SIMULATOR:
-        return Simulator()
-    entry = _measurer_entry(name)
-    made = plugins.make_plugin(entry)
+    made = MEASURERS.make(name)
     if not callable(getattr(made, "measure", None)):
-        raise plugins.broken(entry, f"gives a value of type {type(made).__name__!r}, no measurer")
+        what = f"gives a value of type {type(made).__name__!r}, no measurer"
+        raise broken(MEASURERS.find(name), what)
     found: Measurer = made
     return found
 
 
 def measurer_version(name: str) -> str:
-    """What tells its measurements from others': empty for the built-in one, else name and version.
+    """Return what tells measurements from others': empty for ours, else name and version.
 
     Raises:
         UsageError: there is none of that name.
     """
-    if name == SIMULATOR:
+    if MEASURERS.is_ours(name):
         return ""
-    version = plugins.plugin_version(_measurer_entry(name))
+    version = MEASURERS.version(name)
     return f"{name}@{version}" if version else name
-
-
-def _measurer_entry(name: str) -> EntryPoint:
-    entry = plugins.find_plugin(plugins.MEASURERS, name)
-    if entry is None:
-        hint = did_you_mean(name, measurer_names()) + ", or install the package that brings it"
-        raise UsageError(f"no measurer is called {name!r}", hint=hint)
-    return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +203,7 @@ class Evaluator:
         return _expecting(schedule, outcome), outcome
 
     def _named(self, name: str) -> tuple[Schedule, Outcome]:
-        published = ALIASES.get(name, name) == PUBLISHED
+        published = SCHEDULERS.find(name).name == PUBLISHED
         return self._published() if published else self._best_of(name)
 
     def _published(self) -> tuple[Schedule, Outcome]:
@@ -360,6 +341,5 @@ __all__ = [
     "Measurer",
     "Simulator",
     "find_measurer",
-    "measurer_names",
     "measurer_version",
 ]

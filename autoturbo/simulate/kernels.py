@@ -26,7 +26,8 @@ from numba import njit
 
 from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.graph.arrays import Ints
-from autoturbo.hardware.target import Target, storage_ratio
+from autoturbo.hardware.parts import storage_ratio
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from autoturbo.errors import MeasurerError
 from autoturbo.graph.operators import Uncounted
+from autoturbo.registry import Shown
 from autoturbo.schedule.knobs import KNOBS_SCHEMA, SCHEDULER_VERSION
 from autoturbo.schema import Bytes, Number, Seconds, Whole
-
-if TYPE_CHECKING:
-    from autoturbo.report.notebook import Printer
 
 SIMULATOR_VERSION = "6"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
@@ -85,7 +83,7 @@ class LowerBound:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Shown):
     """One schedule measured. Times in seconds, sizes in bytes, for the whole batch on the chip.
 
     Clusters that do not work alike differ in what "one cluster" has: see there.
@@ -151,17 +149,6 @@ class Measurement:
     def is_valid(self) -> bool:
         """False for what a broken measurer hands out: not finite, not positive."""
         return math.isfinite(self.latency) and self.latency > 0
-
-    def _repr_html_(self) -> str:
-        from autoturbo.report.notebook import measurement_view
-
-        return measurement_view(self).html()
-
-    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
-        from autoturbo.report.notebook import measurement_view
-
-        del cycle
-        printer.text(measurement_view(self).text())
 
     def as_json(self) -> dict[str, Any]:
         """The object M of the command line's ``--json`` (product.md)."""

@@ -179,7 +179,7 @@ def _schedules(case: MeasurerCase) -> list[Schedule]:
 
 @lru_cache(maxsize=8)
 def _schedules_on(target: Target) -> tuple[Schedule, ...]:
-    from autoturbo.schedule.baselines import candidates
+    from autoturbo.schedule.pipeline import candidates
     from autoturbo.testing.networks import small_networks
 
     benches = [_evaluator(None, graph, target).bench for graph in small_networks()]
@@ -257,7 +257,7 @@ def _check_failure(failure: Failure) -> None:
 
 
 def _text(schedule: Schedule) -> str:
-    from autoturbo.schedule.files import schedule_text
+    from autoturbo.schedule.schedule import schedule_text
 
     return schedule_text(schedule)
 

@@ -5,7 +5,6 @@ A reader's map::
     regions: parts tile every tensor and read what is made
     memory: buffers in space -> replay: contents in time -> trace, races: what nothing orders
     numbers: both models in ONNX Runtime (execution, weights, inputs, comparison)
-    machine: all of these on a machine of several units, and its times
     onnx_writer: the schedule as an ONNX model, which ``apply`` hands out and ``numbers`` runs
 
 Imports are inside of :func:`verify_schedule`: records need no more than the version.
@@ -15,11 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoturbo.registry import VERIFIERS
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.schedule.schedule import AnySchedule, Schedule
     from autoturbo.verify.findings import Verification
 
 VERIFIER_VERSION = "1"
@@ -27,7 +28,7 @@ VERIFIER_VERSION = "1"
 
 
 def verify_schedule(
-    schedule: Schedule | MachineSchedule,
+    schedule: AnySchedule,
     *,
     path: str | Path | None = None,
     seed: int = 0,
@@ -47,14 +48,18 @@ def verify_schedule(
     Raises:
         ModelError: the model's file is not usable.
     """
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    verify: Callable[..., Verification] = VERIFIERS.load(type(schedule).__name__)
+    return verify(schedule, path=path, seed=seed, numbers=numbers, whole=whole)
+
+
+def verify_on_target(
+    schedule: Schedule, *, path: str | Path | None, seed: int, numbers: bool, whole: bool | None
+) -> Verification:
+    """Prove a schedule of a target; see :func:`verify_schedule`."""
     from autoturbo.verify.findings import Verification
-    from autoturbo.verify.machine import verify_machine_schedule
     from autoturbo.verify.memory import check_memory
     from autoturbo.verify.regions import check_regions
 
-    if isinstance(schedule, MachineSchedule):
-        return verify_machine_schedule(schedule, path=path, seed=seed, numbers=numbers)
     regions, memory = check_regions(schedule), check_memory(schedule)
     if path is None or not numbers:
         return Verification(regions, memory)

@@ -37,7 +37,7 @@ from autoturbo.errors import AutoTurboError, UsageError
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.baselines import scheduler_names
+from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -229,7 +229,7 @@ def _report(graph: Graph, array: str, published: float, trials: int, seed: int) 
     """Our levels on one array, and a line that compares the best with the published cycles."""
     search = tuned(graph, array, trials, seed)
     made = (layerwise(graph, array), channels(graph, array))
-    levels = [*scheduled(graph, array, scheduler_names()), *made, search]
+    levels = [*scheduled(graph, array, SCHEDULERS.names()), *made, search]
     for level in (*levels, multicast(graph, array)):
         figures = (level.cycles, level.read, level.written, level.seconds, level.busy)
         _print(array, level.name, *figures)

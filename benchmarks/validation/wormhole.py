@@ -33,7 +33,7 @@ from validation_tools import (
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
-from autoturbo.hardware.target import storage_ratio
+from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement

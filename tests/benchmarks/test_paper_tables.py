@@ -15,7 +15,7 @@ from paper_tables import Ours, mean_rows, means, measured, subsets
 
 from autoturbo.datasets.workloads import PAPER_TEN
 from autoturbo.hardware import load_target
-from autoturbo.schedule.baselines import scheduler_names
+from autoturbo.registry import SCHEDULERS
 
 STCP920 = load_target("stcp920")
 BY_LETTER = {row.letter: row for row in ROWS}
@@ -28,7 +28,7 @@ def ours(letter: str) -> Ours:
 
 def test_rows_are_the_workloads_of_the_paper_and_scopes_add_up() -> None:
     assert tuple(row.workload for row in ROWS) == PAPER_TEN
-    assert set(paper_tables.SYSTEMS) <= set(scheduler_names())
+    assert set(paper_tables.SYSTEMS) <= set(SCHEDULERS.names())
     assert set(USE) <= set(PAPER_TEN)
     assert {row[0] for row in BERT_BATCHES} == {"tvm", "graphturbo"}
 
@@ -137,7 +137,7 @@ def test_other_tuners_stand_beside_what_is_published(
 def test_dlfusions_table_has_every_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     import other_tuners
 
-    from autoturbo.schedule.baselines.dlfusion import CoreModel
+    from autoturbo.baselines.dlfusion import CoreModel
 
     allowed = (1, 2, 4, 8, 16, 32)
     monkeypatch.setattr(

@@ -19,11 +19,11 @@ from autoturbo.commands import doctor
 from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
 from autoturbo.commands.scheduling import required
 from autoturbo.commands.space import seconds_per_trial
+from autoturbo.config import SUBGRAPHS
 from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
-from autoturbo.hardware.machine_file import machine_names
-from autoturbo.search import SAMPLERS
-from autoturbo.search.names import SUBGRAPHS
+from autoturbo.hardware.machine import machine_names
+from autoturbo.registry import SAMPLERS
 from autoturbo.simulate.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
@@ -376,7 +376,7 @@ def test_doctor_reaches_for_ray(cli: Cli) -> None:
 def test_help_texts_name_what_there_is(cli: Cli) -> None:
     text = " ".join(cli("tune", "--help").out.split())
     assert ", ".join(DTYPES[:-1]) + f" or {DTYPES[-1]}" in text
-    assert {"cost-model", "random", "tpe"} <= set(SAMPLERS)
+    assert {"cost-model", "random", "tpe"} <= set(SAMPLERS.builtin)
 
 
 def test_time_per_trial_leaves_out_what_is_compiled() -> None:

@@ -16,8 +16,8 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.config import EFFORTS
 from autoturbo.database.tables import recent_runs
 from autoturbo.hardware import DTYPES, preset_names
-from autoturbo.hardware.machine_file import machine_names
-from autoturbo.search.names import PROGRAM, SAMPLERS
+from autoturbo.hardware.machine import machine_names
+from autoturbo.registry import SAMPLERS
 from autoturbo.search.objectives import OBJECTIVES
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
@@ -95,7 +95,7 @@ def test_fish_offers_what_there_is(world: tuple[Cli, str]) -> None:
 @pytest.mark.parametrize(
     ("flag", "names"),
     [
-        ("--sampler", {*SAMPLERS, PROGRAM}),
+        ("--sampler", {*SAMPLERS.builtin}),
         ("--target", {*preset_names(), *machine_names()}),
         ("--dtype", set(DTYPES)),
         ("--objective", set(OBJECTIVES)),

@@ -19,8 +19,8 @@ from autoturbo.commands.console import Console, LiveLine, standing_of
 from autoturbo.commands.tune import finish
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
+from autoturbo.registry import SCHEDULERS
 from autoturbo.report.lines import Standing
-from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.tuner import Progress, TuneResult
 from tests import processes
 from tests.cli.command_line import Cli, Ran, cli_in, narrow_terminal
@@ -429,7 +429,7 @@ def test_compare_before_and_after(cli: Cli) -> None:
     after = cli("--json", "compare", MODEL, "--batch", "1").object
     assert (after["model"], after["target"]) == (MODEL, "stcp920")
     assert after["schedulers"]["tuned"] == found["best"]
-    assert {*scheduler_names(), "tuned"} == set(after["schedulers"])
+    assert {*SCHEDULERS.names(), "tuned"} == set(after["schedulers"])
     latencies = [found["latency_s"] for found in after["schedulers"].values()]
     assert latencies == sorted(latencies, reverse=True)
     assert any(line[:1] == ["tuned"] for line in words(cli("compare", MODEL, "--batch", "1")))

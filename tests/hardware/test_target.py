@@ -24,7 +24,7 @@ from autoturbo.hardware import (
 )
 from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.fields import Figure, Rates, file_fields
-from autoturbo.hardware.target_file import ENGINES, PARTS
+from autoturbo.hardware.target import ENGINES, PARTS
 from tests.tiers import spread
 
 STCP920 = load_target("stcp920")

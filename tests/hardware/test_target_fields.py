@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autoturbo.hardware import DTYPES, Target, load_target, scaffold
 from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.fields import Figure, Rates, file_fields
-from autoturbo.hardware.target_file import ENGINES, PARTS, build_target, to_document
+from autoturbo.hardware.target import ENGINES, PARTS, build_target, to_document
 from tests.tiers import spread
 
 SECTIONS = {key: kind for key, (kind, _) in {**ENGINES, **PARTS}.items()}

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from autoturbo.errors import TargetError
 from autoturbo.hardware import Target, load_target, scaffold, validate_target_file
 from autoturbo.hardware.document import MAX_BYTES, parse_document
-from autoturbo.hardware.loader import from_document
-from autoturbo.hardware.target_file import check
+from autoturbo.hardware.target import check, from_document
 from tests.tiers import spread
 
 if TYPE_CHECKING:

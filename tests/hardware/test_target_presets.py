@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-import autoturbo.hardware.presets
 from autoturbo.errors import TargetError
 from autoturbo.hardware import (
     Target,
@@ -178,6 +179,7 @@ def test_file_without_a_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 MODULE = """\
 from pathlib import Path
+from typing import Any
 from autoturbo.hardware import load_target, with_field
 
 slow = with_field(load_target("stcp920"), "clock_mhz", 500)
@@ -203,11 +205,13 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "theirs.yaml").write_text(scaffold().replace("my-npu", "theirs"))
     monkeypatch.syspath_prepend(tmp_path)
     objects = ["slow", "made", "file", "broken", "number", "absent"]
-    entries = {
-        name: EntryPoint(name, f"their_targets:{name}", "autoturbo.targets") for name in objects
-    }
-    entries["stcp920"] = EntryPoint("stcp920", "their_targets:slow", "autoturbo.targets")
-    monkeypatch.setattr(autoturbo.hardware.presets, "_entry_points", lambda: entries)
+    entries = [EntryPoint(name, f"their_targets:{name}", "autoturbo.targets") for name in objects]
+    entries.append(EntryPoint("stcp920", "their_targets:slow", "autoturbo.targets"))
+
+    def entry_points(**asked: Any) -> EntryPoints:
+        return EntryPoints(entries).select(**asked)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     return tmp_path
 
 

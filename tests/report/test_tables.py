@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from autoturbo.registry import SCHEDULERS
 from autoturbo.report.tables import (
     checked_sizes,
     comparison,
@@ -18,7 +19,6 @@ from autoturbo.report.tables import (
     table,
     verdict_table,
 )
-from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 
@@ -53,7 +53,7 @@ def test_schedulers_side_by_side() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [*scheduler_names(), "tuned"])
+@pytest.mark.parametrize("name", [*SCHEDULERS.names(), "tuned"])
 def test_a_comparison_fits_80_columns(name: str) -> None:
     large = dataclasses.replace(TUNED, latency=0.123456, ddr_bytes=999_400_000_000)
     lines = rendered(comparison({"tvm": SLOW, name: large}), width=80)
@@ -168,7 +168,7 @@ def test_what_there_is_to_check() -> None:
     graph = import_model(workloads.get("squeezenet1_1").file, batch=8)
     bench = Workbench(graph, load_target("stcp920"), "float16")
     shared = build_schedule(bench, Knobs(cluster_split="pipeline"))
-    found = checked_sizes(shared)
+    found = checked_sizes([shared])
     assert found["kernels"] == found["instances"] == len(shared.order)
     assert found["subgraphs"] == len(shared.instances.subgraphs)
     assert len(shared.timelines) > 1

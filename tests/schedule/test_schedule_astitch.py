@@ -5,24 +5,21 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from autoturbo.graph.operators import Graph
-from autoturbo.hardware import Target
-from autoturbo.schedule.baselines import candidates
-from autoturbo.schedule.baselines.astitch.mapping import (
+from autoturbo.baselines.astitch import (
+    Contraction,
     OperatorClass,
     Plan,
     dominant_groups,
+    is_memory_intensive,
+    kernels_of,
     operator_class,
     plan_of,
-)
-from autoturbo.schedule.baselines.astitch.mapping import candidates as dominant_candidates
-from autoturbo.schedule.baselines.astitch.schemes import kernels_of
-from autoturbo.schedule.baselines.astitch.stitch_ops import (
-    Contraction,
-    is_memory_intensive,
     stitch_ops,
 )
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.baselines.astitch import candidates as dominant_candidates
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target
+from autoturbo.schedule.pipeline import Workbench, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.baselines import candidates, scheduler_names
+from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.files import load_schedule, schedule_schema
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
@@ -59,7 +59,7 @@ def test_round_trip_of_any_schedule(
 
 
 @settings(FEW, max_examples=8)
-@given(graph=networks(), machine=targets(), name=st.sampled_from(scheduler_names()))
+@given(graph=networks(), machine=targets(), name=st.sampled_from(SCHEDULERS.names()))
 def test_round_trip_of_baselines(
     tmp_path_factory: pytest.TempPathFactory, graph: Graph, machine: Target, name: str
 ) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from autoturbo.errors import UsageError
-from autoturbo.schedule import baselines
-from autoturbo.schedule.baselines import candidates, scheduler_names
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.registry import SCHEDULERS
+from autoturbo.schedule.pipeline import Workbench, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
@@ -60,7 +59,7 @@ def test_every_batch_that_divides_is_a_candidate() -> None:
 
 @pytest.mark.full
 def test_names_of_other_systems_and_of_the_ladders_upwards() -> None:
-    assert scheduler_names()[:9] == (
+    assert SCHEDULERS.names()[:9] == (
         "tvm", "astitch", "O0", "O1", "O2", "gb_outputs", "lb_outputs", "instance_order",
         "graphturbo",
     )  # fmt: skip
@@ -71,7 +70,7 @@ def test_the_highest_level_is_graphturbo() -> None:
     workbench = Workbench(block(), target(), "float16")
     (first, *_), (second, *_) = (list(candidates(n, workbench)) for n in ("O3", "graphturbo"))
     assert first.text == second.text
-    assert "O3" not in scheduler_names()
+    assert "O3" not in SCHEDULERS.names()
 
 
 def test_instance_order_is_graphturbo_but_for_the_instructions() -> None:
@@ -123,8 +122,8 @@ def test_a_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
         return [Entry(n) for n in ("tvm", "vendor") if name in (None, n)]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    assert baselines.scheduler_names()[-1] == "vendor"
-    assert baselines.scheduler_names().count("tvm") == 1
+    assert SCHEDULERS.names()[-1] == "vendor"
+    assert SCHEDULERS.names().count("tvm") == 1
     workbench = Workbench(chain("conv"), target(), "float16")
     assert next(candidates("vendor", workbench)).scheduler == "O2"
     assert next(candidates("tvm", workbench)).scheduler == "tvm"

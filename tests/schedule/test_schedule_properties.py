@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.baselines import candidates, scheduler_names
+from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs, knob_specs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
@@ -71,7 +71,7 @@ def test_any_setting_gives_a_valid_schedule_for_larger_networks(
     check_schedule(drawn(data, graph, machine))
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", SCHEDULERS.names())
 @settings(EXAMPLES, max_examples=3)
 @given(graph=networks(most=6), machine=targets())
 def test_baselines_give_valid_schedules(name: str, graph: Graph, machine: Target) -> None:
@@ -81,7 +81,7 @@ def test_baselines_give_valid_schedules(name: str, graph: Graph, machine: Target
 
 @pytest.mark.full
 @settings(EXAMPLES, max_examples=80)
-@given(graph=networks(most=10), machine=targets(), name=st.sampled_from(scheduler_names()))
+@given(graph=networks(most=10), machine=targets(), name=st.sampled_from(SCHEDULERS.names()))
 def test_baselines_give_valid_schedules_for_larger_networks(
     graph: Graph, machine: Target, name: str
 ) -> None:

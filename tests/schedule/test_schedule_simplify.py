@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from autoturbo.baselines.tvm import fuse
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.baselines.simplify import WRITTEN_OUT, simplified
-from autoturbo.schedule.baselines.tvm import fuse
+from autoturbo.schedule.simplify import WRITTEN_OUT, simplified
 from tests.schedule.schedule_samples import Net, networks, workload
 
 

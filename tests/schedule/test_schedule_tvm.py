@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from autoturbo.graph.operators import Graph
-from autoturbo.schedule.baselines import candidates
-from autoturbo.schedule.baselines.simplify import simplified
-from autoturbo.schedule.baselines.tvm import (
+from autoturbo.baselines.tvm import (
     fuse,
     fused_layers,
     fused_problem,
     largest_working_set,
 )
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.pipeline import Workbench, candidates
 from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.simplify import simplified
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.front_ends import densenet, encoder
 from tests.schedule.schedule_checks import check_schedule

@@ -31,8 +31,8 @@ from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
-from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import BATCH, Schedule
+from autoturbo.schedule.problem import BATCH, Problem
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.conditions import Genes, dimension_name
 from autoturbo.search.exact.costs import SLACK, least_seconds
 from autoturbo.search.space import Dimension, Space

@@ -12,7 +12,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.handover import MOST_REFUSED, Handover, passed, verifier_of
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.search.workshop import Scheduled
+from autoturbo.simulate.contract import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification

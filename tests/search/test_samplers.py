@@ -14,8 +14,9 @@ import pytest
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.errors import UsageError
+from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search import SAMPLERS, CostModelSampler, make_sampler
+from autoturbo.search import CostModelSampler, make_sampler
 from autoturbo.search.evolution import NEIGHBOURS, Advice, Evolution, fresh_points
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.openings import single_changes
@@ -34,7 +35,8 @@ SMALL = Evolution(generations=2, children=96)
 
 EACH = [
     pytest.param(name, marks=() if name in ("cost-model", "tpe", "grid") else pytest.mark.full)
-    for name in SAMPLERS
+    for name in SAMPLERS.builtin
+    if name != PROGRAM
 ]
 """The fast tier's are ours, one that learns and one that does not."""
 

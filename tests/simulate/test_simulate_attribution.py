@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoturbo.baselines.dlfusion import convolution
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import with_field
@@ -22,7 +23,6 @@ from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.simulate.attribution import LIMITS, Limit, kernel_shares, later
-from autoturbo.simulate.blocks import convolution
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import issue
 from autoturbo.simulate.kernels import duration, rates_of

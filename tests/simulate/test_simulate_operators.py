@@ -15,11 +15,11 @@ from autoturbo.errors import MeasurerError, ModelError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.hardware.machine_file import load_machine
+from autoturbo.hardware.machine import load_machine
+from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import LowerBound, Measurement
-from autoturbo.simulate.units.evaluator import MachineEvaluator
 from tests.graph.table.operator_cases import CASES
 from tests.simulate.simulate_samples import target_of
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from autoturbo.datasets.workloads import PAPER_TEN
-from autoturbo.schedule.baselines import scheduler_names
+from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Measurement
 from tests.simulate.simulate_samples import PRESETS, evaluator, target_of
 
-SCHEDULERS = scheduler_names()
+NAMES = SCHEDULERS.names()
 
 
 def measure(workload: str, scheduler: str, preset: str = "stcp920") -> Measurement:
@@ -95,7 +95,7 @@ def test_graphturbo_beats_tvm_on_most_of_the_papers_ten() -> None:
     ],
 )
 def test_every_scheduler_measures_on_every_preset(workload: str, preset: str) -> None:
-    for scheduler in SCHEDULERS:
+    for scheduler in NAMES:
         found = measure(workload, scheduler, preset)
         assert found.is_valid()
         assert found.bound_fraction <= 1
@@ -107,7 +107,7 @@ def test_every_scheduler_measures_on_every_preset(workload: str, preset: str) ->
     ["unet", "swin_t", "conformer", "bert_base_s256", "densenet121", "yolov5s_like", "dlrm"],
 )
 def test_every_workload_measures_on_the_papers_chip(workload: str) -> None:
-    for scheduler in SCHEDULERS:
+    for scheduler in NAMES:
         assert measure(workload, scheduler).bound_fraction <= 1
 
 

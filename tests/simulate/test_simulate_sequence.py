@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.pipeline import candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel

@@ -16,7 +16,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 import autoturbo
-from autoturbo.search import SAMPLERS, CostModelSampler, Space, make_sampler
+from autoturbo.registry import PROGRAM, SAMPLERS
+from autoturbo.search import CostModelSampler, Space, make_sampler
 from autoturbo.search.study import quiet_optuna
 from autoturbo.testing import SAMPLER_CHECKS, ContractError, SamplerCase, check_sampler
 from autoturbo.testing import samplers as checks
@@ -29,6 +30,7 @@ FINITE = ("grid",)
 FRESH = ("grid",)
 
 QUICK = ("cost-model",)
+OTHERS = [name for name in SAMPLERS.builtin if name not in (*QUICK, PROGRAM)]
 """Ours."""
 
 Check = Callable[[SamplerCase], None]
@@ -54,7 +56,7 @@ def case_of(name: str) -> SamplerCase:
 
 
 @pytest.mark.parametrize("check", SAMPLER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", tiered(QUICK, [name for name in SAMPLERS if name not in QUICK]))
+@pytest.mark.parametrize("name", tiered(QUICK, OTHERS))
 def test_our_samplers_keep_the_contract(name: str, check: Check) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])

@@ -10,7 +10,7 @@ import pytest
 
 import autoturbo
 from autoturbo.hardware import Target, load_target, scaffold
-from autoturbo.hardware.machine_file import load_machine
+from autoturbo.hardware.machine import load_machine
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Simulator
 from autoturbo.simulate.measurement import Measurement, Outcome

@@ -32,7 +32,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.loop import BATCH
 from autoturbo.search.stopping import Stop
-from autoturbo.search.workshop import Scheduled, Workshop
+from autoturbo.simulate.contract import Scheduled, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuner import EFFORTS, Progress, TuneResult, scheduler_version, tune
 from autoturbo.verify.findings import Check, Finding, Verification

@@ -13,11 +13,10 @@ from autoturbo.database import Database
 from autoturbo.errors import InfeasibleError, UsageError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine
-from autoturbo.hardware.machine_file import load_machine
+from autoturbo.hardware.machine import Machine, load_machine
+from autoturbo.heterogeneous.evaluator import MachineEvaluator
+from autoturbo.heterogeneous.files import decided
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.files import decided
-from autoturbo.simulate.units.evaluator import MachineEvaluator
 from autoturbo.tuner import Progress, TuneResult, tune
 from autoturbo.verify.findings import Check
 from tests.search.fork_model import save_fork

@@ -13,13 +13,13 @@ import pytest
 from autoturbo.datasets import workloads
 from autoturbo.errors import VerifyError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine_file import load_machine
+from autoturbo.hardware.machine import load_machine
+from autoturbo.heterogeneous.evaluator import MachineEvaluator
+from autoturbo.heterogeneous.machine_schedule import MachineSchedule
+from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
+from autoturbo.heterogeneous.parts import Assignment, assign
+from autoturbo.heterogeneous.verification import check_runs, verify_machine_schedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.machine_schedule import MachineSchedule
-from autoturbo.schedule.units.parts import Assignment, assign
-from autoturbo.simulate.units.evaluator import MachineEvaluator
-from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
-from autoturbo.verify.machine import check_runs, verify_machine_schedule
 from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
 
 FILE = workloads.get("squeezenet1_1").file

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.baselines import candidates, scheduler_names
+from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
 from autoturbo.verify.findings import instance_name
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import check_regions
@@ -84,7 +84,7 @@ def _has_no_findings(graph: Graph, machine: Target, data: st.DataObject) -> None
         ("squeezenet1_1", "graphturbo"),
         *(
             pytest.param("squeezenet1_1", scheduler, marks=pytest.mark.full)
-            for scheduler in scheduler_names()
+            for scheduler in SCHEDULERS.names()
             if scheduler != "graphturbo"
         ),
         pytest.param("shufflenet_v2", "graphturbo", marks=pytest.mark.full),

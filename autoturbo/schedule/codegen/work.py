@@ -12,7 +12,8 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, Regions
 from autoturbo.graph.domain import SHOWN, AxisKind
 from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Work
-from autoturbo.hardware.target import DATAFLOWS, MatrixEngine, Target
+from autoturbo.hardware.parts import DATAFLOWS, MatrixEngine
+from autoturbo.hardware.target import Target
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -22,8 +22,7 @@ from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.place.part_work import middle_part_work, operator_work
-from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import BATCH
+from autoturbo.schedule.problem import BATCH, Problem
 from autoturbo.stores import remembered
 
 PIPELINE = "pipeline"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator, element_bytes
-from autoturbo.hardware.target import Target, storage_ratio
+from autoturbo.hardware.parts import storage_ratio
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import (
     COLUMNS,
     DEPTH,

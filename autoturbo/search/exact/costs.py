@@ -24,7 +24,7 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Operator
-from autoturbo.hardware.target import storage_ratio
+from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import RulesOf
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR, Floats, in_integers, priced

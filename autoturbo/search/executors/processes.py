@@ -21,6 +21,7 @@ from multiprocessing.context import SpawnProcess
 from autoturbo.errors import ExecutorError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
+from autoturbo.registry import SIMULATOR
 from autoturbo.search.executors.base import (
     Answer,
     Blame,
@@ -33,7 +34,7 @@ from autoturbo.search.executors.base import (
     until_overdue,
 )
 from autoturbo.search.executors.worker import READY, Unbuilt, serve
-from autoturbo.simulate.contract import SIMULATOR, Evaluates
+from autoturbo.simulate.contract import Evaluates
 from autoturbo.simulate.evaluator import Evaluator, MeasuredBy, measurer_version
 from autoturbo.simulate.outcomes import late
 

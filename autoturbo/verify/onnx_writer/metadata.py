@@ -5,18 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx import NodeProto
 
-from autoturbo.hardware.machine import AnyTarget
-from autoturbo.schedule.files import buffer_entries
-from autoturbo.schedule.knobs import SCHEDULER_VERSION
-from autoturbo.schedule.schedule import Schedule
-
-if TYPE_CHECKING:
-    from autoturbo.schedule.units.machine_schedule import MachineSchedule, OnUnits
-
+from autoturbo.schedule.schedule import OnUnits, Schedule, buffer_entries, header
 
 PREFIX = "autoturbo."
 """Keys of ours in ``metadata_props`` begin so."""
@@ -44,7 +37,7 @@ class InstanceFacts:
         self._place = {instance: at for at, instance in enumerate(schedule.order)}
         self._buffers: dict[int, list[dict[str, Any]]] = {}
         on = schedule.on_units
-        self._of_parts = [] if on is None else [InstanceFacts(s) for s in on.schedule.schedules]
+        self._of_parts = [] if on is None else [InstanceFacts(s) for s in on.schedules]
         for timeline in schedule.timelines:
             entries = buffer_entries(schedule, timeline)
             for instance, entry in zip(timeline.owner.tolist(), entries, strict=True):
@@ -79,40 +72,30 @@ class InstanceFacts:
     def _on_unit(self, instance: int, on: OnUnits) -> dict[str, object]:
         """Return what the schedule of its unit says of an instance, at its place in the whole."""
         graph, (part, own) = self._schedule.instances, on.origin[instance]
-        machine, subgraph = on.schedule.machine, int(graph.subgraph[instance])
         return {
             **self._of_parts[part].of(own, 0),
             "order": self._place[instance],
-            "subgraph": subgraph,
-            "unit": machine.units[on.schedule.assignment.parts[part].unit].name,
+            "subgraph": int(graph.subgraph[instance]),
+            "unit": on.units[part],
             "unit_part": part,
         }
 
 
 def model_facts(schedule: Schedule) -> dict[str, str]:
     """Return metadata of a whole model; on a machine also its units and when parts run."""
-    on = schedule.on_units
-    if on is not None:
-        known = _facts(on.schedule, on.schedule.machine, on.schedule.dtype)
-        return {**known, **_facts_of_units(on.schedule)}
-    known = _facts(schedule, schedule.problem.target, schedule.problem.dtype)
-    return {**known, PREFIX + "share": json.dumps(dataclasses.asdict(schedule.share))}
-
-
-def _facts(schedule: Schedule | MachineSchedule, target: AnyTarget, dtype: str) -> dict[str, str]:
+    on, problem = schedule.on_units, schedule.problem
+    said = on.facts if on else header("", 0, schedule, problem.target, problem.dtype)
+    own = {key: said[key] for key in ("units", "runs")} if on else {"share": schedule.share}
     return {
-        PREFIX + "scheduler": schedule.scheduler,
-        PREFIX + "scheduler_version": SCHEDULER_VERSION,
-        PREFIX + "model_hash": schedule.model.hash,
-        PREFIX + "target": target.name,
-        PREFIX + "target_hash": target.hash,
-        PREFIX + "dtype": dtype,
-        PREFIX + "knobs": json.dumps(schedule.knobs.as_dict()),
+        PREFIX + "scheduler": said["scheduler"],
+        PREFIX + "scheduler_version": said["scheduler_version"],
+        PREFIX + "model_hash": said["model"]["hash"],
+        PREFIX + "target": said["target"]["name"],
+        PREFIX + "target_hash": said["target"]["hash"],
+        PREFIX + "dtype": said["dtype"],
+        PREFIX + "knobs": json.dumps(said["knobs"]),
+        **{
+            PREFIX + key: json.dumps(value, default=dataclasses.asdict)
+            for key, value in own.items()
+        },
     }
-
-
-def _facts_of_units(schedule: MachineSchedule) -> dict[str, str]:
-    """Return units by number, and when each part runs and is copied."""
-    names = [unit.name for unit in schedule.machine.units]
-    runs = [{**dataclasses.asdict(run), "unit": names[run.unit]} for run in schedule.runs]
-    return {PREFIX + "units": json.dumps(names), PREFIX + "runs": json.dumps(runs)}

@@ -15,7 +15,8 @@ from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.model_nodes import ModelNodes, Repeated, load_nodes
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.graph.weight_values import Array
-from autoturbo.schedule.schedule import BATCH, Schedule
+from autoturbo.schedule.problem import BATCH
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.onnx_writer.builder import GraphBuilder
 
 

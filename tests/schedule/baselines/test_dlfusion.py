@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.graph.domain import Region
-from autoturbo.hardware import load_target
-from autoturbo.schedule.baselines.dlfusion import (
+from autoturbo.baselines.dlfusion import (
     STRATEGIES,
     Block,
     CoreModel,
+    LayerFigures,
     Sample,
     allowed_cores,
     best_blocks,
+    convolution,
     fit,
+    fused_seconds,
     total,
 )
-from autoturbo.schedule.baselines.dlfusion.strategies import LayerFigures
-from autoturbo.simulate.blocks import convolution, fused_seconds
+from autoturbo.graph.domain import Region
+from autoturbo.hardware import load_target
 
 ALLOWED = (1, 2, 4)
 

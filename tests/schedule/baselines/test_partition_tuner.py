@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.graph.layers import Layer, layers_of
-from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine
-from autoturbo.hardware.machine_file import load_machine
-from autoturbo.schedule.baselines.partition_tuner import (
+from autoturbo.baselines.partition_tuner import (
     partition_tuner,
     profiled,
     static,
 )
-from autoturbo.schedule.baselines.partition_tuner.assignments import branches_of
+from autoturbo.graph.layers import Layer, layers_of
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import Machine, load_machine
+from autoturbo.heterogeneous.parts import branches_of
 
 
 def test_a_chain_is_one_branch() -> None:

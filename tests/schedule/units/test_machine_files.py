@@ -12,12 +12,12 @@ import pytest
 
 from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine_file import load_machine
+from autoturbo.hardware.machine import load_machine
+from autoturbo.heterogeneous.evaluator import MachineEvaluator
+from autoturbo.heterogeneous.files import machine_schedule_schema, read_machine_schedule
+from autoturbo.heterogeneous.machine_schedule import MachineSchedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.files import machine_schedule_schema, read_machine_schedule
-from autoturbo.schedule.units.machine_schedule import MachineSchedule
-from autoturbo.schedule.units.unit_knobs import UnitKnobs
-from autoturbo.simulate.units.evaluator import MachineEvaluator
+from autoturbo.schedule.unit_knobs import UnitKnobs
 from tests.search.fork_model import save_fork
 
 KNOBS = Knobs(units=UnitKnobs((("b", "npu"),), ("y",)))

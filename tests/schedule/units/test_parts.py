@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.units.parts import Assignment, merge
+from autoturbo.heterogeneous.parts import Assignment, merge
 
 
 @st.composite

@@ -7,11 +7,11 @@ import pytest
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine_file import load_machine
-from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
-from autoturbo.search.units import best_assignment, every_assignment, points
-from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
-from autoturbo.simulate.units.profiles import Profiles
+from autoturbo.hardware.machine import load_machine
+from autoturbo.heterogeneous.annealing import best_assignment, every_assignment, points
+from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
+from autoturbo.heterogeneous.profiles import Profiles
+from autoturbo.registry import MACHINE_SCHEDULERS
 from tests.search.fork_model import save_fork
 
 
@@ -45,7 +45,7 @@ def test_it_is_never_slower_than_what_it_starts_from(machine: str) -> None:
     graph = import_model(workloads.get("squeezenet1_1").file, batch=1)
     loaded = load_machine(machine)
     profiles = Profiles(graph, loaded, loaded.dtypes[0])
-    starts = [scheduler(profiles) for scheduler in SCHEDULERS.values()]
+    starts = [MACHINE_SCHEDULERS.make(name, profiles) for name in MACHINE_SCHEDULERS.names()]
     outcomes = [measure_assignment(profiles, start) for start in starts]
     seconds = [one.latency for one in outcomes if isinstance(one, MachineMeasurement)]
     found = best_assignment(profiles, trials=60, seed=1, starts=starts)

@@ -9,15 +9,14 @@ import pytest
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine_file import load_machine
+from autoturbo.hardware.machine import load_machine
+from autoturbo.heterogeneous.annealing import every_assignment
+from autoturbo.heterogeneous.evaluator import MachineEvaluator
+from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.unit_knobs import UnitKnobs
+from autoturbo.schedule.unit_knobs import UnitKnobs
 from autoturbo.search.objectives import OBJECTIVES
-from autoturbo.search.units import every_assignment
-from autoturbo.search.units.proposer import AnnealingProposer
-from autoturbo.search.units.space import UnitSpace
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.units.evaluator import MachineEvaluator
 from tests.search.fork_model import save_fork
 
 

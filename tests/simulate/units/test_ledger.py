@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.simulate.units.ledger import Holding, Memories, NoRoomError
-from autoturbo.simulate.units.network import in_turn
-from autoturbo.simulate.units.timetable import Task, Timetable, timetable
+from autoturbo.heterogeneous.measurement import in_turn
+from autoturbo.heterogeneous.timetable import (
+    Holding,
+    Memories,
+    NoRoomError,
+    Task,
+    Timetable,
+    timetable,
+)
 
 RESOURCES, ROOM = 3, 10
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from autoturbo.datasets import workloads
 from autoturbo.graph.extract import extract
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.hardware.machine_file import load_machine
-from autoturbo.schedule.units.parts import Assignment, Part, assign
-from autoturbo.simulate.measurement import Failure
-from autoturbo.simulate.units.machine import (
+from autoturbo.hardware.machine import load_machine
+from autoturbo.heterogeneous.measurement import (
     MachineMeasurement,
     measure_assignment,
 )
-from autoturbo.simulate.units.profiles import Profile, Profiles, copy_seconds
+from autoturbo.heterogeneous.parts import Assignment, Part, assign
+from autoturbo.heterogeneous.profiles import Profile, Profiles, copy_seconds
+from autoturbo.simulate.measurement import Failure
 
 
 @pytest.fixture(scope="module")

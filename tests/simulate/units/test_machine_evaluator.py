@@ -12,14 +12,13 @@ from autoturbo.datasets import workloads
 from autoturbo.errors import InfeasibleError, KnobsError, UsageError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine
-from autoturbo.hardware.machine_file import load_machine
+from autoturbo.hardware.machine import Machine, load_machine
+from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
+from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
+from autoturbo.heterogeneous.parts import assign
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.parts import assign
-from autoturbo.schedule.units.unit_knobs import UnitKnobs
+from autoturbo.schedule.unit_knobs import UnitKnobs
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.units.evaluator import MachineEvaluator, scheduler_names
-from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
 from tests.search.fork_model import save_fork
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.simulate.units.timetable import (
+from autoturbo.heterogeneous.timetable import (
     Task,
     Timetable,
     least_seconds,

@@ -18,9 +18,8 @@ from onnx import ModelProto, TensorProto, checker, defs, numpy_helper
 from autoturbo.commands.apply import apply_schedule
 from autoturbo.errors import UsageError, VerifyError
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
 from autoturbo.tuner import tune
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.findings import instance_name

@@ -7,21 +7,30 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from autoturbo.errors import VerifyError
+from autoturbo.errors import ScheduleFileError, VerifyError
+from autoturbo.files import Kind, Outputs
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
-from autoturbo.schedule.baselines.ladder import LAYERWISE
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.heterogeneous.parts import Assignment, Part
+from autoturbo.schedule.knobs import LAYERWISE, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import assemble
 from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
 from autoturbo.schedule.place.instances import PartBook, make_instances
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.schedule.units.parts import Assignment, Part
+from autoturbo.schedule.schedule import (
+    MACHINE_FORMAT,
+    OnUnits,
+    Schedule,
+    Share,
+    document_text,
+    header,
+    layer_entries,
+)
+from autoturbo.schedule.unit_knobs import IN_TURN, SIDE_BY_SIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +40,6 @@ class _Piece:
     layers: tuple[int, ...]
     part: int
     own: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OnUnits:
-    """Where each instance of a whole schedule is from.
-
-    Attributes:
-        schedule: of the machine.
-        origin: per instance, its part and its index in the part's schedule.
-    """
-
-    schedule: MachineSchedule
-    origin: tuple[tuple[int, int], ...]
 
 
 def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
@@ -89,7 +85,17 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
         Share(1, graph.batch, graph.batch), instances, tuple(order),
         Placement(placement.bindings, scopes),
     )  # fmt: skip
-    return dataclasses.replace(whole, on_units=OnUnits(machine_schedule, tuple(origin)))
+    names = [unit.name for unit in machine.units]
+    facts = {
+        **header(MACHINE_FORMAT, MACHINE_SCHEDULE_SCHEMA, machine_schedule, machine, dtype),
+        "units": names,
+        "runs": [
+            {**dataclasses.asdict(run), "unit": names[run.unit]} for run in machine_schedule.runs
+        ],
+    }
+    units = tuple(names[part.unit] for part in parts)
+    on = OnUnits(schedules, units, tuple(origin), facts)
+    return dataclasses.replace(whole, on_units=on)
 
 
 def _in_whole(
@@ -164,15 +170,11 @@ class MachineSchedule:
         Raises:
             VerifyError: a part processes its samples in several passes, or in clusters.
         """
-        from autoturbo.schedule.units.machine_schedule import whole_schedule
-
         return whole_schedule(self)
 
     @functools.cached_property
     def text(self) -> str:
         """The one canonical text of this schedule: its file's content."""
-        from autoturbo.schedule.units.files import machine_schedule_text
-
         return machine_schedule_text(self)
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -185,8 +187,32 @@ class MachineSchedule:
         Raises:
             ScheduleFileError: the path cannot be written.
         """
-        from autoturbo.errors import ScheduleFileError
-        from autoturbo.files import Kind, Outputs
-
         outputs = Outputs(force=force).reading(self.model.source)
         outputs.write(path, Kind.SCHEDULE, self.text, ScheduleFileError)
+
+
+MACHINE_SCHEDULE_SCHEMA: Final = 1
+"""Version of schedule files of machines."""
+
+
+def machine_schedule_text(schedule: MachineSchedule) -> str:
+    """The canonical text: one top-level field a line, one element of a list a line."""
+    machine = schedule.machine
+    names = [unit.name for unit in machine.units]
+    assignment = schedule.assignment
+    document = {
+        **header(MACHINE_FORMAT, MACHINE_SCHEDULE_SCHEMA, schedule, machine, schedule.dtype),
+        "layers": layer_entries(schedule.layers),
+        "branches": IN_TURN if assignment.in_turn else SIDE_BY_SIDE,
+        "parts": [{"unit": names[p.unit], "layers": list(p.layers)} for p in assignment.parts],
+        "runs": [_run_entry(run, names) for run in schedule.runs],
+        "expected": None if schedule.expected is None else dict(schedule.expected),
+    }
+    return document_text(document)
+
+
+def _run_entry(run: Run, names: Sequence[str]) -> dict[str, Any]:
+    """A part on its unit, or the copy of what it made to another one."""
+    copied = {"copied_bytes": run.copied} if run.copied else {}
+    times = {"begin_s": run.begin, "end_s": run.end}
+    return {"part": run.part, "unit": names[run.unit], **copied, **times}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from autoturbo.errors import VerifyError
 from autoturbo.graph.operators import tensor_bytes
+from autoturbo.heterogeneous.machine_schedule import MachineSchedule, Run
+from autoturbo.heterogeneous.parts import part_producers
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
-from autoturbo.schedule.units.parts import part_producers
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.numbers import check_numbers

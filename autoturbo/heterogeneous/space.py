@@ -1,23 +1,29 @@
 """The space of a machine's settings: a unit for every layer that has a choice, and cuts.
 
 Side by side or in turn is not searched: units with work at the same time are never slower than one
-after the other (:mod:`autoturbo.simulate.units.timetable`).
+after the other (:mod:`autoturbo.heterogeneous.timetable`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from autoturbo.errors import KnobsError, Location
+from autoturbo.heterogeneous.annealing import Annealing, Decisions, decisions_of, first_settings
+from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
+from autoturbo.heterogeneous.parts import Assignment, layer_producers
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.parts import layer_producers
-from autoturbo.schedule.units.unit_knobs import SIDE_BY_SIDE, UnitKnobs
+from autoturbo.schedule.unit_knobs import SIDE_BY_SIDE, UnitKnobs
+from autoturbo.search.evolution import fresh_points
+from autoturbo.search.objectives import OF_KERNELS, Objective
 from autoturbo.search.points import Dimension
 from autoturbo.search.space import Space
-from autoturbo.search.units.decisions import Decisions, decisions_of
-from autoturbo.simulate.units.evaluator import MachineEvaluator
+from autoturbo.simulate.measurement import Measurement, Outcome
 
 _UNIT, _CUT = "unit of ", "cut before "
 
@@ -132,3 +138,62 @@ class UnitSpace(Space):
             }
             for d in self.dimensions
         ]  # fmt: skip
+
+
+class AnnealingProposer:
+    """Proposes settings of a machine and learns from outcomes.
+
+    Args:
+        evaluator: of the model on the machine.
+        space: of its settings.
+        objective: what is sought.
+        seed: of all chance.
+    """
+
+    def __init__(
+        self, evaluator: MachineEvaluator, space: UnitSpace, objective: Objective, seed: int
+    ) -> None:
+        self._space, self._objective, self._seed = space, objective, seed
+        self._search = Annealing(evaluator.profiles, seed, starts_of(evaluator))
+
+    def ask(self, count: int) -> list[Knobs]:
+        """New settings, fewer than asked for only where the space has no more."""
+        known = self._search.known
+        count = min(count, self._space.size - len(known))
+        asked = self._search.ask(count)
+        found = dict.fromkeys(self._space.knobs(self._space.said(one)) for one in asked)
+        if len(found) == count:
+            return list(found)
+        taken = {self._space.point_of(self._space.knobs(self._space.said(one))) for one in known}
+        taken |= {self._space.point_of(knobs) for knobs in found}
+        rng = np.random.default_rng([self._seed, len(known), 1])
+        more = fresh_points(self._space, rng, taken, count - len(found))
+        return [*found, *(self._space.knobs_of(genes) for genes in more)]
+
+    def tell(self, knobs: Knobs, outcome: Outcome) -> None:
+        """What became of a setting, asked for or not."""
+        self._search.tell(self._space.decided(knobs), self._figure(outcome))
+
+    def params(self, knobs: Knobs) -> dict[str, Any]:
+        """The parameters of a setting that was told, every dimension named."""
+        return self._space.params_of(self._space.point_of(knobs))
+
+    def _figure(self, outcome: Outcome) -> float:
+        """Above zero, lower is better; infinite where the setting does not fit."""
+        if not isinstance(outcome, Measurement):
+            return math.inf
+        if self._objective.name in OF_KERNELS:
+            return outcome.latency
+        value = self._objective.value(outcome)
+        return math.inf if value is None else value
+
+
+def initial_settings(evaluator: MachineEvaluator, space: UnitSpace) -> tuple[Knobs, ...]:
+    """Return what annealing begins with as settings, for other samplers."""
+    found = first_settings(evaluator.profiles, starts_of(evaluator))
+    return tuple(dict.fromkeys(space.knobs(space.said(one)) for one in found))
+
+
+def starts_of(evaluator: MachineEvaluator) -> Sequence[Assignment]:
+    """What the search begins with: all published ways."""
+    return [evaluator.named(name) for name in scheduler_names(evaluator.profiles.machine)]

@@ -18,11 +18,11 @@ from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph, tensor_bytes
 from autoturbo.hardware.machine import Machine
+from autoturbo.heterogeneous.parts import units_of
 from autoturbo.schedule.memory.allocate import Buffers, live_peak_bytes
 from autoturbo.schedule.memory.timeline import TENSOR
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.units.support import units_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 

@@ -1,76 +1,22 @@
-"""Units of layers by type, by profile, and by profile with groups."""
+"""PartitionTuner and what it was compared with: who runs which layer on a machine of several units.
+
+Yu et al., "PartitionTuner", ETRI Journal 45(2), 2023 (baselines.md, section 3), on our layers and
+profiles. Kept as published, holes included: no cost for crossing from one branch to the next, one
+price for all links, no contention, no check that side by side is faster. Units are given by type,
+by profile, and by profile with groups.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
-from autoturbo.schedule.units.parts import Assignment, assign, layer_producers
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """Layers in a row.
-
-    Attributes:
-        layers: indices, in order.
-        beside: branches that run beside it, itself among them, by index; alone where it is the
-            only one.
-    """
-
-    layers: tuple[int, ...]
-    beside: tuple[int, ...]
-
-
-def branches_of(producers: Sequence[Sequence[int]]) -> tuple[Branch, ...]:
-    """The branches of a network, each after those it reads from.
-
-    Args:
-        producers: per layer the layers that it reads from, all before it.
-    """
-    readers: list[list[int]] = [[] for _ in producers]
-    for layer, read in enumerate(producers):
-        for before in read:
-            readers[before].append(layer)
-    chains: list[list[int]] = []
-    chain_of: dict[int, int] = {}
-    for layer, read in enumerate(producers):
-        if len(read) == 1 and len(readers[read[0]]) == 1:
-            chain = chain_of[read[0]]
-        else:
-            chain = len(chains)
-            chains.append([])
-        chains[chain].append(layer)
-        chain_of[layer] = chain
-    beside = _beside(chains, producers, readers, chain_of)
-    return tuple(
-        Branch(tuple(chain), beside.get(index, (index,))) for index, chain in enumerate(chains)
-    )
-
-
-def _beside(
-    chains: Sequence[Sequence[int]],
-    producers: Sequence[Sequence[int]],
-    readers: Sequence[Sequence[int]],
-    chain_of: dict[int, int],
-) -> dict[int, tuple[int, ...]]:
-    """Parallel branches: those that end in one layer and read from one place."""
-    found: dict[int, tuple[int, ...]] = {}
-    for read in producers:
-        ends = [chain_of[before] for before in read if len(readers[before]) == 1]
-        by_source: dict[tuple[int, ...], list[int]] = {}
-        for chain in ends:
-            by_source.setdefault(tuple(producers[chains[chain][0]]), []).append(chain)
-        for group in by_source.values():
-            if len(group) > 1:
-                found |= dict.fromkeys(group, tuple(sorted(group)))
-    return found
-
+from autoturbo.heterogeneous.parts import Assignment, Branch, assign, branches_of, layer_producers
 
 LONGEST_GROUP = 3
 """Layers that are profiled together at most (PartitionTuner: chains of two or three operators)."""
@@ -122,14 +68,6 @@ def profiled(costs: Costs) -> Assignment:
 def partition_tuner(costs: Costs) -> Assignment:
     """By profiles of single layers and of groups, branch by branch."""
     return _assigned(costs, LONGEST_GROUP)
-
-
-SCHEDULERS: dict[str, Callable[[Costs], Assignment]] = {
-    "static": static,
-    "profiled": profiled,
-    "partition_tuner": partition_tuner,
-}
-"""By name."""
 
 
 @dataclass(frozen=True, slots=True)

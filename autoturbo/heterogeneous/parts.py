@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from autoturbo.graph.layers import Layer
-from autoturbo.graph.operators import Graph
+from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.hardware.machine import Machine, OperatorRule, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +153,110 @@ class _Merger:
         return Assignment(
             tuple(Part(self.units[part], tuple(self.members[part])) for part in order)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Layers in a row.
+
+    Attributes:
+        layers: indices, in order.
+        beside: branches that run beside it, itself among them, by index; alone where it is the
+            only one.
+    """
+
+    layers: tuple[int, ...]
+    beside: tuple[int, ...]
+
+
+def branches_of(producers: Sequence[Sequence[int]]) -> tuple[Branch, ...]:
+    """The branches of a network, each after those it reads from.
+
+    Args:
+        producers: per layer the layers that it reads from, all before it.
+    """
+    readers: list[list[int]] = [[] for _ in producers]
+    for layer, read in enumerate(producers):
+        for before in read:
+            readers[before].append(layer)
+    chains: list[list[int]] = []
+    chain_of: dict[int, int] = {}
+    for layer, read in enumerate(producers):
+        if len(read) == 1 and len(readers[read[0]]) == 1:
+            chain = chain_of[read[0]]
+        else:
+            chain = len(chains)
+            chains.append([])
+        chains[chain].append(layer)
+        chain_of[layer] = chain
+    beside = _beside(chains, producers, readers, chain_of)
+    return tuple(
+        Branch(tuple(chain), beside.get(index, (index,))) for index, chain in enumerate(chains)
+    )
+
+
+def _beside(
+    chains: Sequence[Sequence[int]],
+    producers: Sequence[Sequence[int]],
+    readers: Sequence[Sequence[int]],
+    chain_of: dict[int, int],
+) -> dict[int, tuple[int, ...]]:
+    """Parallel branches: those that end in one layer and read from one place."""
+    found: dict[int, tuple[int, ...]] = {}
+    for read in producers:
+        ends = [chain_of[before] for before in read if len(readers[before]) == 1]
+        by_source: dict[tuple[int, ...], list[int]] = {}
+        for chain in ends:
+            by_source.setdefault(tuple(producers[chains[chain][0]]), []).append(chain)
+        for group in by_source.values():
+            if len(group) > 1:
+                found |= dict.fromkeys(group, tuple(sorted(group)))
+    return found
+
+
+_CONVOLUTION_RANK = 3
+"""Dimensions of the smallest convolution's tensors: samples, channels, one of space."""
+
+
+def takes(unit: Unit, graph: Graph, layer: Layer) -> bool:
+    """Whether a unit can run a layer."""
+    return not unit.takes or any(_fits(rule, graph, layer) for rule in unit.takes)
+
+
+def units_of(
+    machine: Machine, graph: Graph, layers: tuple[Layer, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Per layer the units that can run it, by index, in the machine's order."""
+    return tuple(
+        tuple(index for index, unit in enumerate(machine.units) if takes(unit, graph, layer))
+        for layer in layers
+    )
+
+
+def _fits(rule: OperatorRule, graph: Graph, layer: Layer) -> bool:
+    anchor = graph.operators[layer.anchor]
+    others = (graph.operators[i] for i in layer.operators if i != layer.anchor)
+    if anchor.kind not in rule.kinds or anchor.opaque:
+        return False
+    if any(other.engine is not Engine.NONE and other.kind not in rule.fused for other in others):
+        return False
+    read, made, groups = channels(graph, anchor)
+    whole = read % rule.channels_multiple == 0 and made % rule.channels_multiple == 0
+    return whole and (rule.grouped or groups == 1)
+
+
+def channels(graph: Graph, operator: Operator) -> tuple[int, int, int]:
+    """Input channels, output channels and groups of an operator with weights.
+
+    A product's are its inner and its last extent; what has no second operand has none: 1, 1, 1.
+    """
+    if len(operator.inputs) < 2:  # noqa: PLR2004  data and weights
+        return 1, 1, 1
+    data, weight = (graph.tensors[t].shape for t in operator.inputs[:2])
+    made = graph.tensors[operator.outputs[0]].shape
+    if operator.engine is not Engine.MATRIX or not weight or not data or not made:
+        return 1, 1, 1
+    if len(weight) >= _CONVOLUTION_RANK and len(data) == len(weight):
+        read = data[1]
+        return read, made[1], max(read // max(weight[1], 1), 1)
+    return data[-1], made[-1], 1

@@ -1,7 +1,7 @@
 """From knobs to measurements on a machine of several processing units, behind the same door.
 
 ``Knobs()`` assigns layers as PartitionTuner does, the published heuristic for such machines;
-:class:`autoturbo.schedule.units.unit_knobs.UnitKnobs` say otherwise.
+:class:`autoturbo.schedule.unit_knobs.UnitKnobs` say otherwise.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget, Machine
-from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
+from autoturbo.heterogeneous.machine_schedule import MachineSchedule, Run
+from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
+from autoturbo.heterogeneous.parts import Assignment, assign
+from autoturbo.heterogeneous.profiles import Profiles
+from autoturbo.registry import MACHINE_SCHEDULERS
 from autoturbo.schedule.codegen.work import engine_code
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
-from autoturbo.schedule.units.parts import Assignment, assign
-from autoturbo.schedule.units.unit_knobs import IN_TURN, UnitKnobs
+from autoturbo.schedule.unit_knobs import IN_TURN, UnitKnobs
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
-from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
-from autoturbo.simulate.units.profiles import Profiles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autoturbo.schedule.units.files import Decided
+    from autoturbo.heterogeneous.files import Decided
 
 PUBLISHED = "partition_tuner"
 """What ``Knobs()`` stands for."""
@@ -53,7 +53,7 @@ TUNED = "units"
 
 def scheduler_names(machine: Machine) -> tuple[str, ...]:
     """Ways to share a model out among units: the first unit alone, and the published ones."""
-    return machine.units[0].name, *SCHEDULERS
+    return machine.units[0].name, *MACHINE_SCHEDULERS.names()
 
 
 class MachineEvaluator:
@@ -102,7 +102,7 @@ class MachineEvaluator:
     @functools.cached_property
     def published(self) -> Assignment:
         """What PartitionTuner assigns."""
-        return SCHEDULERS[PUBLISHED](self.profiles)
+        return self._made(PUBLISHED)
 
     def named(self, name: str) -> Assignment:
         """The assignment of a scheduler by name.
@@ -114,10 +114,14 @@ class MachineEvaluator:
         if name not in names:
             message = f"no scheduler of machines is called {name!r}"
             raise UsageError(message, hint=did_you_mean(name, names))
-        if name in SCHEDULERS:
-            return self.published if name == PUBLISHED else SCHEDULERS[name](self.profiles)
+        if name in MACHINE_SCHEDULERS.names():
+            return self.published if name == PUBLISHED else self._made(name)
         layers = range(len(self.names))
         return assign(self.profiles.graph, self.profiles.layers, [0] * len(self.names), layers)
+
+    def _made(self, name: str) -> Assignment:
+        made: Assignment = MACHINE_SCHEDULERS.make(name, self.profiles)
+        return made
 
     def _units(self, knobs: UnitKnobs) -> list[int]:
         """Per layer, its unit."""

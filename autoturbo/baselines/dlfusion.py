@@ -1,14 +1,34 @@
-"""DLFusion's joint algorithm, the strategies beside it, and the reduced brute force."""
+"""DLFusion and the strategies it was compared with: fused blocks of layers, each on some cores.
+
+Liu et al., "DLFusion", arXiv 2011.05630 (baselines.md, section 2). A model is a row of blocks,
+contiguous in topological order; a block is one kernel on a number of cores of its own. Blocks run
+one after another and hand over through off-chip memory, so that the time of a model is the sum of
+its blocks'. Beside the joint algorithm: fixed lengths, unfused, and the reduced brute force.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import numpy as np
+
+from autoturbo.graph.extract import extract
+from autoturbo.graph.layers import Layer, layers_of
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.simulate.bound import lower_bound
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 NEAR = 0.05
 """Fewer cores are as good as the best number if they take at most this share longer."""
@@ -275,3 +295,175 @@ def _block_cores(costs: BlockCosts, model: CoreModel, first: int, end: int) -> i
     """The rounded mean of the layers' numbers."""
     numbers = [model.cores(figures) for figures in costs.figures[first:end]]
     return model.nearest(sum(numbers) / len(numbers))
+
+
+_OPSET, _IR = 17, 8
+
+
+@lru_cache(maxsize=256)
+def convolution(channels: int, size: int, kernel: int = 3, batch: int = 1) -> Graph:
+    """A convolution with as many channels in as out, and padding that keeps the size.
+
+    Args:
+        channels: of input and output.
+        size: rows and columns.
+        kernel: rows and columns of a filter; odd.
+        batch: samples.
+    """
+    import onnx
+    from onnx import TensorProto, helper
+
+    shape = [batch, channels, size, size]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
+    filters = [channels, channels, kernel, kernel]
+    weight = helper.make_tensor_value_info("w", TensorProto.FLOAT, filters)
+    values = helper.make_node(
+        "ConstantOfShape", ["filters"], ["w"], "fill",
+        value=helper.make_tensor("value", TensorProto.FLOAT, [1], [0.0]),
+    )  # fmt: skip
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "convolution", pads=[kernel // 2] * 4)
+    extents = helper.make_tensor("filters", TensorProto.INT64, [4], filters)
+    graph = helper.make_graph(
+        [values, node], "convolution", ends[:1], ends[1:], [extents], value_info=[weight]
+    )
+    opsets = [helper.make_opsetid("", _OPSET)]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "convolution.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=_IR), str(file))
+        return import_model(file)
+
+
+CHANNELS = (16, 32, 64, 128, 256, 512)
+"""Of synthesised layers."""
+
+SIZES = (7, 14, 28, 56)
+"""Rows and columns of synthesised layers."""
+
+
+@dataclass(eq=False)
+class BlockProfiles:
+    """Times of one model's blocks on one target, remembered by what a block computes.
+
+    Attributes:
+        graph: the model.
+        target: whose cores are shared out.
+        dtype: the compute type.
+        made: schedules that were simulated so far.
+    """
+
+    graph: Graph
+    target: Target
+    dtype: str
+    made: int = 0
+    _layers: tuple[Layer, ...] = ()
+    _figures: tuple[LayerFigures, ...] = ()
+    _known: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    _asked: dict[tuple[int, int, int], Outcome] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Cut the model into layers."""
+        self._layers = layers_of(self.graph)
+        self._figures = tuple(_figures_of(self.graph, layer) for layer in self._layers)
+
+    @property
+    def figures(self) -> tuple[LayerFigures, ...]:
+        """Per layer."""
+        return self._figures
+
+    @property
+    def cores(self) -> int:
+        """Of a cluster of the target."""
+        return self.target.cores
+
+    def seconds(self, first: int, end: int, cores: int) -> float:
+        """Of a block; infinite where it does not fit."""
+        found = self.outcome(first, end, cores)
+        return found.latency if isinstance(found, Measurement) else math.inf
+
+    def outcome(self, first: int, end: int, cores: int) -> Outcome:
+        """What a block measures by itself, or why it does not fit."""
+        key = (first, end, cores)
+        if key not in self._asked:
+            self._asked[key] = self._outcome(first, end, cores)
+        return self._asked[key]
+
+    def _outcome(self, first: int, end: int, cores: int) -> Outcome:
+        inside = [o for layer in self._layers[first:end] for o in layer.operators]
+        part = extract(self.graph, inside)
+        key = (part.hash, cores)
+        if key not in self._known:
+            self.made += 1
+            self._known[key] = fused(part, self.target, self.dtype, cores)
+        return self._known[key]
+
+
+def dlfusion_outcome(graph: Graph, target: Target, dtype: str) -> Outcome:
+    """What a model in DLFusion's blocks measures, or why a block does not fit."""
+    costs = BlockProfiles(graph, target, dtype)
+    return measure_blocks(costs, STRATEGIES["dlfusion"](costs, core_model(target, dtype)))
+
+
+def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
+    """What a model in blocks measures, one after another, or why one does not fit."""
+    found: list[Measurement] = []
+    for block in blocks:
+        outcome = costs.outcome(block.first, block.end, block.cores)
+        if isinstance(outcome, Failure):
+            return outcome
+        found.append(outcome)
+    graph, target, dtype = costs.graph, costs.target, costs.dtype
+    latency = sum(one.latency for one in found)
+    vector = sum(one.vector_utilization * one.latency * block.cores for one, block in
+                 zip(found, blocks, strict=True))  # fmt: skip
+    bound = lower_bound(graph, target, dtype)
+    return Measurement(
+        latency=bound.checked(latency, f"{graph.name} on {target.name}"),
+        batch=graph.batch,
+        ddr_bytes=sum(one.ddr_bytes for one in found),
+        gb_bytes=sum(one.gb_bytes for one in found),
+        matrix_utilization=graph.macs / target.matrix_macs_per_second(dtype) / latency,
+        vector_utilization=vector / target.cores / latency,
+        peak_lb_bytes=max(one.peak_lb_bytes for one in found),
+        peak_gb_bytes=max(one.peak_gb_bytes for one in found),
+        kernels=sum(one.kernels for one in found),
+        bound=bound,
+    )
+
+
+def fused_seconds(graph: Graph, target: Target, dtype: str, cores: int) -> float:
+    """Seconds of a graph as one kernel on some cores; infinite where it does not fit."""
+    outcome = fused(graph, target, dtype, cores)
+    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+
+
+def fused(graph: Graph, target: Target, dtype: str, cores: int) -> Outcome:
+    """What a graph measures as one kernel on some cores."""
+    fewer = dataclasses.replace(target, cores=cores)
+    evaluator = Evaluator(graph, fewer, dtype)
+    *inner, last = layers_of(graph)
+    joined = tuple(SubGraphKnobs(layer.name, boundary="merge") for layer in inner)
+    knobs = Knobs(output_scope="DDR", overrides=(*joined, SubGraphKnobs(last.name, boundary="cut")))
+    return evaluator.evaluate(knobs)
+
+
+def core_model(target: Target, dtype: str) -> CoreModel:
+    """DLFusion's model of the best number of cores, from synthesised layers on a target."""
+    allowed = allowed_cores(target.cores)
+    samples = []
+    for channels in CHANNELS:
+        for size in SIZES:
+            graph = convolution(channels, size)
+            figures = LayerFigures(float(graph.macs), channels)
+            for cores in allowed:
+                seconds = fused_seconds(graph, target, dtype, cores)
+                samples.append(Sample(figures, cores, seconds))
+    return fit([one for one in samples if math.isfinite(one.seconds)], allowed)
+
+
+def _figures_of(graph: Graph, layer: Layer) -> LayerFigures:
+    operators = [graph.operators[i] for i in layer.operators]
+    macs = sum(operator.macs for operator in operators)
+    vector = sum(operator.vector_ops + operator.special_ops for operator in operators)
+    shape = graph.tensors[graph.operators[layer.anchor].outputs[0]].shape
+    channels = shape[1] if len(shape) > 2 else (shape[-1] if shape else 1)  # noqa: PLR2004  NCHW
+    return LayerFigures(float(macs or vector or 1.0), channels)

@@ -7,38 +7,31 @@ checked where it is given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, NotRequired
 
 from typing_extensions import TypedDict
 
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
+from autoturbo.heterogeneous.machine_schedule import MACHINE_SCHEDULE_SCHEMA, Run
+from autoturbo.heterogeneous.parts import Assignment, Part, layer_producers, units_of
 from autoturbo.schedule.files import (
-    MACHINE_FORMAT,
     LayerEntry,
     MadeFor,
     Size,
-    document_text,
-    header,
-    layer_entries,
     located,
     read_document,
     read_text,
     require,
 )
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
-from autoturbo.schedule.units.parts import Assignment, Part, layer_producers
-from autoturbo.schedule.units.support import units_of
-from autoturbo.schedule.units.unit_knobs import BRANCHES, IN_TURN, SIDE_BY_SIDE
+from autoturbo.schedule.schedule import MACHINE_FORMAT
+from autoturbo.schedule.unit_knobs import BRANCHES, IN_TURN
 from autoturbo.schema import Choice, Duration, Index, Version, json_schema
-
-MACHINE_SCHEDULE_SCHEMA: Final = 1
-"""Version of schedule files of machines."""
 
 
 class PartEntry(TypedDict):
@@ -95,29 +88,6 @@ class Decided:
     assignment: Assignment
     runs: tuple[Run, ...] | None
     expected: Mapping[str, Any] | None
-
-
-def machine_schedule_text(schedule: MachineSchedule) -> str:
-    """The canonical text: one top-level field a line, one element of a list a line."""
-    machine = schedule.machine
-    names = [unit.name for unit in machine.units]
-    assignment = schedule.assignment
-    document = {
-        **header(MACHINE_FORMAT, MACHINE_SCHEDULE_SCHEMA, schedule, machine, schedule.dtype),
-        "layers": layer_entries(schedule.layers),
-        "branches": IN_TURN if assignment.in_turn else SIDE_BY_SIDE,
-        "parts": [{"unit": names[p.unit], "layers": list(p.layers)} for p in assignment.parts],
-        "runs": [_run_entry(run, names) for run in schedule.runs],
-        "expected": None if schedule.expected is None else dict(schedule.expected),
-    }
-    return document_text(document)
-
-
-def _run_entry(run: Run, names: Sequence[str]) -> dict[str, Any]:
-    """A part on its unit, or the copy of what it made to another one."""
-    copied = {"copied_bytes": run.copied} if run.copied else {}
-    times = {"begin_s": run.begin, "end_s": run.end}
-    return {"part": run.part, "unit": names[run.unit], **copied, **times}
 
 
 def machine_schedule_schema() -> dict[str, Any]:

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from autoturbo.baselines.ladder import layer_by_layer
 from autoturbo.graph.arrays import whole_bytes
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph, Operator, Pattern
-from autoturbo.schedule.baselines.ladder import layer_by_layer
-from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.simplify import simplified
 
 MAX_GROUP = 256
 """Most operators of a fused group, TVM's default."""
@@ -72,6 +72,9 @@ def outputs_at(name: str, scope: Scope) -> Callable[[Workbench], Iterator[Schedu
             yield layer_by_layer(bench.model, problem, bench.share(batches), name, scope)
 
     return candidates
+
+
+gb_outputs, lb_outputs = (outputs_at("gb_outputs", Scope.GB), outputs_at("lb_outputs", Scope.LB))
 
 
 def fused_problem(bench: Workbench, batches: int) -> Problem:

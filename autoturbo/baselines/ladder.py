@@ -5,7 +5,7 @@ fit; ``O2`` into LB as far as they fit, the rest into GB: one kernel per layer, 
 GraphTurbo itself (baselines.md, section 1).
 
 The paper's ablation (GraphTurbo, OSDI '23, section 5.3, Fig. 15) climbs from TVM instead:
-``gb_outputs`` and ``lb_outputs`` (:func:`autoturbo.schedule.baselines.tvm.outputs_at`),
+``gb_outputs`` and ``lb_outputs`` (:func:`autoturbo.baselines.tvm.outputs_at`),
 ``instance_order`` here, and ``graphturbo`` with everything.
 """
 
@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import LAYERWISE, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
@@ -27,9 +27,6 @@ from autoturbo.schedule.schedule import Schedule, Share
 LEVELS = {"O0": Scope.DDR, "O1": Scope.GB, "O2": Scope.LB}
 """Where each level would keep every layer's output."""
 
-LAYERWISE = Knobs(instruction_scheduling="off")
-"""Knobs of a compiler that schedules layer by layer: no software pipeline in any kernel."""
-
 
 def level(name: str) -> Callable[[Workbench], Iterator[Schedule]]:
     """One level of the vendor's ladder at every batch per cluster."""
@@ -40,6 +37,9 @@ def level(name: str) -> Callable[[Workbench], Iterator[Schedule]]:
             yield layer_by_layer(bench.model, problem, share, name, LEVELS[name])
 
     return candidates
+
+
+level_0, level_1, level_2 = map(level, LEVELS)
 
 
 def instance_order(bench: Workbench) -> Iterator[Schedule]:

@@ -1,0 +1,273 @@
+"""The parts of an accelerator: engines, buffers, memory, what they cost; frozen, in SI units.
+
+Bytes, seconds, hertz and bytes per second throughout; a target *file* carries the units in its
+field names instead (``bandwidth_gb_s``), see :mod:`autoturbo.hardware.fields`. Rates are peaks
+unless a field says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from autoturbo.hardware.fields import (
+    As,
+    Figure,
+    bandwidth,
+    capacity,
+    latency,
+    number,
+    rates,
+    size,
+    whole,
+)
+from autoturbo.schema import Choice, Flag
+
+_BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}
+"""Bytes an element of block floats: a tile of 32 x 32 is 1024 or 512 bytes of signs and mantissas
+and 64 bytes of exponents (Tenstorrent, tt-metal tech report on data formats)."""
+
+DATAFLOWS = (
+    "output_stationary",
+    "weight_stationary",
+    "input_stationary",
+    "ideal",
+    "channel_stationary",
+)
+"""What stays in a matrix engine's array while the other operands stream through it."""
+
+
+def storage_ratio(dtype: str) -> float:
+    """Bytes in memory for each byte that a graph counts: elements of block floats count as one."""
+    return _BLOCK_BYTES.get(dtype, 1.0)
+
+
+PerDtype = tuple[tuple[str, float], ...]
+"""One figure per data type, in the order of :data:`DTYPES`."""
+
+
+def _startup(about: str, example: int) -> Figure:
+    return whole(about, example, low=0, high=1_000_000)
+
+
+def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> As:
+    shown = default if example is None else example
+    return As(about=about, example=shown, default=default, rule=Flag())
+
+
+def _energy(about: str, example: float, **more: Any) -> Figure:
+    return number(about, example, high=1e6, suffix="pj_per_byte", **more)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixEngine:
+    """The matrix engine of one core.
+
+    Attributes:
+        rows: native tile along M (or N of a transposed product), in elements.
+        columns: native tile along N, in elements.
+        dataflow: one of :data:`DATAFLOWS`; "ideal" loses nothing to filling the array,
+            "channel_stationary" holds weights of one kernel position, channels over the rows (no
+            im2col: few channels leave rows idle).
+        depth: elements of the reduction consumed per cycle at each (row, column) point: 1 for a
+            plain array, 16 for a 16 x 16 x 16 cube.
+        rate: multiplier per data type on ``rows * columns * depth`` multiply-accumulates per
+            cycle; a data type that is not listed is not supported.
+        startup_cycles: pipeline fill and issue overhead of one tile, in cycles.
+        folds_overlap: whether operands are double-buffered in the array, so that a fold streams in
+            while the one before it drains; otherwise every fold pays for filling and draining.
+        swap_operands: whether a product may run transposed, N along the rows, where that is
+            shorter; otherwise the operands keep their sides.
+        rereads_operands: whether every rows x columns block of a result reads its operands from LB
+            anew; otherwise registers between LB and the array hold what a tile reads again.
+    """
+
+    rows: Annotated[int, whole("native tile along M", 32)]
+    columns: Annotated[int, whole("native tile along N", 32)]
+    dataflow: Annotated[
+        str,
+        As(
+            about=f"what stays in the array: one of {', '.join(DATAFLOWS)}",
+            example="output_stationary",
+            default="output_stationary",
+            rule=Choice(of=DATAFLOWS, kind="dataflow"),
+        ),
+    ]
+    depth: Annotated[
+        int,
+        whole(
+            "elements of the reduction per cycle at each point: 1 for a plain array", 1, default=1
+        ),
+    ]
+    rate: Annotated[
+        PerDtype,
+        rates(
+            "times rows x columns x depth MAC per cycle; a data type not listed cannot run",
+            {"float16": 1.0, "int8": 2.0},
+            1 / 1024,
+            1024,
+        ),
+    ]
+    startup_cycles: Annotated[int, _startup("pipeline fill and issue of one tile, in cycles", 32)]
+    folds_overlap: Annotated[
+        bool, _flag("a fold streams into the array while the one before it drains", default=True)
+    ] = True
+    swap_operands: Annotated[
+        bool, _flag("a product may run transposed where that is shorter", default=True)
+    ] = True
+    rereads_operands: Annotated[
+        bool,
+        _flag(
+            "every rows x columns block of a result reads its operands from LB anew", default=False
+        ),
+    ] = False
+
+    def macs_per_cycle(self, dtype: str) -> float:
+        """Multiply-accumulates per cycle at peak; 0 for a data type without a path."""
+        return self.rows * self.columns * self.depth * dict(self.rate).get(dtype, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorEngine:
+    """The vector engine of one core."""
+
+    lanes: Annotated[
+        PerDtype,
+        rates(
+            "elements per cycle of add, multiply and the like, per data type",
+            {"float16": 32, "int8": 64},
+            1e-3,
+            1e6,
+        ),
+    ]
+    special_lanes: Annotated[
+        float, number("elements per cycle of exp, div, sqrt, erf, tanh", 8, 1e-3, 1e6)
+    ]
+    startup_cycles: Annotated[int, _startup("issue of one vector operation, in cycles", 8)]
+
+    def elements_per_cycle(self, dtype: str) -> float:
+        """Elements per cycle of a simple operation; 0 for a data type without lanes."""
+        return dict(self.lanes).get(dtype, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEngine:
+    """The memory transfer engine of one core: LB to and from GB or a remote LB."""
+
+    bandwidth: Annotated[float, bandwidth("each direction", 64)]
+    latency: Annotated[float, latency("issue to first byte", 100)]
+    broadcast: Annotated[bool, _flag("one read of GB can feed all cores", example=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class DmaEngine:
+    """The DMA engine of one cluster: DDR to and from GB or LB."""
+
+    channels: Annotated[int, whole("transfers at once", 2)]
+    bandwidth: Annotated[float, bandwidth("of each channel", 32)]
+    latency: Annotated[float, latency("start of one transfer", 500)]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBuffer:
+    """The scratchpad of one core."""
+
+    capacity: Annotated[int, capacity("activations, per core", 512)]
+    weight_capacity: Annotated[int, capacity("weights, per core", 128)]
+    bandwidth: Annotated[float, bandwidth("per core", 256)]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalBuffer:
+    """The scratchpad that the cores of a cluster share."""
+
+    capacity: Annotated[int, capacity("per cluster", 4096)]
+    bandwidth: Annotated[float, bandwidth("per cluster", 128)]
+    latency: Annotated[float, latency("to the first byte", 100)]
+
+
+NO_GLOBAL_BUFFER = GlobalBuffer(capacity=0, bandwidth=0.0, latency=0.0)
+"""What a target without one has."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffChip:
+    """Off-chip memory (DDR, whatever its technology).
+
+    Attributes:
+        capacity: bytes per cluster.
+        bandwidth: peak bytes per second of the whole chip, shared by its clusters.
+        latency: seconds to the first byte.
+        efficiency: fraction of the bandwidth that long transfers reach, in (0, 1]; what short runs
+            cost on top is :class:`DramTiming`'s.
+    """
+
+    capacity: Annotated[int, number("per cluster, in GiB", 4, 1e-3, 1e6, suffix="gib")]
+    bandwidth: Annotated[float, bandwidth("peak of the whole chip, shared by its clusters", 64)]
+    latency: Annotated[float, latency("to the first byte", 200)]
+    efficiency: Annotated[
+        float, number("fraction of the peak that long transfers reach", 0.85, 1e-3, 1.0)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class DramTiming:
+    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets)."""
+
+    channels: Annotated[int, whole("channels side by side", 2)]
+    burst: Annotated[int, size("one access of a channel", 32)]
+    page: Annotated[int, size("an open row of one channel", 2048)]
+    interleave: Annotated[int, size("consecutive bytes in one channel", 256)]
+    banks: Annotated[int, whole("banks of a channel, in all ranks", 8)]
+    row_cycle: Annotated[float, latency("two openings of one bank's rows, tRC", 60, 1e6)]
+    four_activates: Annotated[
+        float, latency("in which a channel opens four rows, tFAW over its ranks", 40, 1e6)
+    ]
+    groups: Annotated[int, whole("bank groups; 1 where there are none", 1)]
+    group_gap: Annotated[
+        float,
+        number("bursts of one bank group over those of several, tCCD_L / tCCD_S", 1.0, 1.0, 16.0),
+    ]
+    group_interleave: Annotated[
+        bool, _flag("neighbouring bursts lie in different bank groups", example=False)
+    ]
+    turnaround: Annotated[float, latency("idle bus from reading to writing and back", 28, 1e6)]
+    write_batch: Annotated[int, size("written by a channel between two turns", 1024)]
+    queue: Annotated[int, size("requests that a channel's controller looks ahead", 1024)]
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Fixed costs of a kernel."""
+
+    kernel_launch: Annotated[float, number("start of a kernel on a cluster", 3.0, suffix="us")]
+    barrier: Annotated[
+        float, number("meeting of a cluster's cores at a kernel's end", 0.5, suffix="us")
+    ]
+
+    @property
+    def per_kernel(self) -> float:
+        """Seconds that every kernel takes besides its work."""
+        return self.kernel_launch + self.barrier
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """What work costs."""
+
+    mac: Annotated[
+        PerDtype,
+        rates(
+            "picojoules per multiply-accumulate, per data type",
+            {"float16": 0.8, "int8": 0.3},
+            0.0,
+            1e6,
+            suffix="pj",
+        ),
+    ]
+    lb: Annotated[float, _energy("picojoules per byte of LB", 1.5)]
+    gb: Annotated[float, _energy("picojoules per byte of GB", 6.0, default=0.0)]
+    ddr: Annotated[float, _energy("picojoules per byte of DDR", 60.0)]
+    static: Annotated[
+        float, number("watts of the whole chip whatever it does", 5.0, high=1e6, suffix="w")
+    ]

@@ -1,0 +1,230 @@
+"""What is found by name: measurers, samplers, schedulers and targets, ours and other packages'.
+
+=========================  =====================================================================
+``autoturbo.measurers``    a function without arguments that gives a measurer
+``autoturbo.samplers``     a function of a seed that gives an Optuna sampler
+``autoturbo.schedulers``   a function of a workbench that yields schedules
+``autoturbo.targets``      a target, the path of its file, or a function that gives either
+=========================  =====================================================================
+
+Ours are registered as others' are, by an entry point (*module:object*), and nothing is loaded until
+a name is asked for. A name of ours cannot be taken. A plug-in that does not load, or does not do as
+its group says, is one line that names it. ``docs/extending.md`` shows one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from autoturbo.errors import PluginError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Things of one kind by name.
+
+    Attributes:
+        group: of entry points, under which other packages register theirs.
+        kind: what messages call one.
+        builtin: where ours are, by name, in the order in which they are told.
+        aliases: other names of ours.
+    """
+
+    group: str
+    kind: str
+    builtin: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of ours, then those of plug-ins; nothing is loaded."""
+        entries = _installed(group=self.group)
+        plugged = {entry.name for entry in entries}.difference(self.builtin, self.aliases)
+        return (*self.builtin, *sorted(plugged))
+
+    def find(self, name: str) -> EntryPoint:
+        """Return the entry point of a name, not loaded.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        name = self.aliases.get(name, name)
+        if name in self.builtin:
+            from importlib.metadata import EntryPoint
+
+            return EntryPoint(name, self.builtin[name], self.group)
+        entries = _installed(group=self.group, name=name)
+        if not entries:
+            known = did_you_mean(name, (*self.names(), *self.aliases))
+            hint = f"{known}, or install the package that brings it"
+            raise UsageError(f"no {self.kind} is called {name!r}", hint=hint)
+        return next(iter(entries))
+
+    def is_ours(self, name: str) -> bool:
+        """Return whether a name is one of ours."""
+        return self.aliases.get(name, name) in self.builtin
+
+    def load(self, name: str) -> Any:
+        """Return what is registered under a name.
+
+        Raises:
+            UsageError: there is none of that name.
+            PluginError: a plug-in cannot be imported.
+        """
+        entry = self.find(name)
+        if self.is_ours(name):
+            return entry.load()
+        try:
+            return entry.load()
+        except (Exception, SystemExit) as error:  # code of others may fail in any way: tell whose
+            raise broken(entry, f"cannot be loaded: {type(error).__name__}: {error}") from error
+
+    def make(self, name: str, *arguments: Any) -> Any:
+        """Return what the function that is registered under a name gives for some arguments.
+
+        Raises:
+            UsageError: there is none of that name.
+            PluginError: a plug-in cannot be imported, is no function, or raises.
+        """
+        factory, entry = self.load(name), self.find(name)
+        if self.is_ours(name):
+            return factory(*arguments)
+        if not callable(factory):
+            raise broken(entry, f"is a value of type {type(factory).__name__!r}, not a function")
+        try:
+            return factory(*arguments)
+        except (Exception, SystemExit) as error:  # likewise
+            raise broken(entry, f"failed: {type(error).__name__}: {error}") from error
+
+    def version(self, name: str) -> str:
+        """Return the version of the package that brings a plug-in; empty where it is not known.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        entry = self.find(name)
+        return str(entry.dist.version) if entry.dist is not None else ""
+
+
+def _installed(**asked: str) -> EntryPoints:
+    """Return entry points of installed packages; what reads them is loaded when it is needed."""
+    import importlib.metadata
+
+    found: Any = importlib.metadata.entry_points  # typed for constant names alone
+    entries: EntryPoints = found(**asked)
+    return entries
+
+
+def broken(entry: EntryPoint, what: str) -> PluginError:
+    """Return the error of a plug-in that does not do as its group says."""
+    package = f", of the package {entry.dist.name}" if entry.dist is not None else ""
+    hint = f"it is {entry.value!r} in the group {entry.group!r}{package}"
+    return PluginError(f"the plug-in {entry.name!r} {what}", hint=hint)
+
+
+SIMULATOR: Final = "simulator"
+"""The built-in measurer."""
+
+PUBLISHED: Final = "graphturbo"
+"""The published heuristic."""
+
+COST_MODEL: Final = "cost-model"
+"""Our sampler: evolution guided by a model of kernel times."""
+
+PROGRAM: Final = "program"
+"""A program of the user's (:mod:`autoturbo.search.program`)."""
+
+ANNEALING: Final = "annealing"
+"""Ours on a machine of several processing units, where it is the only one."""
+
+MEASURERS: Final = Registry(
+    "autoturbo.measurers", "measurer", {SIMULATOR: "autoturbo.simulate.evaluator:Simulator"}
+)
+
+SAMPLERS: Final = Registry(
+    "autoturbo.samplers",
+    "sampler",
+    {
+        COST_MODEL: "autoturbo.search.samplers:CostModelSampler",
+        **{
+            name: f"autoturbo.search.samplers:{name}"
+            for name in ("random", "tpe", "cmaes", "gp", "nsgaii", "qmc", "grid")
+        },
+        PROGRAM: "autoturbo.search.program:ProgramProposer",
+    },
+)
+
+SCHEDULERS: Final = Registry(
+    "autoturbo.schedulers",
+    "scheduler",
+    {
+        "tvm": "autoturbo.baselines.tvm:tvm",
+        "astitch": "autoturbo.baselines.astitch:astitch",
+        "O0": "autoturbo.baselines.ladder:level_0",
+        "O1": "autoturbo.baselines.ladder:level_1",
+        "O2": "autoturbo.baselines.ladder:level_2",
+        "gb_outputs": "autoturbo.baselines.tvm:gb_outputs",
+        "lb_outputs": "autoturbo.baselines.tvm:lb_outputs",
+        "instance_order": "autoturbo.baselines.ladder:instance_order",
+        PUBLISHED: "autoturbo.baselines.ladder:graphturbo",
+    },
+    {"O3": PUBLISHED},  # the vendor's highest level is GraphTurbo (baselines.md, section 1)
+)
+
+MACHINE_SCHEDULERS: Final = Registry(
+    "autoturbo.machine_schedulers",
+    "scheduler of machines",
+    {
+        name: f"autoturbo.baselines.partition_tuner:{name}"
+        for name in ("static", "profiled", "partition_tuner")
+    },
+)
+"""Of the costs of layers on units they make an assignment of layers to units."""
+
+TARGETS: Final = Registry("autoturbo.targets", "target")
+"""Of plug-ins alone: ours are files (:mod:`autoturbo.hardware.presets`)."""
+
+VERIFIERS: Final = Registry(
+    "autoturbo.verifiers",
+    "verifier of schedules",
+    {
+        "Schedule": "autoturbo.verify:verify_on_target",
+        "MachineSchedule": "autoturbo.heterogeneous.verification:verify_machine_schedule",
+    },
+)
+"""What proves schedules, by the name of their type; others' have none."""
+
+VIEWS: Final = Registry(
+    "autoturbo.views",
+    "view",
+    {
+        name: f"autoturbo.report.notebook:{name.lower()}_view"
+        for name in ("Measurement", "Schedule", "Target")
+    },
+)
+"""How values show themselves in a notebook: made by the report, which stands above them."""
+
+
+class Printer(Protocol):
+    """What IPython hands to ``_repr_pretty_``."""
+
+    def text(self, text: str, /) -> object:
+        """Take note of it."""
+
+
+class Shown:
+    """A value that shows itself as HTML in a notebook and as lines at a prompt."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        html: str = VIEWS.make(type(self).__name__, self).html()
+        return html
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        del cycle
+        printer.text(VIEWS.make(type(self).__name__, self).text())

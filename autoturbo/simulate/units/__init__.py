@@ -1,1 +1,0 @@
-"""Kernels and transfers of several processing units in time."""
