@@ -3,9 +3,9 @@
 A reader's map::
 
     regions: parts tile every tensor and read what is made
-    memory: buffers in space -> replay: contents in time -> trace, races: what nothing orders
+    memory: buffers in space, and times of several units -> replay: contents in time -> trace,
+        races: what nothing orders
     numbers: both models in ONNX Runtime (execution, weights, inputs, comparison)
-    machine: all of these on a machine of several units, and its times
     onnx_writer: the schedule as an ONNX model, which ``apply`` hands out and ``numbers`` runs
 
 Imports are inside of :func:`verify_schedule`: records need no more than the version.
@@ -37,7 +37,8 @@ def verify_schedule(
     """Check the regions and the memory of a schedule, and run it beside its model.
 
     Args:
-        schedule: what to check, on a target or on a machine of several units.
+        schedule: what to check, on a target or on a machine of several units: there the whole
+            model, and every part on its unit.
         path: the model's file; where it is not given, nothing is run.
         seed: of the random inputs and weights.
         numbers: run it.
@@ -47,18 +48,24 @@ def verify_schedule(
     Raises:
         ModelError: the model's file is not usable.
     """
+    from contextlib import suppress
+
+    from autoturbo.errors import VerifyError
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Verification
-    from autoturbo.verify.machine import verify_machine_schedule
-    from autoturbo.verify.memory import check_memory
+    from autoturbo.verify.memory import check_memory, check_runs
     from autoturbo.verify.regions import check_regions
 
+    parts = schedule.schedules if isinstance(schedule, MachineSchedule) else (schedule,)
+    regions = [finding for part in parts for finding in check_regions(part)]
+    memory = [finding for part in parts for finding in check_memory(part)]
     if isinstance(schedule, MachineSchedule):
-        return verify_machine_schedule(schedule, path=path, seed=seed, numbers=numbers)
-    regions, memory = check_regions(schedule), check_memory(schedule)
+        memory += check_runs(schedule)
+        with suppress(VerifyError):  # parts in several passes have no whole; numbers say so
+            regions += check_regions(schedule.whole)
     if path is None or not numbers:
-        return Verification(regions, memory)
+        return Verification(tuple(regions), tuple(memory))
     from autoturbo.verify.numbers import check_numbers
 
     ran = check_numbers(schedule, path, seed=seed, whole=whole)
-    return Verification(regions, memory, ran)
+    return Verification(tuple(regions), tuple(memory), ran)
