@@ -192,11 +192,11 @@ VERIFIERS: Final = Registry(
     "autoturbo.verifiers",
     "verifier of schedules",
     {
-        "Schedule": "autoturbo.verify:verify_on_target",
-        "MachineSchedule": "autoturbo.heterogeneous.verification:verify_machine_schedule",
+        "Schedule": "autoturbo.verify:nothing_more",
+        "MachineSchedule": "autoturbo.heterogeneous.verification:check_runs",
     },
 )
-"""What proves schedules, by the name of their type; others' have none."""
+"""What schedules of a type are checked for besides regions, memory and numbers."""
 
 VIEWS: Final = Registry(
     "autoturbo.views",

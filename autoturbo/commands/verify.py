@@ -91,15 +91,15 @@ def _verify(
     """All checks; before each that may take long, a line on standard error."""
     import dataclasses
 
-    from autoturbo.heterogeneous.verification import check_any_numbers
     from autoturbo.verify import verify_schedule
+    from autoturbo.verify.numbers import check_numbers
 
     _tell(console, f"{pair}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)
     if options.numbers is False:
         return found
     _tell(console, "running the model and its schedule in ONNX Runtime")
-    numbers = check_any_numbers(chosen.schedule, model_file(options.model), seed=options.seed)
+    numbers = check_numbers(chosen.schedule, model_file(options.model), seed=options.seed)
     return dataclasses.replace(found, numbers=numbers)
 
 

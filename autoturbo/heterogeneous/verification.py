@@ -1,82 +1,17 @@
-"""The checks of a schedule on a machine of several units.
+"""The times of a machine's parts: who runs when, where tensors are by then, what each unit holds.
 
-Regions, memory and numbers as of any schedule: those of the whole model, and of every part on its
-unit. And what only a machine has: who runs when, where tensors are by then, and what each unit
-holds of the shared memory, worked out here from the times that the schedule gives.
+All of it is worked out here from the times that a schedule gives, not from what made it.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
-from autoturbo.errors import VerifyError
 from autoturbo.graph.operators import tensor_bytes
 from autoturbo.heterogeneous.machine_schedule import MachineSchedule, Run
 from autoturbo.heterogeneous.parts import part_producers
-from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.findings import Check, Finding, Numbers, Verification
-from autoturbo.verify.memory import check_memory
-from autoturbo.verify.numbers import check_numbers
-from autoturbo.verify.regions import check_regions
-
-
-def verify_machine_schedule(
-    schedule: MachineSchedule,
-    *,
-    path: str | Path | None = None,
-    seed: int = 0,
-    numbers: bool = True,
-) -> Verification:
-    """Check a schedule of a machine.
-
-    Args:
-        schedule: what to check.
-        path: the model's file; where it is not given, nothing is run.
-        seed: of the random inputs and weights.
-        numbers: run it.
-
-    Raises:
-        ModelError: the model's file is not usable.
-    """
-    regions = [finding for part in schedule.schedules for finding in check_regions(part)]
-    memory = [finding for part in schedule.schedules for finding in check_memory(part)]
-    memory += check_runs(schedule)
-    with suppress(VerifyError):  # parts in several passes have no whole; numbers say so
-        regions += check_regions(schedule.whole)
-    if path is None or not numbers:
-        return Verification(tuple(regions), tuple(memory))
-    ran = check_machine_numbers(schedule, path, seed=seed)
-    return Verification(tuple(regions), tuple(memory), ran)
-
-
-def check_any_numbers(
-    schedule: Schedule | MachineSchedule, path: str | Path, *, seed: int = 0
-) -> Numbers:
-    """Run a schedule on a target or a machine beside its model; see both."""
-    if isinstance(schedule, MachineSchedule):
-        return check_machine_numbers(schedule, path, seed=seed)
-    return check_numbers(schedule, path, seed=seed)
-
-
-def check_machine_numbers(schedule: MachineSchedule, path: str | Path, *, seed: int = 0) -> Numbers:
-    """Run the original and the scheduled model side by side.
-
-    Args:
-        schedule: what to check.
-        path: the model's file.
-        seed: of inputs and weights.
-
-    Raises:
-        ModelError: the file is not usable.
-    """
-    try:
-        whole = schedule.whole
-    except VerifyError as error:
-        return Numbers(schedule.model.batch, True, seed, None, skipped=str(error))  # noqa: FBT003
-    return check_numbers(whole, path, seed=seed)
+from autoturbo.verify.findings import Check, Finding
 
 
 def check_runs(schedule: MachineSchedule) -> list[Finding]:
@@ -112,9 +47,8 @@ class _TimeChecker:
                 if two.begin < one.end:
                     link = f"the link of {self.names[first]} and {self.names[second]}"
                     where = self.names[first] if first == second else link
-                    yield _finding(
-                        "overlap", f"{where} does parts {one.part} and {two.part} at once"
-                    )
+                    message = f"{where} does parts {one.part} and {two.part} at once"
+                    yield Finding(Check.MEMORY, "overlap", message)
 
     def waits(self) -> Iterator[Finding]:
         """Yield findings about parts and copies that begin before what they read is there."""
@@ -129,13 +63,14 @@ class _TimeChecker:
                     message = (
                         f"{what} reads part {source}, which is not copied to {self.names[own]}"
                     )
-                    yield _finding("not there", message)
+                    yield Finding(Check.MEMORY, "not there", message)
                 elif made.end > run.begin:
-                    yield _finding("early", f"{what} begins before part {source} is on its unit")
+                    message = f"{what} begins before part {source} is on its unit"
+                    yield Finding(Check.MEMORY, "early", message)
         for index, part in enumerate(self.parts):
             if (index, part.unit) not in self.at:
                 message = f"part {index} never runs on {self.names[part.unit]}"
-                yield _finding("not there", message)
+                yield Finding(Check.MEMORY, "not there", message)
 
     def capacities(self) -> Iterator[Finding]:
         """Yield findings about memories that hold more than they may at some moment."""
@@ -146,7 +81,8 @@ class _TimeChecker:
             peak = self._peak(None if shared else index)
             if peak > most:
                 who = "the shared memory" if shared else self.names[index]
-                yield _finding("memory", f"{who} holds {peak} bytes at once and may hold {most}")
+                message = f"{who} holds {peak} bytes at once and may hold {most}"
+                yield Finding(Check.MEMORY, "memory", message)
 
     def _peak(self, unit: int | None) -> int:
         """Return the most bytes that a unit holds at once; all units together if None."""
@@ -208,7 +144,3 @@ class _TimeChecker:
 
     def _bytes(self, tensor: int) -> int:
         return tensor_bytes(self.graph.tensors[tensor], self.schedule.dtype)
-
-
-def _finding(kind: str, message: str) -> Finding:
-    return Finding(Check.MEMORY, kind, message)

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from autoturbo.database import Refused
 from autoturbo.errors import MeasurerError, RefusedError
@@ -83,7 +83,7 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
 
         if type(schedule).__name__ not in VERIFIERS.names():
             return None
-        ours = cast("AnySchedule", schedule)
+        ours: Any = schedule
         return verify_schedule(ours, path=path, seed=seed, numbers=numbers)
 
     return verify

@@ -3,7 +3,7 @@
 A reader's map::
 
     regions: parts tile every tensor and read what is made
-    memory: buffers in space -> replay: contents in time -> trace, races: what nothing orders
+    memory: buffers in space -> replay: contents in time -> races: what nothing orders
     numbers: both models in ONNX Runtime (execution, weights, inputs, comparison)
     onnx_writer: the schedule as an ONNX model, which ``apply`` hands out and ``numbers`` runs
 
@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from autoturbo.registry import VERIFIERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from autoturbo.schedule.schedule import AnySchedule, Schedule
-    from autoturbo.verify.findings import Verification
+    from autoturbo.verify.findings import Finding, Verification
 
 VERIFIER_VERSION = "1"
 """Raised whenever a check finds more than before; kept with every verified schedule."""
@@ -38,7 +37,8 @@ def verify_schedule(
     """Check the regions and the memory of a schedule, and run it beside its model.
 
     Args:
-        schedule: what to check, on a target or on a machine of several units.
+        schedule: what to check, on a target or on a machine of several units: there the whole
+            model, and every part on its unit.
         path: the model's file; where it is not given, nothing is run.
         seed: of the random inputs and weights.
         numbers: run it.
@@ -48,22 +48,29 @@ def verify_schedule(
     Raises:
         ModelError: the model's file is not usable.
     """
-    verify: Callable[..., Verification] = VERIFIERS.load(type(schedule).__name__)
-    return verify(schedule, path=path, seed=seed, numbers=numbers, whole=whole)
+    from contextlib import suppress
 
-
-def verify_on_target(
-    schedule: Schedule, *, path: str | Path | None, seed: int, numbers: bool, whole: bool | None
-) -> Verification:
-    """Prove a schedule of a target; see :func:`verify_schedule`."""
+    from autoturbo.errors import VerifyError
     from autoturbo.verify.findings import Verification
     from autoturbo.verify.memory import check_memory
     from autoturbo.verify.regions import check_regions
 
-    regions, memory = check_regions(schedule), check_memory(schedule)
+    parts = schedule.schedules
+    regions = [finding for part in parts for finding in check_regions(part)]
+    memory = [finding for part in parts for finding in check_memory(part)]
+    memory += VERIFIERS.make(type(schedule).__name__, schedule)
+    if schedule not in parts:
+        with suppress(VerifyError):  # parts in several passes have no whole; numbers say so
+            regions += check_regions(schedule.whole)
     if path is None or not numbers:
-        return Verification(regions, memory)
+        return Verification(tuple(regions), tuple(memory))
     from autoturbo.verify.numbers import check_numbers
 
     ran = check_numbers(schedule, path, seed=seed, whole=whole)
-    return Verification(regions, memory, ran)
+    return Verification(tuple(regions), tuple(memory), ran)
+
+
+def nothing_more(schedule: Schedule) -> list[Finding]:
+    """Return what a schedule of a target is checked for besides regions, memory and numbers."""
+    del schedule
+    return []

@@ -40,8 +40,8 @@ from autoturbo.verify.findings import (
     layer_name,
 )
 from autoturbo.verify.races import check_races, meeting_pairs
-from autoturbo.verify.replay import check_replay
-from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of, trace_of
+from autoturbo.verify.replay import replay_of
+from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of
 
 
 def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
@@ -51,10 +51,9 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
     ``"foreign buffer"``, ``"too small"``, ``"handed over"``, ``"output"``, ``"stream"``,
     ``"residence"``, ``"race"``.
     """
-    found = check_buffers(schedule) + check_replay(schedule)
-    trace = trace_of(schedule)
-    found += check_rooms(schedule) + check_kept_streams(schedule)
-    return found + check_weight_tiles(schedule, trace) + check_races(schedule, trace)
+    found, replay = check_buffers(schedule), replay_of(schedule)
+    found += replay.findings + check_rooms(schedule) + check_kept_streams(schedule)
+    return found + check_weight_tiles(schedule, replay.trace) + check_races(schedule, replay.trace)
 
 
 def check_buffers(schedule: Schedule) -> tuple[Finding, ...]:

@@ -29,7 +29,7 @@ from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.fold import RANDOM
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.weight_values import Array
-from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.schedule import AnySchedule, Schedule
 from autoturbo.verify.comparison import Comparison, Scale, compare, compare_part, described
 from autoturbo.verify.execution import (
     BrokenModelError,
@@ -77,7 +77,7 @@ MOST_MACS = 600 * 10**9
 
 
 def check_numbers(
-    schedule: Schedule,
+    schedule: AnySchedule,
     path: str | Path,
     *,
     seed: int = 0,
@@ -88,7 +88,7 @@ def check_numbers(
     """Run the original and the scheduled model side by side.
 
     Args:
-        schedule: what to check.
+        schedule: what to check, on a target or on a machine of several units.
         path: the model's file; values that it keeps elsewhere need not be there.
         seed: of inputs and weights.
         whole: run all samples, or only those of one pass with the same decisions; None runs all
@@ -100,6 +100,10 @@ def check_numbers(
     Raises:
         ModelError: the file is not usable.
     """
+    try:
+        schedule = schedule.whole
+    except VerifyError as error:
+        return Numbers(schedule.model.batch, True, seed, None, skipped=str(error))  # noqa: FBT003
     if whole is None:
         whole = fits_whole(schedule, memory_bytes)
     random = next((o for o in schedule.model.operators if o.kind in RANDOM), None)

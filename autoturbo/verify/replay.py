@@ -2,24 +2,25 @@
 
 Time counts steps as the timeline does: one for the movements before a kernel, then one per layer.
 Clusters run side by side, each in its own time. Reads look for what they mean in the buffer that
-has it; every use of a buffer is noted, for :mod:`autoturbo.verify.trace`.
+has it; every use of a buffer is noted for the trace, in which :mod:`autoturbo.verify.races` looks
+for what nothing orders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum
 from itertools import product, zip_longest
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints, whole_bytes
 from autoturbo.graph.domain import Interval, Region, meet, volume
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import Template, last_readers
+from autoturbo.schedule.codegen.stitch import last_readers
+from autoturbo.schedule.codegen.tiling import Role
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     IN_GB,
@@ -38,7 +39,6 @@ from autoturbo.schedule.memory.timeline import (
 )
 from autoturbo.schedule.place.bind import Binding, Scope
 from autoturbo.schedule.place.movement import STAY
-from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (
     Check,
@@ -46,53 +46,108 @@ from autoturbo.verify.findings import (
     buffer_finding,
     buffer_name,
     instance_name,
-    layer_name,
     tensor_name,
 )
-from autoturbo.verify.regions import Regions, made_regions, needs_of, read_regions
+from autoturbo.verify.regions import made_regions, needs_of, read_regions
+from autoturbo.verify.trace import (
+    COMPUTE,
+    Access,
+    Phase,
+    Program,
+    Trace,
+    Wait,
+    kernel_positions,
+    program_of,
+    sizes_of,
+)
+
+Content = tuple[int, int]
+"""Instance and tensor."""
+
+_COLUMN_NAMES = ("in GB", "in DDR", "out to GB", "out to DDR", "late from GB", "late from DDR")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sizes:
-    """What an instance's regions take.
+class _Use(Enum):
+    """What is done to a buffer: the roles (bits) that do it, by its scope; and 1 for writing.
 
-    Attributes:
-        problem: where the tensors come from.
-        regions: of all tensors that the instance touches.
-        held: bindings of the tensors that it makes; all outputs of a layer have the same binding.
+    ``READ`` is of what was there before the kernel, ``LATE`` of what the kernel itself made;
+    ``HOLD`` reads weights that stay and ``KEEP`` is when they are brought in.
     """
 
-    problem: Problem
-    regions: Mapping[int, Region]
-    held: Mapping[int, Binding]
+    BRING_FROM = (1 << Role.PASS_INPUT, 1 << Role.PASS_INPUT, 1 << Role.FETCH_INPUT), 0
+    BRING_TO = (1 << Role.PASS_INPUT,) * 3, 1
+    READ = (COMPUTE, 1 << Role.PASS_INPUT, 1 << Role.FETCH_INPUT), 0
+    LATE = (COMPUTE, 1 << Role.PASS_LATE, 1 << Role.FETCH_LATE), 0
+    WRITE = (COMPUTE, 1 << Role.STORE, 1 << Role.SAVE), 1
+    HOLD = (COMPUTE, 1 << Role.PASS_WEIGHTS, 0), 0
+    KEEP = (1 << Role.PASS_WEIGHTS, 1 << Role.FETCH_WEIGHTS, 0), 1
 
-    @staticmethod
-    def of(problem: Problem, template: Template, regions: Mapping[int, Region]) -> Sizes:
-        """Return the sizes of an instance with a template."""
-        bound = zip(template.layers, template.bindings, strict=True)
-        held = {tensor: b for layer, b in bound for tensor in problem.layers[layer].outputs}
-        return Sizes(problem, regions, held)
 
-    def cluster(self, tensor: int) -> int:
-        """Return the bytes of the region of a tensor; 0 if it is not touched."""
-        region = self.regions.get(tensor)
-        if region is None:
-            return 0
-        return int(whole_bytes(self.problem.arrays, [volume(region)], [tensor])[0])
+class Replay(NamedTuple):
+    """A schedule replayed.
 
-    def core(self, tensor: int) -> int:
-        """Return the bytes that the core with most of a tensor has."""
-        region = self.regions.get(tensor)
-        if region is None:
-            return 0
-        part = self.element(tensor)
-        for (low, high), factor in zip_longest(region, self.held[tensor][: len(region)]):
-            part *= -(-max(high - low, 0) // (factor or 1))
-        return part
+    Attributes:
+        trace: of it.
+        findings: what is wrong with its reads, writes and streams.
+    """
 
-    def element(self, tensor: int) -> int:
-        """Return the bytes of one element."""
-        return int(self.problem.arrays.element[tensor])
+    trace: Trace
+    findings: tuple[Finding, ...]
+
+
+def trace_of(schedule: Schedule) -> Trace:
+    """Return the trace of a schedule."""
+    return replay_of(schedule).trace
+
+
+def replay_of(schedule: Schedule) -> Replay:
+    """Replay a schedule kernel by kernel in the common order, each cluster's in its own."""
+    walk = _Walk(schedule, tuple(map(_Cluster, schedule.timelines)))
+    for index in schedule.order:
+        cluster = walk.clusters[schedule.cluster[index] if schedule.cluster else 0]
+        if len(cluster.uses) < len(cluster.timeline.order):
+            kernel = _Kernel(walk, cluster, int(cluster.timeline.order[len(cluster.uses)]))
+            cluster.uses.append((kernel.before, kernel.during))
+            kernel.run()
+    at, programs = kernel_positions(schedule), dict[bytes, Program]()
+    phases = (tuple(_phases(schedule, c, own, programs)) for c, own in enumerate(walk.clusters))
+    handed = tuple(
+        (Wait(number, kernel, *at[maker]), tensor, maker)
+        for number, cluster in enumerate(walk.clusters)
+        for kernel, (maker, tensor) in cluster.absent
+        if at.get(maker, (number, 0))[0] != number
+    )
+    return Replay(Trace(tuple(phases), _waits(schedule, at), handed), tuple(walk.findings))
+
+
+def _phases(
+    schedule: Schedule, number: int, cluster: _Cluster, programs: dict[bytes, Program]
+) -> Iterator[Phase]:
+    """Yield the phases of a cluster; kernels that the order leaves out touch nothing."""
+    idle: tuple[_Uses, _Uses] = ({}, {})
+    for kernel, signature in enumerate(schedule.signatures(number)):
+        before, during = cluster.uses[kernel] if kernel < len(cluster.uses) else idle
+        instance = int(cluster.timeline.order[kernel])
+        if before:
+            yield Phase(instance, None, _table(before))
+        if signature not in programs:
+            programs[signature] = program_of(schedule, kernel, number)
+        yield Phase(instance, programs[signature], _table(during))
+
+
+def _table(rows: Mapping[tuple[int, ...], None]) -> Ints:
+    return np.asarray(list(rows), np.int64).reshape(-1, len(Access))
+
+
+def _waits(schedule: Schedule, at: Mapping[int, tuple[int, int]]) -> frozenset[Wait]:
+    """Return the waits of kernels for producers that other clusters run."""
+    found = (
+        Wait(*at[reader], *at[maker])
+        for reader, makers in enumerate(schedule.instances.producers)
+        for maker in makers
+        if reader in at and maker in at
+    )
+    return frozenset(wait for wait in found if wait.cluster != wait.maker)
 
 
 def moved_core_bytes(
@@ -124,489 +179,422 @@ def _cut(interval: Interval, factor: int, place: int) -> Interval:
     return begin, min(begin + size, high)
 
 
-_COLUMN_NAMES = ("in GB", "in DDR", "out to GB", "out to DDR", "late from GB", "late from DDR")
+_Uses = dict[tuple[int, ...], None]
+"""Accesses, as :class:`autoturbo.verify.trace.Access` says: each once, in order."""
 
 
-class Use(IntEnum):
-    """What is done to a buffer: by movements before a kernel, or by a layer of it.
-
-    ``READ`` is of what was there before the kernel, ``LATE`` of what the kernel itself made;
-    ``COPY_OUT`` stores an output of the model that stays where it is; ``HOLD`` reads weights that
-    stay and ``KEEP`` is when they are brought in.
-    """
-
-    BRING_FROM = 0
-    BRING_TO = 1
-    READ = 2
-    LATE = 3
-    WRITE = 4
-    COPY_OUT = 5
-    HOLD = 6
-    KEEP = 7
-
-
-class Used(NamedTuple):
-    """One use: by which kernel of a cluster and which of its layers (-1: before them).
-
-    ``buffer`` is -1 for an input of the model in DDR or a tensor of another cluster; ``tensor`` and
-    ``instance`` say what was meant.
-    """
-
-    kernel: int
-    layer: int
-    use: Use
-    buffer: int
-    tensor: int
-    instance: int
-
-
-Content = tuple[int, int]
-"""Instance and tensor."""
-
-
-@dataclass(eq=False)
 class _Cluster:
-    """What is known of a cluster while time passes."""
+    """What is known of a cluster while time passes.
 
-    timeline: Timeline
-    clock: int = 0
-    kernel: int = 0
-    buffers: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
-    holds: dict[int, Content] = field(default_factory=dict)
-    where: dict[Content, int] = field(default_factory=dict)
-    kept: dict[int, tuple[int, int]] = field(default_factory=dict)
-    used: list[Used] = field(default_factory=list)
-    last: int = 0
+    Attributes:
+        timeline: its kernels and buffers.
+        clock: the step that it is in.
+        last: the last step.
+        buffers: by kind, tensor and owner.
+        spans: per buffer, scope, first byte and one past the last; its number in DDR.
+        holds: what is in a buffer.
+        where: the buffer that has some content.
+        kept: per sub-graph whose weights stay, who brought them and the buffer.
+        uses: per kernel that ran, accesses of the movements before it, and its own.
+        absent: per read of what no buffer here has: the kernel, and what it reads.
+    """
 
-    def __post_init__(self) -> None:
-        timeline = self.timeline
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline, self.clock = timeline, 0
+        self.last = len(timeline.order) + int(timeline.rows[-1]) - 1
+        self.buffers: dict[tuple[int, int, int], list[int]] = {}
         columns = (timeline.kind.tolist(), timeline.tensor.tolist(), timeline.owner.tolist())
         for buffer, key in enumerate(zip(*columns, strict=True)):
             self.buffers.setdefault(key, []).append(buffer)
-        self.last = len(timeline.order) + int(timeline.rows[-1]) - 1
+        own, number = timeline.buffers, np.arange(len(timeline.buffers.scope))
+        scope, low = own.scope, np.where(own.scope == Scope.DDR, number, own.address)
+        size = np.where(scope == Scope.LB, own.core_bytes, own.cluster_bytes)
+        high = low + np.where(scope == Scope.DDR, 1, size)
+        self.spans = list(zip(scope.tolist(), low.tolist(), high.tolist(), strict=True))
+        self.holds: dict[int, Content] = {}
+        self.where: dict[Content, int] = {}
+        self.kept: dict[int, tuple[int, int]] = {}
+        self.uses: list[tuple[_Uses, _Uses]] = []
+        self.absent: list[tuple[int, Content]] = []
 
     def scope(self, buffer: int) -> Scope:
         return Scope(int(self.timeline.buffers.scope[buffer]))
 
 
-@dataclass(eq=False)
-class Replay:
-    """A schedule replayed.
-
-    Attributes:
-        schedule: what was replayed.
-        clusters: per cluster, what is known at the end.
-        found: what is wrong.
-    """
+@dataclass(frozen=True, slots=True, eq=False)
+class _Walk:
+    """What all clusters and kernels share."""
 
     schedule: Schedule
     clusters: tuple[_Cluster, ...]
     findings: list[Finding] = field(default_factory=list)
 
-    @property
-    def used(self) -> tuple[list[Used], ...]:
-        """Per cluster, all uses in order."""
-        return tuple(cluster.used for cluster in self.clusters)
 
-
-_KNOWN: WeakKeyDictionary[Schedule, Replay] = WeakKeyDictionary()
-
-
-def replay_of(schedule: Schedule) -> Replay:
-    """Return a schedule replayed; remembered while the schedule lives."""
-    findings = _KNOWN.get(schedule)
-    if findings is None:
-        findings = Replay(schedule, tuple(_Cluster(t) for t in schedule.timelines))
-        _KNOWN[schedule] = findings
-        _run(findings)
-    return findings
-
-
-def check_replay(schedule: Schedule) -> tuple[Finding, ...]:
-    """Return the findings about a schedule's reads, writes and streams."""
-    return tuple(replay_of(schedule).findings)
-
-
-def _run(replay: Replay) -> None:
-    """Replay kernel by kernel in the common order, each cluster's in its own."""
-    schedule = replay.schedule
-    at = [0] * len(replay.clusters)
-    for index in schedule.order:
-        number = schedule.cluster[index] if schedule.cluster else 0
-        cluster = replay.clusters[number]
-        if at[number] < len(cluster.timeline.order):
-            cluster.kernel = at[number]
-            _kernel(replay, cluster, int(cluster.timeline.order[at[number]]))
-            at[number] += 1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
     """One kernel being replayed.
 
-    ``made`` and ``last`` are the positions of the layers that make a tensor and read it last.
+    Attributes:
+        made, last: the positions of the layers that make a tensor, and read it last.
+        held: bindings of the tensors that it makes; all outputs of a layer have the same one.
+        position: of the layer at hand; -1 before the first.
+        moved: the buffer of each piece that is brought in before it runs.
+        streams: what the layer at hand moves, as its buffers imply.
+        crossing: of each tensor that the layer at hand reads, bytes that a core gets from others.
+        before, during: accesses of the movements, and of the kernel.
     """
 
-    replay: Replay
-    cluster: _Cluster
-    index: int
-    template: Template
-    sizes: Sizes
-    inputs: Regions
-    links: Sequence[int]
-    made: Mapping[int, int]
-    last: Mapping[int, int]
+    def __init__(self, walk: _Walk, cluster: _Cluster, index: int) -> None:
+        schedule = walk.schedule
+        self.walk, self.schedule, self.cluster, self.index = walk, schedule, cluster, index
+        self.number = len(cluster.uses)
+        self.template = template = cluster.timeline.templates[index]
+        self.regions, self.inputs = needs_of(schedule)[index], read_regions(schedule, index)
+        starts = schedule.instances.links.start
+        self.links = range(int(starts[index]), int(starts[index + 1]))
+        self.layers = [schedule.problem.layers[layer] for layer in template.layers]
+        self.made = {t: at for at, layer in enumerate(self.layers) for t in layer.outputs}
+        self.held = {t: template.bindings[at] for t, at in self.made.items()}
+        self.last = last_readers(schedule.problem, template.layers)
+        self.position = -1
+        self.moved: dict[Content, int] = {}
+        self.streams = np.zeros(STREAM_COLUMNS, np.int64)
+        self.crossing: dict[int, int] = {}
+        self.before: _Uses = {}
+        self.during: _Uses = {}
 
-    @property
-    def schedule(self) -> Schedule:
-        return self.replay.schedule
+    # --------------------------------------------------------------------------- notes and sizes
 
-    def report(self, kind: str, message: str, layer: int = -1) -> None:
-        """Note a finding about this kernel; its instance's name comes before the message."""
+    def report(self, kind: str, message: str) -> None:
+        """Note a finding about the layer at hand; the instance's name comes before the message."""
         name = instance_name(self.schedule, self.index)
-        where = layer_name(self.schedule, layer) if layer >= 0 else None
+        where = self.layers[self.position].name if self.position >= 0 else None
         at = f"{name}, layer {where}," if where and where != name else name
-        findings = Finding(Check.MEMORY, kind, f"{at} {message}", name, where)
-        self.replay.findings.append(findings)
+        self.walk.findings.append(Finding(Check.MEMORY, kind, f"{at} {message}", name, where))
 
     def report_buffer(self, kind: str, buffer: int, message: str) -> None:
         """Note a finding about a buffer."""
-        findings = buffer_finding(self.schedule, self.cluster.timeline, kind, buffer, message)
-        self.replay.findings.append(findings)
+        found = buffer_finding(self.schedule, self.cluster.timeline, kind, buffer, message)
+        self.walk.findings.append(found)
 
-    def record_use(self, layer: int, use: Use, buffer: int, content: Content) -> None:
-        """Note a use."""
-        cluster = self.cluster
-        used = Used(cluster.kernel, layer, use, buffer, content[1], content[0])
-        cluster.used.append(used)
+    def use(self, use: _Use, buffer: int, tensor: int = -1) -> None:
+        """Note a use of a buffer by the layer at hand; none may have a role in it."""
+        scope, low, high = self.cluster.spans[buffer]
+        by_scope, writes = use.value
+        roles, without_gb = by_scope[scope], not self.schedule.rules.has_gb
+        if use is _Use.BRING_TO and without_gb:
+            roles |= 1 << Role.FETCH_INPUT
+        elif use is _Use.KEEP and without_gb:
+            roles = 1 << Role.FETCH_WEIGHTS
+        elif use in (_Use.READ, _Use.LATE) and scope == Scope.LB and self.crossing[tensor]:
+            roles |= 1 << Role.PASS_LATE
+        if roles:
+            movement = use in (_Use.BRING_FROM, _Use.BRING_TO)
+            rows = self.before if movement else self.during
+            rows[self.position, roles, scope, low, high, writes, buffer] = None
 
     def describe(self, content: Content) -> str:
         """Return a tensor of an instance, in words."""
         name = instance_name(self.schedule, content[0])
         return f"{tensor_name(self.schedule, content[1])} of {name}"
 
+    def buffer_name(self, buffer: int) -> str:
+        return buffer_name(self.schedule, self.cluster.timeline, buffer)
 
-def _kernel(replay: Replay, cluster: _Cluster, index: int) -> None:
-    schedule, timeline = replay.schedule, cluster.timeline
-    graph, problem = schedule.instances, schedule.problem
-    template = timeline.templates[index]
-    kernel = _Kernel(
-        replay, cluster, index, template,
-        Sizes.of(problem, template, needs_of(schedule)[index]),
-        read_regions(schedule, index),
-        range(int(graph.links.start[index]), int(graph.links.start[index + 1])),
-        {t: at for at, x in enumerate(template.layers) for t in problem.layers[x].outputs},
-        last_readers(problem, template.layers),
-    )  # fmt: skip
-    moved = _bring_inputs(kernel)
-    cluster.clock += 1
-    _weights(kernel)
-    rows = slice(int(timeline.rows[cluster.kernel]), int(timeline.rows[cluster.kernel + 1]))
-    streams = timeline.streams[rows]
-    if len(streams) != len(template.layers):
-        kernel.report(
-            "stream", f"has {len(streams)} rows of streams, {len(template.layers)} layers"
-        )
-    for position, layer in enumerate(template.layers):
-        expected = np.zeros(STREAM_COLUMNS, np.int64)
-        _layer(kernel, position, moved, expected)
-        if position < len(streams):
-            _compare(kernel, layer, streams[position], expected)
-        cluster.clock += 1
+    def element(self, tensor: int) -> int:
+        """Return the bytes of one element of a tensor."""
+        return int(self.schedule.problem.arrays.element[tensor])
 
+    def bytes_of(self, tensor: int) -> int:
+        """Return the bytes of what the kernel touches of a tensor."""
+        region = self.regions.get(tensor)
+        if region is None:
+            return 0
+        return int(whole_bytes(self.schedule.problem.arrays, [volume(region)], [tensor])[0])
 
-def _compare(kernel: _Kernel, layer: int, declared: Ints, expected: Ints) -> None:
-    for column in np.flatnonzero(declared[:ROOM] != expected[:ROOM]).tolist():
-        message = f"streams {declared[column]} bytes {_COLUMN_NAMES[column]}, its buffers imply "
-        kernel.report("stream", f"{message}{expected[column]}", layer)
+    def core_bytes(self, tensor: int) -> int:
+        """Return the bytes that the core with most of a tensor that is made here has."""
+        region = self.regions.get(tensor)
+        if region is None:
+            return 0
+        part = self.element(tensor)
+        for (low, high), factor in zip_longest(region, self.held[tensor][: len(region)]):
+            part *= -(-max(high - low, 0) // (factor or 1))
+        return part
 
+    # ----------------------------------------------------------------------------------- the walk
 
-def _read(kernel: _Kernel, buffer: int, content: Content, layer: int) -> Scope:
-    """Check that a buffer that is read is alive and holds what is meant."""
-    cluster, clock = kernel.cluster, kernel.cluster.clock
-    buffers, meant = cluster.timeline.buffers, kernel.describe(content)
-    if cluster.holds.get(buffer) != content:
+    def run(self) -> None:
+        """Replay the movements before the kernel, then its layers."""
+        timeline = self.cluster.timeline
+        self._bring_inputs()
+        self.cluster.clock += 1
+        self._weights()
+        declared = timeline.streams[timeline.rows[self.number] : timeline.rows[self.number + 1]]
+        if len(declared) != len(self.layers):
+            message = f"has {len(declared)} rows of streams, {len(self.layers)} layers"
+            self.report("stream", message)
+        for position in range(len(self.layers)):
+            self.position = position
+            self._layer()
+            if position < len(declared):
+                self._compare(declared[position])
+            self.cluster.clock += 1
+
+    def _compare(self, declared: Ints) -> None:
+        """Check the streams that the schedule has for the layer at hand."""
+        for column in np.flatnonzero(declared[:ROOM] != self.streams[:ROOM]).tolist():
+            message = f"streams {declared[column]} bytes {_COLUMN_NAMES[column]}, its buffers imply"
+            self.report("stream", f"{message} {self.streams[column]}")
+
+    def _read(self, buffer: int, content: Content) -> Scope:
+        """Check that a buffer that is read is alive and holds what is meant."""
+        cluster, clock = self.cluster, self.cluster.clock
+        buffers, meant = cluster.timeline.buffers, self.describe(content)
         held = cluster.holds.get(buffer)
-        has = kernel.describe(held) if held else "nothing"
-        message = f"holds {has} when {instance_name(kernel.schedule, kernel.index)} reads {meant}"
-        kernel.report_buffer("foreign buffer", buffer, message)
-    if not buffers.birth[buffer] <= clock <= buffers.death[buffer]:
-        name = buffer_name(kernel.schedule, cluster.timeline, buffer)
-        message = (
-            f"reads {meant} in step {clock} from {name}, which lives from step "
-            f"{buffers.birth[buffer]} to {buffers.death[buffer]}"
-        )
-        kernel.report("freed buffer", message, layer)
-    return cluster.scope(buffer)
-
-
-def _handed_over(kernel: _Kernel, producer: int, tensor: int) -> None:
-    """Check that another cluster's tensor is in DDR, written, and stays until the pass ends."""
-    content = (producer, tensor)
-    makers = [c for c in kernel.replay.clusters if content in c.where]
-    if not makers:
-        kernel.report("handed over", f"reads {kernel.describe(content)} before it is made")
-        return
-    maker = makers[0]
-    buffer = maker.where[content]
-    name = buffer_name(kernel.schedule, maker.timeline, buffer)
-    if maker.holds.get(buffer) != content:
-        kernel.report(
-            "handed over", f"reads {kernel.describe(content)}, which {name} no longer holds"
-        )
-    if maker.scope(buffer) is not Scope.DDR:
-        where = maker.scope(buffer).name
-        kernel.report("handed over", f"reads {name} of another cluster, which is in {where}")
-    if maker.timeline.buffers.death[buffer] != maker.last:
-        kernel.report("handed over", f"reads {name} of another cluster, which does not stay")
-
-
-def _bring_inputs(kernel: _Kernel) -> dict[Content, int]:
-    """Replay movements before a kernel; return the buffers of the pieces that are brought.
-
-    All moved pieces of an input share one buffer in LB; where it found no room they are read from
-    where they lie, by the layers that read them.
-    """
-    moved: dict[Content, int] = {}
-    copied = [0, 0, 0]
-    for slot, tensor in enumerate(kernel.inputs):
-        own = [x for x in kernel.links if kernel.schedule.instances.links.slot[x] == slot]
-        if own:
-            _bring_input(kernel, tensor, own, moved, copied)
-    declared = kernel.cluster.timeline.copied[kernel.cluster.kernel].tolist()
-    if declared[1:] != copied[1:]:
-        message = (
-            f"copies {declared[1]} bytes from GB and {declared[2]} from DDR before it runs, its"
-        )
-        kernel.report("stream", f"{message} buffers imply {copied[1]} and {copied[2]}")
-    return moved
-
-
-def _bring_input(
-    kernel: _Kernel, tensor: int, links: Sequence[int], moved: dict[Content, int],
-    copied: list[int],
-) -> None:  # fmt: skip
-    cluster, timeline = kernel.cluster, kernel.cluster.timeline
-    brought = cluster.buffers.get((MOVED, tensor, kernel.index), [])
-    pieces: list[Region] = []
-    moving = False
-    for link in links:
-        producer = int(kernel.schedule.instances.links.maker[link])
-        content, stays = (producer, tensor), timeline.movements.kind[link] == STAY
-        source = cluster.where.get(content)
-        if source is None:
-            _handed_over(kernel, producer, tensor)
-            continue
-        moving = moving or not stays
-        if stays:
-            continue
-        scope = _read(kernel, source, content, -1)
-        made = made_regions(kernel.schedule, producer).get(tensor, ())
-        piece = meet(made, kernel.inputs[tensor])
-        if brought:
-            kernel.record_use(-1, Use.BRING_FROM, source, content)
-            moved[content] = brought[0]
-            copied[scope] += volume(piece) * kernel.sizes.element(tensor)
-            pieces.append(piece)
-    streamed = cluster.buffers.get((STREAMED, tensor, kernel.index), [])
-    if len(brought) + len(streamed) != moving:
-        count = len(brought) + len(streamed)
-        name = tensor_name(kernel.schedule, tensor)
-        kernel.report("foreign buffer", f"has {count} buffers for what is brought of {name}")
-    for buffer in brought:
-        _fill_buffer(kernel, buffer, tensor, pieces)
-
-
-def _fill_buffer(kernel: _Kernel, buffer: int, tensor: int, pieces: Sequence[Region]) -> None:
-    """Check that a buffer into which pieces are moved is new, in LB, and large enough."""
-    cluster = kernel.cluster
-    _check_birth(kernel, buffer)
-    if cluster.scope(buffer) is not Scope.LB:
-        kernel.report_buffer("stream", buffer, f"is in {cluster.scope(buffer).name}, not in LB")
-    wanted = kernel.template.wanted.get(tensor)
-    element, need = kernel.sizes.element(tensor), kernel.inputs[tensor]
-    core = moved_core_bytes(need, pieces, wanted, element)
-    _fits(kernel, buffer, core, element * sum(map(volume, pieces)), "what is brought into it")
-    cluster.holds[buffer] = (kernel.index, tensor)
-    kernel.record_use(-1, Use.BRING_TO, buffer, (kernel.index, tensor))
-
-
-def _check_birth(kernel: _Kernel, buffer: int) -> None:
-    birth, clock = int(kernel.cluster.timeline.buffers.birth[buffer]), kernel.cluster.clock
-    if birth != clock:
-        kernel.report_buffer(
-            "lifetime", buffer, f"is filled in step {clock} and lives from step {birth}"
-        )
-
-
-def _fits(kernel: _Kernel, buffer: int, core: int, cluster: int, what: str) -> None:
-    """Check that a buffer has space for what is written to it, where it is."""
-    buffers = kernel.cluster.timeline.buffers
-    in_lb = kernel.cluster.scope(buffer) is Scope.LB
-    need, room = core, int(buffers.core_bytes[buffer])
-    if not in_lb:
-        need, room = cluster, int(buffers.cluster_bytes[buffer])
-    if need > room:
-        whose = " of every core" if in_lb else ""
-        kernel.report_buffer("too small", buffer, f"has {room} bytes{whose}, {what} takes {need}")
-
-
-def _weights(kernel: _Kernel) -> None:
-    """Check that weights that stay are there, alive, large enough, and the same."""
-    cluster, schedule = kernel.cluster, kernel.schedule
-    subgraph = int(schedule.instances.subgraph[kernel.index])
-    end = cluster.clock + len(kernel.template.layers) - 1
-    _tiles(kernel, end)
-    first, buffer = cluster.kept.get(subgraph, (-1, -1))
-    expected = 0
-    if buffer < 0:
-        own = cluster.buffers.get((WEIGHTS, -1, kernel.index), [])
-        if own:
-            cluster.kept[subgraph] = (kernel.index, own[0])
-            _keep(kernel, own[0])
-    else:
-        expected = 2 if cluster.scope(buffer) is Scope.LB else 1
-        kernel.record_use(-1, Use.HOLD, buffer, (first, -1))
-        _same_weights(kernel, buffer, first)
-    held = cluster.kept.get(subgraph, (-1, -1))[1]
-    if held >= 0 and cluster.timeline.buffers.death[held] < end:
-        name = buffer_name(schedule, cluster.timeline, held)
-        kernel.report("freed buffer", f"reads {name} until step {end}, after it is given back")
-    declared = int(cluster.timeline.resident[cluster.kernel])
-    if declared != expected:
-        places = ("in DDR only", "in GB", "in LB")
-        kernel.report("residence", f"takes its weights to be {places[declared]}, they are "
-                      f"{places[expected]}")  # fmt: skip
-
-
-def _keep(kernel: _Kernel, buffer: int) -> None:
-    _check_birth(kernel, buffer)
-    weights = kernel.template.stages[:, [Stage.WEIGHTS, Stage.CORE_WEIGHTS]].sum(axis=0)
-    _fits(kernel, buffer, int(weights[1]), int(weights[0]), "the weights of its layers")
-    kernel.record_use(-1, Use.KEEP, buffer, (kernel.index, -1))
-
-
-def _same_weights(kernel: _Kernel, buffer: int, first: int) -> None:
-    """Check that the weights that stay are all that this part reads."""
-    needs, tensors = needs_of(kernel.schedule), kernel.schedule.problem.graph.tensors
-    for tensor, region in needs[kernel.index].items():
-        given = needs[first].get(tensor, ())
-        if tensors[tensor].constant and (not given or meet(given, region) != region) and region:
-            name, what = instance_name(kernel.schedule, kernel.index), tensors[tensor].name
-            kernel.report_buffer(
-                "foreign buffer", buffer, f"has not all of {what} that {name} reads"
+        if held != content:
+            has = self.describe(held) if held else "nothing"
+            reader = instance_name(self.schedule, self.index)
+            self.report_buffer("foreign buffer", buffer, f"holds {has} when {reader} reads {meant}")
+        if not buffers.birth[buffer] <= clock <= buffers.death[buffer]:
+            message = (
+                f"reads {meant} in step {clock} from {self.buffer_name(buffer)}, which lives from "
+                f"step {buffers.birth[buffer]} to {buffers.death[buffer]}"
             )
+            self.report("freed buffer", message)
+        return cluster.scope(buffer)
 
+    def _check_birth(self, buffer: int) -> None:
+        birth, clock = int(self.cluster.timeline.buffers.birth[buffer]), self.cluster.clock
+        if birth != clock:
+            message = f"is filled in step {clock} and lives from step {birth}"
+            self.report_buffer("lifetime", buffer, message)
 
-def _tiles(kernel: _Kernel, end: int) -> None:
-    """Check that the buffers for weight tiles live while a kernel runs."""
-    buffers, clock = kernel.cluster.timeline.buffers, kernel.cluster.clock
-    for buffer in kernel.cluster.buffers.get((TILES, -1, kernel.index), []):
-        if buffers.birth[buffer] > clock or buffers.death[buffer] < end:
-            kernel.report_buffer("lifetime", buffer, "does not live while its kernel runs")
+    def _check_fit(self, buffer: int, core: int, cluster: int, what: str) -> None:
+        """Check that a buffer has space for what is written to it, where it is."""
+        scope = self.cluster.scope(buffer)
+        room = int(sizes_of(self.cluster.timeline, scope)[buffer])
+        need, whose = (core, " of every core") if scope is Scope.LB else (cluster, "")
+        if need > room:
+            message = f"has {room} bytes{whose}, {what} takes {need}"
+            self.report_buffer("too small", buffer, message)
 
+    # ---------------------------------------------------------------------------------- movements
 
-def _layer(kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints) -> None:
-    """Replay one layer: its reads, then its writes; add streamed bytes to a row."""
-    problem, template = kernel.schedule.problem, kernel.template
-    layer = problem.layers[template.layers[position]]
-    inner = {t for t in layer.inputs if kernel.made.get(t, position) < position}
-    for tensor in layer.inputs:
-        if tensor in inner:
-            _read_late(kernel, position, tensor, row)
-        elif tensor in problem.graph.inputs:
-            row[IN_DDR] += kernel.sizes.cluster(tensor)
-            kernel.record_use(position, Use.READ, -1, (-1, tensor))
-        else:
-            _read_pieces(kernel, position, tensor, moved, row)
-    crossing = dict(zip(layer.inputs, template.exchanged[position], strict=True))
-    ends = {t for t in inner if kernel.last[t] == position}
-    dying = [t for t in layer.inputs if t in ends and not crossing[t]]
-    dying = dying if layer.in_place else []
-    for tensor in layer.outputs:
-        _write(kernel, position, tensor, dying, row)
+    def _bring_inputs(self) -> None:
+        """Replay the movements before the kernel.
 
+        All moved pieces of an input share one buffer in LB; where it found no room they are read
+        from where they lie, by the layers that read them.
+        """
+        copied = [0, 0, 0]
+        for slot, tensor in enumerate(self.inputs):
+            own = [x for x in self.links if self.schedule.instances.links.slot[x] == slot]
+            if own:
+                self._bring_input(tensor, own, copied)
+        declared = self.cluster.timeline.copied[self.number].tolist()
+        if declared[1:] != copied[1:]:
+            message = (
+                f"copies {declared[1]} bytes from GB and {declared[2]} from DDR before it runs, its"
+                f" buffers imply {copied[1]} and {copied[2]}"
+            )
+            self.report("stream", message)
 
-def _read_late(kernel: _Kernel, position: int, tensor: int, row: Ints) -> None:
-    content, layer = (kernel.index, tensor), kernel.template.layers[position]
-    buffer = kernel.cluster.where.get(content)
-    if buffer is None:
-        kernel.report(
-            "foreign buffer", f"reads {kernel.describe(content)}, which no buffer has", layer
-        )
-        return
-    scope = _read(kernel, buffer, content, layer)
-    kernel.record_use(position, Use.LATE, buffer, content)
-    if scope is not Scope.LB:
-        row[LATE_GB if scope is Scope.GB else LATE_DDR] += kernel.sizes.cluster(tensor)
+    def _bring_input(self, tensor: int, links: Sequence[int], copied: list[int]) -> None:
+        cluster = self.cluster
+        brought = cluster.buffers.get((MOVED, tensor, self.index), [])
+        pieces: list[Region] = []
+        moving = False
+        for link in links:
+            content = int(self.schedule.instances.links.maker[link]), tensor
+            stays = cluster.timeline.movements.kind[link] == STAY
+            source = cluster.where.get(content)
+            if source is None:
+                self._handed_over(content)
+                continue
+            moving = moving or not stays
+            if stays:
+                continue
+            scope = self._read(source, content)
+            made = made_regions(self.schedule, content[0]).get(tensor, ())
+            piece = meet(made, self.inputs[tensor])
+            if brought:
+                self.use(_Use.BRING_FROM, source)
+                self.moved[content] = brought[0]
+                copied[scope] += volume(piece) * self.element(tensor)
+                pieces.append(piece)
+        count = len(brought) + len(cluster.buffers.get((STREAMED, tensor, self.index), []))
+        if count != moving:
+            name = tensor_name(self.schedule, tensor)
+            self.report("foreign buffer", f"has {count} buffers for what is brought of {name}")
+        for buffer in brought:
+            self._fill_buffer(buffer, tensor, pieces)
 
+    def _handed_over(self, content: Content) -> None:
+        """Check that another cluster's tensor is in DDR, written, and stays until the pass ends."""
+        maker = next((c for c in self.walk.clusters if content in c.where), None)
+        if maker is None:
+            self.report("handed over", f"reads {self.describe(content)} before it is made")
+            return
+        buffer = maker.where[content]
+        name = buffer_name(self.schedule, maker.timeline, buffer)
+        if maker.holds.get(buffer) != content:
+            message = f"reads {self.describe(content)}, which {name} no longer holds"
+            self.report("handed over", message)
+        if maker.scope(buffer) is not Scope.DDR:
+            where = maker.scope(buffer).name
+            self.report("handed over", f"reads {name} of another cluster, which is in {where}")
+        if maker.timeline.buffers.death[buffer] != maker.last:
+            self.report("handed over", f"reads {name} of another cluster, which does not stay")
 
-def _read_pieces(
-    kernel: _Kernel, position: int, tensor: int, moved: dict[Content, int], row: Ints
-) -> None:
-    """Replay the reads of an input from other instances, each piece where it lies."""
-    links, layer = kernel.schedule.instances.links, kernel.template.layers[position]
-    need = kernel.inputs[tensor]
-    slot = list(kernel.inputs).index(tensor)
-    for link in kernel.links:
-        if links.slot[link] != slot:
-            continue
-        content = (int(links.maker[link]), tensor)
-        made = made_regions(kernel.schedule, content[0]).get(tensor, need)
-        size = volume(meet(made, need)) * kernel.sizes.element(tensor)
-        brought, source = moved.get(content), kernel.cluster.where.get(content)
-        if brought is not None:
-            scope = _read(kernel, brought, (kernel.index, tensor), layer)
-            kernel.record_use(position, Use.READ, brought, (kernel.index, tensor))
-        elif source is not None:
-            scope = _read(kernel, source, content, layer)
-            kernel.record_use(position, Use.READ, source, content)
-        else:
-            scope = Scope.DDR
-            kernel.record_use(position, Use.READ, -1, content)
+    def _fill_buffer(self, buffer: int, tensor: int, pieces: Sequence[Region]) -> None:
+        """Check that a buffer into which pieces are moved is new, in LB, and large enough."""
+        self._check_birth(buffer)
+        scope, element = self.cluster.scope(buffer), self.element(tensor)
         if scope is not Scope.LB:
-            row[IN_GB if scope is Scope.GB else IN_DDR] += size
+            self.report_buffer("stream", buffer, f"is in {scope.name}, not in LB")
+        wanted = self.template.wanted.get(tensor)
+        core = moved_core_bytes(self.inputs[tensor], pieces, wanted, element)
+        total = element * sum(map(volume, pieces))
+        self._check_fit(buffer, core, total, "what is brought into it")
+        self.cluster.holds[buffer] = (self.index, tensor)
+        self.use(_Use.BRING_TO, buffer)
 
+    # ------------------------------------------------------------------------------------ weights
 
-def _write(kernel: _Kernel, position: int, tensor: int, dying: list[int], row: Ints) -> None:
-    """Replay the write of a tensor to a buffer of its own, or over one that dies here."""
-    cluster, problem = kernel.cluster, kernel.schedule.problem
-    buffer = _target(kernel, position, tensor, dying)
-    if buffer < 0:
-        return
-    content, size = (kernel.index, tensor), kernel.sizes.cluster(tensor)
-    name = tensor_name(kernel.schedule, tensor)
-    _fits(kernel, buffer, kernel.sizes.core(tensor), size, name)
-    cluster.holds[buffer] = content
-    cluster.where[content] = buffer
-    kernel.record_use(position, Use.WRITE, buffer, content)
-    scope = cluster.scope(buffer)
-    if scope is not Scope.LB:
-        row[OUT_GB if scope is Scope.GB else OUT_DDR] += size
-    if tensor in problem.graph.outputs and problem.consumers[tensor]:
-        row[OUT_DDR] += size
-        kernel.record_use(position, Use.COPY_OUT, buffer, content)
-    elif tensor in problem.graph.outputs and scope is not Scope.DDR:
-        kernel.report_buffer(
-            "output", buffer, f"holds an output of the model and is in {scope.name}"
-        )
+    def _weights(self) -> None:
+        """Check that weights that stay are there, alive, large enough, and the same."""
+        cluster, buffers = self.cluster, self.cluster.timeline.buffers
+        subgraph = int(self.schedule.instances.subgraph[self.index])
+        end = cluster.clock + len(self.layers) - 1
+        for tiles in cluster.buffers.get((TILES, -1, self.index), []):
+            if buffers.birth[tiles] > cluster.clock or buffers.death[tiles] < end:
+                self.report_buffer("lifetime", tiles, "does not live while its kernel runs")
+        expected = 0
+        if subgraph in cluster.kept:
+            first, buffer = cluster.kept[subgraph]
+            expected = 2 if cluster.scope(buffer) is Scope.LB else 1
+            self.use(_Use.HOLD, buffer)
+            self._same_weights(buffer, first)
+        else:
+            for buffer in cluster.buffers.get((WEIGHTS, -1, self.index), [])[:1]:
+                cluster.kept[subgraph] = (self.index, buffer)
+                self._keep(buffer)
+        held = cluster.kept.get(subgraph, (-1, -1))[1]
+        if held >= 0 and buffers.death[held] < end:
+            message = f"reads {self.buffer_name(held)} until step {end}, after it is given back"
+            self.report("freed buffer", message)
+        declared = int(cluster.timeline.resident[self.number])
+        if declared != expected:
+            places = ("in DDR only", "in GB", "in LB")
+            message = f"takes its weights to be {places[declared]}, they are {places[expected]}"
+            self.report("residence", message)
 
+    def _keep(self, buffer: int) -> None:
+        self._check_birth(buffer)
+        weights = self.template.stages[:, [Stage.WEIGHTS, Stage.CORE_WEIGHTS]].sum(axis=0)
+        self._check_fit(buffer, int(weights[1]), int(weights[0]), "the weights of its layers")
+        self.use(_Use.KEEP, buffer)
 
-def _target(kernel: _Kernel, position: int, tensor: int, dying: list[int]) -> int:
-    """Return the buffer that a layer writes a tensor to; -1 if it has none."""
-    cluster, layer = kernel.cluster, kernel.template.layers[position]
-    own = cluster.buffers.get((TENSOR, tensor, kernel.index), [])
-    if len(own) > 1:
-        name = kernel.describe((kernel.index, tensor))
-        kernel.report("foreign buffer", f"writes {name}, which has {len(own)} buffers", layer)
-    if own:
-        _check_birth(kernel, own[0])
-        return own[0]
-    source = (kernel.index, dying.pop(0)) if dying else (-1, -1)
-    buffer = cluster.where.get(source, -1)
-    if buffer < 0:
-        name = tensor_name(kernel.schedule, tensor)
-        kernel.report("foreign buffer", f"writes {name}, which has no buffer", layer)
-        return -1
-    _read(kernel, buffer, source, layer)
-    return buffer
+    def _same_weights(self, buffer: int, first: int) -> None:
+        """Check that the weights that stay are all that this part reads."""
+        kept, tensors = needs_of(self.schedule)[first], self.schedule.problem.graph.tensors
+        for tensor, region in self.regions.items():
+            given = kept.get(tensor, ())
+            if tensors[tensor].constant and (not given or meet(given, region) != region) and region:
+                name, what = instance_name(self.schedule, self.index), tensors[tensor].name
+                message = f"has not all of {what} that {name} reads"
+                self.report_buffer("foreign buffer", buffer, message)
+
+    # ------------------------------------------------------------------------------------- layers
+
+    def _layer(self) -> None:
+        """Replay the layer at hand: its reads, then its writes; add up what it streams."""
+        problem, position = self.schedule.problem, self.position
+        layer = self.layers[position]
+        self.streams = np.zeros(STREAM_COLUMNS, np.int64)
+        self.crossing = dict(zip(layer.inputs, self.template.exchanged[position], strict=True))
+        inner = [t for t in layer.inputs if self.made.get(t, position) < position]
+        for tensor in layer.inputs:
+            if tensor in inner:
+                self._read_late(tensor)
+            elif tensor in problem.graph.inputs:
+                self.streams[IN_DDR] += self.bytes_of(tensor)
+            else:
+                self._read_pieces(tensor)
+        dying = [t for t in inner if self.last[t] == position and not self.crossing[t]]
+        for tensor in layer.outputs:
+            self._write(tensor, dying if layer.in_place else [])
+
+    def _read_late(self, tensor: int) -> None:
+        content = (self.index, tensor)
+        buffer = self.cluster.where.get(content)
+        if buffer is None:
+            self.report("foreign buffer", f"reads {self.describe(content)}, which no buffer has")
+            return
+        scope = self._read(buffer, content)
+        self.use(_Use.LATE, buffer, tensor)
+        if scope is not Scope.LB:
+            self.streams[LATE_GB if scope is Scope.GB else LATE_DDR] += self.bytes_of(tensor)
+
+    def _read_pieces(self, tensor: int) -> None:
+        """Replay the reads of an input from other instances, each piece where it lies."""
+        links, need = self.schedule.instances.links, self.inputs[tensor]
+        slot = list(self.inputs).index(tensor)
+        for link in self.links:
+            if links.slot[link] != slot:
+                continue
+            content = (int(links.maker[link]), tensor)
+            made = made_regions(self.schedule, content[0]).get(tensor, need)
+            size = volume(meet(made, need)) * self.element(tensor)
+            source = self.cluster.where.get(content)
+            if content in self.moved:
+                source, content = self.moved[content], (self.index, tensor)
+            if source is None:
+                scope = Scope.DDR
+                self.cluster.absent.append((self.number, content))
+            else:
+                scope = self._read(source, content)
+                self.use(_Use.READ, source, tensor)
+            if scope is not Scope.LB:
+                self.streams[IN_GB if scope is Scope.GB else IN_DDR] += size
+
+    def _write(self, tensor: int, dying: list[int]) -> None:
+        """Replay the write of a tensor to a buffer of its own, or over one that dies here."""
+        cluster, problem = self.cluster, self.schedule.problem
+        buffer = self._target(tensor, dying)
+        if buffer < 0:
+            return
+        content, size = (self.index, tensor), self.bytes_of(tensor)
+        name = tensor_name(self.schedule, tensor)
+        self._check_fit(buffer, self.core_bytes(tensor), size, name)
+        cluster.holds[buffer] = content
+        cluster.where[content] = buffer
+        self.use(_Use.WRITE, buffer)
+        scope = cluster.scope(buffer)
+        if scope is not Scope.LB:
+            self.streams[OUT_GB if scope is Scope.GB else OUT_DDR] += size
+        if tensor not in problem.graph.outputs:
+            return
+        if problem.consumers[tensor]:  # it stays where it is; its copy has a place of its own
+            self.streams[OUT_DDR] += size
+        elif scope is not Scope.DDR:
+            message = f"holds an output of the model and is in {scope.name}"
+            self.report_buffer("output", buffer, message)
+
+    def _target(self, tensor: int, dying: list[int]) -> int:
+        """Return the buffer that the layer writes a tensor to; -1 if it has none."""
+        own = self.cluster.buffers.get((TENSOR, tensor, self.index), [])
+        if len(own) > 1:
+            name = self.describe((self.index, tensor))
+            self.report("foreign buffer", f"writes {name}, which has {len(own)} buffers")
+        if own:
+            self._check_birth(own[0])
+            return own[0]
+        source = (self.index, dying.pop(0)) if dying else (-1, -1)
+        buffer = self.cluster.where.get(source, -1)
+        if buffer < 0:
+            name = tensor_name(self.schedule, tensor)
+            self.report("foreign buffer", f"writes {name}, which has no buffer")
+            return -1
+        self._read(buffer, source)
+        return buffer

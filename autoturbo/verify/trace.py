@@ -13,8 +13,7 @@ program.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -25,7 +24,6 @@ from numpy.typing import NDArray
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import Template
 from autoturbo.schedule.codegen.tiling import (
     IN_LB,
     MAX_TILES,
@@ -38,7 +36,6 @@ from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.replay import Use, Used, replay_of
 
 Bools = NDArray[np.bool_]
 
@@ -135,151 +132,78 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
 
 
 def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int) -> Ints:
-    """Return all writes and reads of slots by a program: a row per :class:`Event`."""
-    kernel = _TiledProgram(where, tiles, rules)
-    found = [
-        *_weight_events(kernel, resident),
-        *_input_events(kernel),
-        *_late_input_events(kernel),
-        *_result_events(kernel),
-    ]
+    """Return all writes and reads of slots by a program: a row per :class:`Event`.
+
+    Without a GB, what is fetched arrives in LB itself.
+    """
+    role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
+    brings = np.isin(role, (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS))
+    base = np.where(brings, tiles.first_weight[layer], tiles.first[layer])
+    tile = base + where[:, Column.TILE]
+    found: list[Ints] = []
+
+    def of(*roles: Role) -> Ints:
+        return np.flatnonzero(np.isin(role, roles))
+
+    def note(
+        ring: RingBuffer, writers: Ints, readers: Ints,
+        read: Ints | None = None, held: Ints | None = None,
+    ) -> None:  # fmt: skip
+        read = tile[readers] if read is None else read
+        found.extend(_ring_events(ring, writers, tile[writers], readers, read, held))
+
+    computes, multiplied, applied = of(Role.MULTIPLY, Role.APPLY), of(Role.MULTIPLY), of(Role.APPLY)
+    # weights
+    fetched, passed = of(Role.FETCH_WEIGHTS), of(Role.PASS_WEIGHTS)
+    reading = computes[np.diff(tiles.first_weight)[layer[computes]] > 0]
+    reading = reading[:0] if resident == 2 else reading  # noqa: PLR2004 - in LB
+    arriving = passed if rules.has_gb else fetched
+    note(RingBuffer.WEIGHTS_IN_LB, arriving, reading, tiles.weight[tile[reading]])
+    if rules.has_gb:
+        note(RingBuffer.WEIGHTS_IN_GB, fetched, passed)
+    # inputs that were there before the kernel
+    fetched, passed = of(Role.FETCH_INPUT), of(Role.PASS_INPUT)
+    source, arriving = tiles.source[tile[computes]], passed if rules.has_gb else fetched
+    note(RingBuffer.INPUTS_IN_LB, arriving, computes, source, tiles.held)
+    if rules.has_gb:
+        by_layer = np.repeat(tiles.first[:-1], np.diff(tiles.first))
+        for ring, stays in ((RingBuffer.INPUTS_IN_GB, False), (RingBuffer.KEPT_INPUTS_IN_GB, True)):
+            put = fetched[tiles.kept[tile[fetched]] == stays]
+            taken = passed[tiles.kept[tile[passed]] == stays]
+            note(ring, put, taken, tiles.from_gb[tile[taken]], by_layer if stays else None)
+    # what comes from other cores, and what the kernel spilled
+    fetched, passed = of(Role.FETCH_LATE), of(Role.PASS_LATE)
+    arriving = passed if rules.has_gb else of(Role.FETCH_LATE, Role.PASS_LATE)
+    note(RingBuffer.LATE_INPUTS_IN_LB, arriving, computes, source, tiles.held)
+    if rules.has_gb:
+        note(RingBuffer.LATE_INPUTS_IN_GB, fetched, passed)
+    # products that vector work follows; results on their way to GB and DDR, once complete
+    note(RingBuffer.SUMS_IN_LB, multiplied[np.isin(tile[multiplied], tile[applied])], applied)
+    stored, saved = of(Role.STORE), of(Role.SAVE)
+    leaving = stored if rules.has_gb else saved
+    note(RingBuffer.RESULTS_IN_LB, computes[np.isin(tile[computes], tile[leaving])], leaving)
+    if rules.has_gb:
+        note(RingBuffer.RESULTS_IN_GB, stored[np.isin(tile[stored], tile[saved])], saved)
     return np.concatenate(found) if found else np.zeros((0, len(Event)), np.int64)
 
 
-class _TiledProgram:
-    """A program by roles: instructions and the tiles, over the whole kernel, that they are for."""
-
-    def __init__(self, where: Ints, tiles: Tiles, rules: InstructionRules) -> None:
-        role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
-        self.tiles, self.rules = tiles, rules
-        self.role, self.layer = role, layer
-        brings = (role == Role.FETCH_WEIGHTS) | (role == Role.PASS_WEIGHTS)
-        base = np.where(brings, tiles.first_weight[layer], tiles.first[layer])
-        self.tile = base + where[:, Column.TILE]
-
-    def of(self, *roles: Role) -> Ints:
-        """Return the instructions with some roles."""
-        return np.flatnonzero(np.isin(self.role, roles))
-
-    @property
-    def computes(self) -> Ints:
-        """Instructions that compute."""
-        return self.of(Role.MULTIPLY, Role.APPLY)
-
-
-def _event_rows(
-    ring: RingBuffer, instructions: Ints, pieces: Ints, units: Ints, *, writes: bool
-) -> Ints:
-    table = np.empty((len(instructions), len(Event)), np.int64)
-    table[:, Event.INSTRUCTION], table[:, Event.RING] = instructions, ring
-    table[:, Event.PIECE], table[:, Event.UNIT] = pieces, units
-    table[:, Event.WRITES] = writes
-    return table
-
-
 def _ring_events(
-    ring: RingBuffer,
-    writers: Ints,
-    written: Ints,
-    readers: Ints,
-    read: Ints,
-    held: Ints | None = None,
-) -> list[Ints]:
-    """Return the events of one ring buffer, with the unit of each piece.
+    ring: RingBuffer, writers: Ints, written: Ints, readers: Ints, read: Ints, held: Ints | None
+) -> Iterator[Ints]:
+    """Yield the events of one ring buffer, with the unit of each piece.
 
     Units are numbered as they come; readers of what is not brought in do not take part.
     """
     if not len(writers):
-        return []
-    kept = np.isin(read, written)
-    readers, read = readers[kept], read[kept]
-    unit_of = written if held is None else held[written]
-    order = np.unique(unit_of)
-    reads = np.searchsorted(order, read if held is None else held[read])
-    return [
-        _event_rows(ring, writers, written, np.searchsorted(order, unit_of), writes=True),
-        _event_rows(ring, readers, read, reads, writes=False),
-    ]
-
-
-def _weight_events(kernel: _TiledProgram, resident: int) -> list[Ints]:
-    """Return the events of weights: DDR to GB to LB, or straight to LB without a GB."""
-    fetched, passed = kernel.of(Role.FETCH_WEIGHTS), kernel.of(Role.PASS_WEIGHTS)
-    arriving = passed if kernel.rules.has_gb else fetched
-    computes = kernel.computes
-    has = np.diff(kernel.tiles.first_weight) > 0
-    computes = computes[has[kernel.layer[computes]]] if resident != 2 else computes[:0]  # noqa: PLR2004
-    weight = kernel.tiles.weight[kernel.tile[computes]]
-    found = _ring_events(
-        RingBuffer.WEIGHTS_IN_LB, arriving, kernel.tile[arriving], computes, weight
-    )
-    if kernel.rules.has_gb:
-        tile = kernel.tile
-        found += _ring_events(
-            RingBuffer.WEIGHTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
-        )
-    return found
-
-
-def _input_events(kernel: _TiledProgram) -> list[Ints]:
-    """Return the events of inputs that were there before the kernel."""
-    fetched, passed = kernel.of(Role.FETCH_INPUT), kernel.of(Role.PASS_INPUT)
-    found = _arriving_events(
-        kernel, RingBuffer.INPUTS_IN_LB, passed if kernel.rules.has_gb else fetched
-    )
-    if not kernel.rules.has_gb:
-        return found
-    kept, tile, first = kernel.tiles.kept, kernel.tile, kernel.tiles.first
-    for ring, stays in ((RingBuffer.INPUTS_IN_GB, False), (RingBuffer.KEPT_INPUTS_IN_GB, True)):
-        put = fetched[kept[tile[fetched]] == stays]
-        taken = passed[kept[tile[passed]] == stays]
-        held = np.repeat(first[:-1], np.diff(first)) if stays else None
-        source = kernel.tiles.from_gb[tile[taken]]
-        found += _ring_events(ring, put, tile[put], taken, source, held)
-    return found
-
-
-def _arriving_events(kernel: _TiledProgram, ring: RingBuffer, arriving: Ints) -> list[Ints]:
-    """Return the events of what arrives in LB for tiles."""
-    computes, tiles = kernel.computes, kernel.tiles
-    source = tiles.source[kernel.tile[computes]]
-    return _ring_events(ring, arriving, kernel.tile[arriving], computes, source, tiles.held)
-
-
-def _late_input_events(kernel: _TiledProgram) -> list[Ints]:
-    """Return the events of what comes from other cores, and what the kernel spilled."""
-    fetched, passed = kernel.of(Role.FETCH_LATE), kernel.of(Role.PASS_LATE)
-    if not kernel.rules.has_gb:
-        return _arriving_events(
-            kernel, RingBuffer.LATE_INPUTS_IN_LB, np.sort(np.append(fetched, passed))
-        )
-    tile = kernel.tile
-    found = _arriving_events(kernel, RingBuffer.LATE_INPUTS_IN_LB, passed)
-    return found + _ring_events(
-        RingBuffer.LATE_INPUTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
-    )
-
-
-def _result_events(kernel: _TiledProgram) -> list[Ints]:
-    """Return the events of results on their way to GB and DDR, once they are complete."""
-    stored, saved, tile = kernel.of(Role.STORE), kernel.of(Role.SAVE), kernel.tile
-    leaving = stored if kernel.rules.has_gb else saved
-    computes = kernel.computes
-    made = computes[np.isin(tile[computes], tile[leaving])]
-    found = _sum_events(kernel) + _ring_events(
-        RingBuffer.RESULTS_IN_LB, made, tile[made], leaving, tile[leaving]
-    )
-    if kernel.rules.has_gb:
-        put = stored[np.isin(tile[stored], tile[saved])]
-        found += _ring_events(RingBuffer.RESULTS_IN_GB, put, tile[put], saved, tile[saved])
-    return found
-
-
-def _sum_events(kernel: _TiledProgram) -> list[Ints]:
-    """Return the events of products that vector work follows."""
-    multiplied, applied, tile = kernel.of(Role.MULTIPLY), kernel.of(Role.APPLY), kernel.tile
-    multiplied = multiplied[np.isin(tile[multiplied], tile[applied])]
-    return _ring_events(RingBuffer.SUMS_IN_LB, multiplied, tile[multiplied], applied, tile[applied])
+        return
+    brought = np.isin(read, written)
+    order = np.unique(written if held is None else held[written])
+    for instructions, pieces, writes in (
+        (writers, written, 1), (readers[brought], read[brought], 0),
+    ):  # fmt: skip
+        units = np.searchsorted(order, pieces if held is None else held[pieces])
+        columns = np.broadcast_arrays(instructions, int(ring), pieces, units, writes)
+        yield np.column_stack(columns)
 
 
 COMPUTE = 1 << Role.MULTIPLY | 1 << Role.APPLY
@@ -363,66 +287,6 @@ class Trace:
     handed: tuple[tuple[Wait, int, int], ...]
 
 
-def trace_of(schedule: Schedule) -> Trace:
-    """Return the trace of a schedule."""
-    replay = replay_of(schedule)
-    programs: dict[bytes, Program] = {}
-    at = kernel_positions(schedule)
-    clusters = tuple(
-        tuple(_phases(schedule, cluster, replay.used[cluster], programs))
-        for cluster in range(len(schedule.timelines))
-    )
-    handed = tuple(
-        (Wait(cluster, used.kernel, *at[used.instance]), used.tensor, used.instance)
-        for cluster, own in enumerate(replay.used)
-        for used in own
-        if used.buffer < 0 <= used.instance and at.get(used.instance, (cluster, 0))[0] != cluster
-    )
-    return Trace(clusters, _waits(schedule, at), handed)
-
-
-def kernel_positions(schedule: Schedule) -> dict[int, tuple[int, int]]:
-    """Return the cluster of each instance and the place of its kernel in that cluster's order."""
-    return {
-        int(index): (cluster, kernel)
-        for cluster, timeline in enumerate(schedule.timelines)
-        for kernel, index in enumerate(timeline.order)
-    }
-
-
-def _waits(schedule: Schedule, at: Mapping[int, tuple[int, int]]) -> frozenset[Wait]:
-    """Return the waits of kernels for producers that other clusters run."""
-    found = (
-        Wait(*at[reader], *at[maker])
-        for reader, makers in enumerate(schedule.instances.producers)
-        for maker in makers
-        if reader in at and maker in at
-    )
-    return frozenset(wait for wait in found if wait.cluster != wait.maker)
-
-
-def _phases(
-    schedule: Schedule, cluster: int, used: Sequence[Used], programs: dict[bytes, Program]
-) -> list[Phase]:
-    timeline = schedule.timelines[cluster]
-    before: dict[int, list[Used]] = defaultdict(list)
-    during: dict[int, list[Used]] = defaultdict(list)
-    for one in used:
-        movement = one.use in (Use.BRING_FROM, Use.BRING_TO)
-        (before if movement else during)[one.kernel].append(one)
-    places = _BufferAddresses.of(schedule, timeline)
-    phases = []
-    for kernel, signature in enumerate(schedule.signatures(cluster)):
-        instance = int(timeline.order[kernel])
-        if kernel in before:
-            phases.append(Phase(instance, None, places.table(before[kernel])))
-        if signature not in programs:
-            programs[signature] = program_of(schedule, kernel, cluster)
-        table = places.table(during[kernel])
-        phases.append(Phase(instance, programs[signature], table))
-    return phases
-
-
 def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     """Return the program of a kernel, by its place in a cluster's order, with its slots."""
     timeline = schedule.timelines[cluster]
@@ -455,76 +319,13 @@ def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
     return all(tiles[column] >= limit for column, limit in enumerate(most))
 
 
-def _crossing(schedule: Schedule, template: Template) -> frozenset[tuple[int, int]]:
-    """Return the layers of a kernel, with tensors, of which cores get some from others."""
-    layers = [schedule.problem.layers[layer] for layer in template.layers]
-    return frozenset(
-        (position, tensor)
-        for position, (layer, crossing) in enumerate(zip(layers, template.exchanged, strict=True))
-        for tensor, crosses in zip(layer.inputs, crossing, strict=True)
-        if crosses
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _BufferAddresses:
-    """Where the buffers of a cluster are: (scope, first byte, one past the last).
-
-    ``exchanging`` has per kernel the layers, with the tensors, of which cores get some from others.
-    """
-
-    spans: Sequence[tuple[int, int, int]]
-    has_gb: bool
-    exchanging: Sequence[frozenset[tuple[int, int]]]
-
-    @staticmethod
-    def of(schedule: Schedule, timeline: Timeline) -> _BufferAddresses:
-        buffers = timeline.buffers
-        number = np.arange(len(buffers.scope))
-        low = np.where(buffers.scope == Scope.DDR, number, buffers.address)
-        size = np.where(buffers.scope == Scope.LB, sizes_of(timeline, Scope.LB),
-                        sizes_of(timeline, Scope.GB))  # fmt: skip
-        high = np.where(buffers.scope == Scope.DDR, number + 1, low + size)
-        spans = list(zip(buffers.scope.tolist(), low.tolist(), high.tolist(), strict=True))
-        exchanging = [_crossing(schedule, timeline.templates[i]) for i in timeline.order]
-        return _BufferAddresses(spans, bool(schedule.rules.has_gb), exchanging)
-
-    def table(self, used: Sequence[Used]) -> Ints:
-        """Return the accesses of a phase, each once."""
-        rows = dict.fromkeys(row for one in used if one.buffer >= 0 for row in self._rows(one))
-        return np.asarray(list(rows), np.int64).reshape(-1, len(Access))
-
-    def _rows(self, used: Used) -> list[tuple[int, ...]]:
-        scope, low, high = self.spans[used.buffer]
-        roles, writes = self._roles(used, scope), int(used.use in _WRITES)
-        return [(used.layer, roles, scope, low, high, writes, used.buffer)] if roles else []
-
-    def _roles(self, used: Used, scope: int) -> int:
-        """Return the set of roles (bits) that carry out a use of a buffer."""
-        passing = 1 << (Role.PASS_INPUT if self.has_gb else Role.FETCH_INPUT)
-        if used.use is Use.BRING_TO:
-            return passing | 1 << Role.PASS_INPUT
-        roles = _ROLES[used.use][scope]
-        if used.use in (Use.READ, Use.LATE) and scope == Scope.LB:
-            exchanges = (used.layer, used.tensor) in self.exchanging[used.kernel]
-            roles |= 1 << Role.PASS_LATE if exchanges else 0
-        if used.use is Use.KEEP and not self.has_gb:
-            return 1 << Role.FETCH_WEIGHTS
-        return roles
-
-
-_WRITES = (Use.BRING_TO, Use.WRITE, Use.KEEP)
-
-_ROLES = {
-    Use.BRING_FROM: (1 << Role.PASS_INPUT, 1 << Role.PASS_INPUT, 1 << Role.FETCH_INPUT),
-    Use.READ: (COMPUTE, 1 << Role.PASS_INPUT, 1 << Role.FETCH_INPUT),
-    Use.LATE: (COMPUTE, 1 << Role.PASS_LATE, 1 << Role.FETCH_LATE),
-    Use.WRITE: (COMPUTE, 1 << Role.STORE, 1 << Role.SAVE),
-    Use.COPY_OUT: (0, 0, 0),
-    Use.HOLD: (COMPUTE, 1 << Role.PASS_WEIGHTS, 0),
-    Use.KEEP: (1 << Role.PASS_WEIGHTS, 1 << Role.FETCH_WEIGHTS, 0),
-}
-"""Roles by use and scope. A copy of an output has a place of its own in DDR."""
+def kernel_positions(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """Return the cluster of each instance and the place of its kernel in that cluster's order."""
+    return {
+        int(index): (cluster, kernel)
+        for cluster, timeline in enumerate(schedule.timelines)
+        for kernel, index in enumerate(timeline.order)
+    }
 
 
 def sizes_of(timeline: Timeline, level: int) -> Ints:

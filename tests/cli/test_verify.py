@@ -45,9 +45,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, *bad: str) -> None:
 
 def running(monkeypatch: pytest.MonkeyPatch, numbers: Numbers) -> None:
     """What running a schedule gives."""
-    monkeypatch.setattr(
-        "autoturbo.heterogeneous.verification.check_numbers", lambda *_, **__: numbers
-    )
+    monkeypatch.setattr("autoturbo.verify.numbers.check_numbers", lambda *_, **__: numbers)
 
 
 def verified(cli: Cli) -> tuple[str, ...]:

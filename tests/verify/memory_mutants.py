@@ -15,7 +15,7 @@ from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.verify.findings import buffer_name, instance_name, tensor_name
-from autoturbo.verify.replay import Use, replay_of
+from autoturbo.verify.replay import trace_of
 from tests.schedule.schedule_samples import bench, block, target
 
 if TYPE_CHECKING:
@@ -324,11 +324,10 @@ MEMORY_MUTANTS = {
 
 def _handed(schedule: Schedule) -> int:
     """A buffer of the first cluster that another one reads."""
-    away = replay_of(schedule)
     here = {int(i) for i in schedule.timeline.order}
     read = {
-        (used.instance, used.tensor) for own in away.used[1:] for used in own
-        if used.use is Use.READ and used.instance in here
+        (instance, tensor) for wait, tensor, instance in trace_of(schedule).handed
+        if wait.cluster > 0 and instance in here
     }  # fmt: skip
     line = schedule.timeline
     held = zip(line.owner.tolist(), line.tensor.tolist(), strict=True)

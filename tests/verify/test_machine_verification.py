@@ -18,8 +18,9 @@ from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.machine_schedule import MachineSchedule
 from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
 from autoturbo.heterogeneous.parts import Assignment, assign
-from autoturbo.heterogeneous.verification import check_runs, verify_machine_schedule
+from autoturbo.heterogeneous.verification import check_runs
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.verify import verify_schedule
 from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
 
 FILE = workloads.get("squeezenet1_1").file
@@ -49,7 +50,7 @@ def one(evaluator: MachineEvaluator) -> MachineSchedule:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_random_assignment_computes_the_model(evaluator: MachineEvaluator, seed: int) -> None:
-    found = verify_machine_schedule(scheduled(evaluator, seed), path=FILE)
+    found = verify_schedule(scheduled(evaluator, seed), path=FILE)
     assert found.ok
     assert found.numbers is not None
     assert found.numbers.skipped is None
@@ -62,7 +63,7 @@ def kinds(schedule: MachineSchedule) -> set[str]:
 def test_parts_in_the_wrong_order_are_found(one: MachineSchedule) -> None:
     turned = dataclasses.replace(one.assignment, parts=one.assignment.parts[::-1])
     wrong = dataclasses.replace(one, assignment=turned, schedules=one.schedules[::-1])
-    assert "order" in {finding.kind for finding in verify_machine_schedule(wrong).regions}
+    assert "order" in {finding.kind for finding in verify_schedule(wrong).regions}
 
 
 def test_a_part_that_begins_too_early_is_found(one: MachineSchedule) -> None:

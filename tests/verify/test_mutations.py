@@ -15,7 +15,8 @@ from autoturbo.verify.findings import instance_name
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of
 from autoturbo.verify.regions import check_regions
-from autoturbo.verify.trace import Phase, Program, Trace, Wait, trace_of
+from autoturbo.verify.replay import trace_of
+from autoturbo.verify.trace import Phase, Program, Trace, Wait
 from tests.verify.memory_mutants import (
     ALL,
     CLUSTER_MUTANTS,

@@ -26,7 +26,8 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify import races
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
-from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of, trace_of
+from autoturbo.verify.replay import trace_of
+from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of
 from tests.schedule.schedule_samples import bench, block, chain, target
 
 
