@@ -12,74 +12,70 @@ there much time in which Ctrl-C finds a command without its handlers.
 
 from __future__ import annotations
 
+from autoturbo import api
+
 TYPE_CHECKING = False  # typing itself takes longer to load than this package
 if TYPE_CHECKING:
-    from autoturbo import errors, testing
-    from autoturbo.commands.apply import apply_schedule
-    from autoturbo.commands.compare import compare
-    from autoturbo.commands.loading import load_model, resume
-    from autoturbo.graph.operators import Graph
-    from autoturbo.hardware import Target, load_target
-    from autoturbo.hardware.machine import load_machine
-    from autoturbo.schedule.files import load_schedule
-    from autoturbo.schedule.knobs import Knobs
-    from autoturbo.search.samplers import CostModelSampler
-    from autoturbo.simulate.measurement import Measurement
-    from autoturbo.sweeping import sweep
-    from autoturbo.tuner import tune
-    from autoturbo.verify import verify_schedule
-    from autoturbo.version import __version__
+    from autoturbo.api import (
+        CostModelSampler as CostModelSampler,
+    )
+    from autoturbo.api import (
+        Graph as Graph,
+    )
+    from autoturbo.api import (
+        Knobs as Knobs,
+    )
+    from autoturbo.api import (
+        Measurement as Measurement,
+    )
+    from autoturbo.api import (
+        Target as Target,
+    )
+    from autoturbo.api import (
+        __version__ as __version__,
+    )
+    from autoturbo.api import (
+        apply_schedule as apply_schedule,
+    )
+    from autoturbo.api import (
+        compare as compare,
+    )
+    from autoturbo.api import (
+        errors as errors,
+    )
+    from autoturbo.api import (
+        load_machine as load_machine,
+    )
+    from autoturbo.api import (
+        load_model as load_model,
+    )
+    from autoturbo.api import (
+        load_schedule as load_schedule,
+    )
+    from autoturbo.api import (
+        load_target as load_target,
+    )
+    from autoturbo.api import (
+        resume as resume,
+    )
+    from autoturbo.api import (
+        sweep as sweep,
+    )
+    from autoturbo.api import (
+        testing as testing,
+    )
+    from autoturbo.api import (
+        tune as tune,
+    )
+    from autoturbo.api import (
+        verify_schedule as verify_schedule,
+    )
 
-__all__ = [
-    "CostModelSampler",
-    "Graph",
-    "Knobs",
-    "Measurement",
-    "Target",
-    "__version__",
-    "apply_schedule",
-    "compare",
-    "errors",
-    "load_machine",
-    "load_model",
-    "load_schedule",
-    "load_target",
-    "resume",
-    "sweep",
-    "testing",
-    "tune",
-    "verify_schedule",
-]
-
-_HOMES = {
-    "CostModelSampler": "autoturbo.search.samplers",
-    "Graph": "autoturbo.graph.operators",
-    "Knobs": "autoturbo.schedule.knobs",
-    "Measurement": "autoturbo.simulate.measurement",
-    "Target": "autoturbo.hardware",
-    "__version__": "autoturbo.version",
-    "apply_schedule": "autoturbo.commands.apply",
-    "compare": "autoturbo.commands.compare",
-    "load_machine": "autoturbo.hardware.machine",
-    "load_model": "autoturbo.commands.loading",
-    "load_schedule": "autoturbo.schedule.files",
-    "load_target": "autoturbo.hardware",
-    "resume": "autoturbo.commands.loading",
-    "sweep": "autoturbo.sweeping",
-    "tune": "autoturbo.tuner",
-    "verify_schedule": "autoturbo.verify",
-}
-"""The module that each public name is defined in."""
+__all__ = api.__all__
 
 
 def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    if name in ("errors", "testing"):
-        return import_module(f"autoturbo.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'autoturbo' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(api, name)
     globals()[name] = value
     return value
 

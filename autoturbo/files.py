@@ -509,20 +509,20 @@ def _head(path: Path, size: int) -> bytes | None:
         return None
 
 
+_LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]*[\x00-\x7f])")
+"""How protobuf writes that values of a tensor are in a file, up to the length of its name."""
+
+
 def _is_data_of(place: Path, model: Path) -> bool:
     """Whether a model keeps values in a file."""
     if not Kind.MODEL.begins(_head(model, 2) or b""):
         return False
-    import onnx
-
-    from autoturbo.graph.external_data import tensors_of
-
-    try:
-        graph = onnx.load(model, load_external_data=False).graph
-    except Exception:  # noqa: BLE001  protobuf's error, whose module has no types
-        return False
-    names = {e.value for t in tensors_of(graph) for e in t.external_data if e.key == "location"}
-    return any(_same(place, model.parent / name) for name in names)
+    data = model.read_bytes()
+    names = set[bytes]()
+    for found in _LOCATION.finditer(data):
+        size = sum((byte & 0x7F) << 7 * at for at, byte in enumerate(found[1]))
+        names.add(data[found.end() : found.end() + size])
+    return any(_same(place, model.parent / os.fsdecode(name)) for name in names)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -76,10 +76,10 @@ def _version(package: str) -> str | None:
 
 def _cache() -> dict[str, Any]:
     """Where compiled code is kept, and how much."""
-    import autoturbo
+    from autoturbo import compiled
     from autoturbo.compiled import kept_in
 
-    package = Path(autoturbo.__file__).parent
+    package = Path(compiled.__file__).parent
     folder = kept_in()
     place = folder or package
     files = [file for file in place.rglob("*.nb[ic]") if file.is_file()]

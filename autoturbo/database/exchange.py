@@ -58,6 +58,7 @@ COLUMNS: Final[dict[str, str]] = {
 }  # fmt: skip
 """Names and types, as pyarrow names them; times in seconds."""
 
+_SCHEMA: Final = "autoturbo.record_schema"
 _CHECKSUM: Final = "autoturbo.records_sha256"
 """Name of the metadata: SHA-256 of all records, each followed by a line feed."""
 
@@ -149,7 +150,7 @@ def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
     arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     schema = arrow.schema(
         [(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()],
-        metadata={"autoturbo.record_schema": str(RECORD_SCHEMA)},
+        metadata={_SCHEMA: str(RECORD_SCHEMA)},
     )
     checksum = hashlib.sha256()
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -294,7 +295,11 @@ def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes
             raise DatabaseError("a Parquet file without records", Location(path), hint)
         source = parquet.ParquetFile(file, read_dictionary=["record"])
         stored, unpacked = file.seek(0, os.SEEK_END), 0
-        written = (source.metadata.metadata or {}).get(_CHECKSUM.encode())  # not of 0.1 and before
+        said = source.metadata.metadata or {}
+        written = said.get(_CHECKSUM.encode())  # not of 0.1 and before
+        if written is None and said.keys() != {_SCHEMA.encode(), b"ARROW:schema"}:
+            message = "the Parquet file is damaged: not the metadata that it was written with"
+            raise DatabaseError(message, Location(path), "export it again")
         checksum = hashlib.sha256()
         for part in source.iter_batches(batch_size=_ROWS, columns=["record"]):
             for text in part.column(0):  # one at a time: a dictionary may say one text often

@@ -124,12 +124,16 @@ def test_a_parquet_file_whose_records_were_changed_is_refused(tmp_path: Path) ->
     assert texts != table["record"].to_pylist()
     place = table.column_names.index("record")
     changed = table.set_column(place, "record", arrow.array(texts))
-    for name, metadata in (("new", told), ("old", {})):
+    old = {b"autoturbo.record_schema": b"1"}
+    for name, metadata in (("new", told), ("old", old), ("lost", {}), ("more", {**old, b"x": b""})):
         parquet.write_table(changed.replace_schema_metadata(metadata), tmp_path / f"{name}.parquet")
     with Database.open(tmp_path / "new.db") as database:
         with pytest.raises(DatabaseError, match="its records are not those that were written"):
             database.take_in(tmp_path / "new.parquet")
         assert database.counts() == Counts()
+        for name in ("lost", "more"):
+            with pytest.raises(DatabaseError, match="not the metadata that it was written with"):
+                database.take_in(tmp_path / f"{name}.parquet")
         assert database.take_in(tmp_path / "old.parquet").read.trials == 3
 
 
@@ -137,7 +141,9 @@ def test_files_of_other_columns_and_damaged_ones(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table({"x": [1]}), tmp_path / "other.parquet")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "other.parquet").read_bytes()[:40])
-    parquet.write_table(arrow.table({"record": ["{}", None]}), tmp_path / "wrong.parquet")
+    told = {"autoturbo.record_schema": "1"}
+    wrong = arrow.table({"record": ["{}", None]}).replace_schema_metadata(told)
+    parquet.write_table(wrong, tmp_path / "wrong.parquet")
     large = sqlite3.connect(tmp_path / "other.db")
     large.execute("CREATE TABLE other (x)")
     large.close()

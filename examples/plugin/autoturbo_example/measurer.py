@@ -11,11 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from autoturbo.hardware import Target
-from autoturbo.schedule.kernels_file import kernels_text
-from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.plugin import Measurement, Outcome, Schedule, Target, kernels_text, lower_bound
 
 
 class Roofline:

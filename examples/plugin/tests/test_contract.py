@@ -7,14 +7,17 @@ from collections.abc import Callable
 import pytest
 from autoturbo_example.measurer import Roofline
 from autoturbo_example.sampler import HillClimb
+from autoturbo_example.scheduler import ungrouped
 from autoturbo_example.target import example_npu
 
 from autoturbo.testing import (
     MEASURER_CHECKS,
     SAMPLER_CHECKS,
+    SCHEDULER_CHECKS,
     TARGET_CHECKS,
     MeasurerCase,
     SamplerCase,
+    SchedulerCase,
     TargetCase,
 )
 
@@ -27,6 +30,11 @@ def test_measurer(check: Callable[[MeasurerCase], None]) -> None:
 @pytest.mark.parametrize("check", SAMPLER_CHECKS, ids=lambda check: check.__name__)
 def test_sampler(check: Callable[[SamplerCase], None]) -> None:
     check(SamplerCase(HillClimb, several=False))
+
+
+@pytest.mark.parametrize("check", SCHEDULER_CHECKS, ids=lambda check: check.__name__)
+def test_scheduler(check: Callable[[SchedulerCase], None]) -> None:
+    check(SchedulerCase(ungrouped))
 
 
 @pytest.mark.parametrize("check", TARGET_CHECKS, ids=lambda check: check.__name__)

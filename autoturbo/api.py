@@ -1,0 +1,76 @@
+"""The public names for users; :mod:`autoturbo` has all of them, :mod:`autoturbo.plugin` the others.
+
+Each is loaded when it is first asked for. What is listed here keeps its name and meaning
+(``docs/stability.md``).
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing itself takes longer to load than this module
+if TYPE_CHECKING:
+    from autoturbo import errors, testing
+    from autoturbo.commands.apply import apply_schedule
+    from autoturbo.commands.compare import compare
+    from autoturbo.commands.loading import load_model, resume
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware import Target, load_target
+    from autoturbo.hardware.machine import load_machine
+    from autoturbo.schedule.files import load_schedule
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.samplers import CostModelSampler
+    from autoturbo.simulate.measurement import Measurement
+    from autoturbo.sweeping import sweep
+    from autoturbo.tuner import tune
+    from autoturbo.verify import verify_schedule
+    from autoturbo.version import __version__
+
+__all__ = [
+    "CostModelSampler",
+    "Graph",
+    "Knobs",
+    "Measurement",
+    "Target",
+    "__version__",
+    "apply_schedule",
+    "compare",
+    "errors",
+    "load_machine",
+    "load_model",
+    "load_schedule",
+    "load_target",
+    "resume",
+    "sweep",
+    "testing",
+    "tune",
+    "verify_schedule",
+]
+
+_HOMES = {
+    "CostModelSampler": "autoturbo.search.samplers",
+    "Graph": "autoturbo.graph.operators",
+    "Knobs": "autoturbo.schedule.knobs",
+    "Measurement": "autoturbo.simulate.measurement",
+    "Target": "autoturbo.hardware",
+    "__version__": "autoturbo.version",
+    "apply_schedule": "autoturbo.commands.apply",
+    "compare": "autoturbo.commands.compare",
+    "load_machine": "autoturbo.hardware.machine",
+    "load_model": "autoturbo.commands.loading",
+    "load_schedule": "autoturbo.schedule.files",
+    "load_target": "autoturbo.hardware",
+    "resume": "autoturbo.commands.loading",
+    "sweep": "autoturbo.sweeping",
+    "tune": "autoturbo.tuner",
+    "verify_schedule": "autoturbo.verify",
+}
+"""The module that each public name is defined in."""
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in ("errors", "testing"):
+        return import_module(f"autoturbo.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autoturbo' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,43 @@
+"""The public names for packages that plug something in: registries, protocols, values.
+
+A package names what it brings as entry points of the groups of :mod:`autoturbo.registry`;
+``docs/extending.md`` shows one of each kind, and :mod:`autoturbo.testing` has a conformance kit for
+each. What is listed here keeps its name and meaning (``docs/stability.md``).
+"""
+
+from __future__ import annotations
+
+from autoturbo.hardware.target import Target
+from autoturbo.registry import MEASURERS, SAMPLERS, SCHEDULERS, TARGETS, Registry
+from autoturbo.schedule.kernels_file import kernels_text
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.search.proposer import Proposer
+from autoturbo.simulate.bound import lower_bound
+from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.evaluator import Measurer
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+
+__all__ = [
+    "MEASURERS",
+    "SAMPLERS",
+    "SCHEDULERS",
+    "TARGETS",
+    "Evaluates",
+    "Failure",
+    "Knobs",
+    "LowerBound",
+    "Measurement",
+    "Measurer",
+    "Outcome",
+    "Proposer",
+    "Registry",
+    "Schedule",
+    "SubGraphKnobs",
+    "Target",
+    "Workbench",
+    "build_schedule",
+    "kernels_text",
+    "lower_bound",
+]

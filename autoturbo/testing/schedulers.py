@@ -1,0 +1,135 @@
+"""What a scheduler must do to be compared with others: schedules that compute their model.
+
+Every check is a function of a :class:`SchedulerCase`; all of them are in :data:`SCHEDULER_CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.errors import AutoTurboError
+from autoturbo.hardware.presets import load_target
+from autoturbo.testing.contract import ContractError, bounded, check_all
+from autoturbo.testing.networks import small_networks
+
+if TYPE_CHECKING:
+    from autoturbo.hardware.target import Target
+    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerCase:
+    """A scheduler under test, and what it claims.
+
+    Attributes:
+        make: yields schedules of the model and the target of a workbench.
+        target: that it schedules for; ``stcp920`` if None.
+        deadline_s: seconds after which a check is said never to end.
+    """
+
+    make: Callable[[Workbench], Iterable[Schedule]]
+    target: Target | None = None
+    deadline_s: float = 120.0
+
+
+def check_scheduler(make: Callable[[Workbench], Iterable[Schedule]], **claims: Any) -> None:
+    """Make every check of :data:`SCHEDULER_CHECKS`.
+
+    Args:
+        make: what is tried.
+        claims: further attributes of :class:`SchedulerCase`.
+
+    Raises:
+        ContractError: the first thing that is wrong.
+    """
+    check_all(SCHEDULER_CHECKS, SchedulerCase(make, **claims))
+
+
+@bounded("the schedules")
+def every_network_gets_schedules(case: SchedulerCase) -> None:
+    """At least one for each small network, of that network on that target and nothing else."""
+    from autoturbo.schedule.schedule import Schedule
+
+    for bench in _benches(case):
+        made = list(case.make(bench))
+        if not made:
+            raise ContractError(f"no schedule of {bench.model.name}")
+        for one in made:
+            if not isinstance(one, Schedule):
+                raise ContractError(f"yields a value of type {type(one).__name__!r}, no Schedule")
+            found = (one.model.hash, one.problem.target.hash, one.problem.dtype)
+            if found != (bench.model.hash, bench.target.hash, bench.dtype):
+                raise ContractError(f"{bench.model.name}: a schedule of something else")
+
+
+@bounded("a workbench")
+def the_same_workbench_gives_the_same_schedules(case: SchedulerCase) -> None:
+    """Asked again, and of a new workbench, it decides the same: results can be compared."""
+    again = [[one.text for one in case.make(bench)] for bench in _benches(case)]
+    for bench, texts in zip(_benches(case), again, strict=True):
+        first, second = ([one.text for one in case.make(bench)] for _ in range(2))
+        if not first == second == texts:
+            raise ContractError(f"{bench.model.name}: not the same schedules each time")
+
+
+@bounded("the model")
+def schedules_compute_their_model(case: SchedulerCase) -> None:
+    """Regions tile every tensor, and memory is safe, by the checks of ``autoturbo verify``."""
+    from autoturbo.verify import verify_schedule
+
+    for schedule in _schedules(case):
+        for finding in verify_schedule(schedule, numbers=False).findings:
+            what = f"{finding.check.value}: {finding.message}"
+            raise ContractError(f"{schedule.model.name} by {schedule.scheduler}: {what}")
+
+
+@bounded("a schedule file")
+def schedules_are_read_back(case: SchedulerCase) -> None:
+    """A schedule file holds decisions, of which the same schedule follows."""
+    from autoturbo.schedule.files import schedule_of
+
+    for schedule in _schedules(case):
+        try:
+            read = schedule_of(schedule.text, schedule.model, schedule.problem.target, "its file")
+        except AutoTurboError as error:
+            raise ContractError(f"{schedule.model.name}: {error}") from error
+        if read.text != schedule.text:
+            raise ContractError(f"{schedule.model.name}: its file gives another schedule")
+
+
+@bounded("the simulator")
+def one_of_them_can_be_measured(case: SchedulerCase) -> None:
+    """Of each network at least one candidate runs, and none beats the lower bound."""
+    from autoturbo.simulate.evaluator import Simulator
+    from autoturbo.simulate.measurement import Measurement
+
+    for bench in _benches(case):
+        outcomes = Simulator().measure(list(case.make(bench)))
+        if not any(isinstance(one, Measurement) for one in outcomes):
+            raise ContractError(f"{bench.model.name}: none of its schedules can be simulated")
+
+
+SCHEDULER_CHECKS: Sequence[Callable[[SchedulerCase], None]] = (
+    every_network_gets_schedules,
+    the_same_workbench_gives_the_same_schedules,
+    schedules_compute_their_model,
+    schedules_are_read_back,
+    one_of_them_can_be_measured,
+)
+"""Every check of a scheduler."""
+
+
+def _benches(case: SchedulerCase) -> Iterator[Workbench]:
+    """New workbenches of small networks."""
+    from autoturbo.schedule.pipeline import Workbench
+
+    target = case.target or load_target("stcp920")
+    for graph in small_networks():
+        yield Workbench(graph, target, target.default_dtype)
+
+
+def _schedules(case: SchedulerCase) -> Iterator[Schedule]:
+    return (schedule for bench in _benches(case) for schedule in case.make(bench))
