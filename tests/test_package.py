@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import autoturbo
+import autoturbo.plugin
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -39,6 +40,13 @@ PUBLIC = {
 }
 
 
+PLUGIN = {
+    "MEASURERS", "SAMPLERS", "SCHEDULERS", "TARGETS", "Evaluates", "Failure", "Knobs", "LowerBound",
+    "Measurement", "Measurer", "Outcome", "Proposer", "Registry", "Schedule", "SubGraphKnobs",
+    "Target", "Workbench", "build_schedule", "kernels_text", "lower_bound",
+}  # fmt: skip
+
+
 def fenced(marker: str) -> str:
     """The code block of the README behind a marker."""
     found = re.search(rf"<!-- {marker} -->\n```\w*\n(.*?)```", README, re.DOTALL)
@@ -51,6 +59,11 @@ def test_the_public_surface() -> None:
     for name, home in PUBLIC.items():
         value = getattr(autoturbo, name)
         assert getattr(value, "__module__", None) == home, name
+
+
+def test_the_public_surface_for_plug_ins() -> None:
+    assert set(autoturbo.plugin.__all__) == PLUGIN
+    assert len(autoturbo.plugin.__all__) == len(PLUGIN)
 
 
 def test_every_public_name_is_documented_and_listed() -> None:
