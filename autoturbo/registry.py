@@ -136,7 +136,7 @@ COST_MODEL: Final = "cost-model"
 """Our sampler: evolution guided by a model of kernel times."""
 
 PROGRAM: Final = "program"
-"""A program of the user's (:mod:`autoturbo.search.program`)."""
+"""A program of the user's (:mod:`autoturbo.search.proposer`)."""
 
 ANNEALING: Final = "annealing"
 """Ours on a machine of several processing units, where it is the only one."""
@@ -154,7 +154,7 @@ SAMPLERS: Final = Registry(
             name: f"autoturbo.search.samplers:{name}"
             for name in ("random", "tpe", "cmaes", "gp", "nsgaii", "qmc", "grid")
         },
-        PROGRAM: "autoturbo.search.program:ProgramProposer",
+        PROGRAM: "autoturbo.search.proposer:ProgramProposer",
     },
 )
 

@@ -38,16 +38,15 @@ from autoturbo.hardware.machine import Machine
 from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR, Printer
 from autoturbo.report.notebook import View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
-from autoturbo.search.advice import make_advisor
 from autoturbo.search.campaign import Campaign
 from autoturbo.search.executors.base import Elsewhere, guarded
 from autoturbo.search.handover import Best, Handover, verifier_of
-from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
-from autoturbo.search.progress import Trial
+from autoturbo.search.progress import Journal, Trial, now
 from autoturbo.search.space import space_of_run
 from autoturbo.search.stopping import Stop
+from autoturbo.search.study import make_advisor
 from autoturbo.simulate.contract import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify import VERIFIER_VERSION
@@ -325,7 +324,7 @@ class Run:
         """The settings that the first trials after it are, whatever the sampler."""
         from autoturbo.heterogeneous.space import UnitSpace
         from autoturbo.heterogeneous.space import initial_settings as initial_on_machine
-        from autoturbo.search.openings import initial_settings
+        from autoturbo.search.evolution import initial_settings
 
         if self.units is not None and isinstance(self.space, UnitSpace):
             return initial_on_machine(self.units, self.space)
@@ -335,7 +334,7 @@ class Run:
     def proposer(self) -> Proposer | None:
         """What proposes settings that no sampler does; None where one does."""
         from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
-        from autoturbo.search.program import ProgramProposer
+        from autoturbo.search.proposer import ProgramProposer
 
         if self.config.sampler == PROGRAM:
             about = {"model": self.info.model, "target": self.info.target}
@@ -613,7 +612,7 @@ def _keep_refused(run: Run, handover: Handover) -> None:
 
 def _keep_best(run: Run, best: Best) -> None:
     """The schedule of least latency goes to the database, whatever was sought."""
-    from autoturbo.search.beginnings import kept_decisions
+    from autoturbo.search.warm_starts.starts import kept_decisions
 
     info, when = run.info, now()
     verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None

@@ -33,8 +33,7 @@ from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbou
 from autoturbo.report.sweep import Sweep, SweepPoint
 from autoturbo.run import Run, hand_out
 from autoturbo.search.executors import Answer, Task, make_executor, measured
-from autoturbo.search.journal import now
-from autoturbo.search.progress import Progress, Trial
+from autoturbo.search.progress import Progress, Trial, now
 from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.tuner import (
     CALL,
@@ -336,7 +335,7 @@ def _ways(
 ) -> list[Knobs]:
     """Return settings that may do on a point's target what one does on another's."""
     from autoturbo.schedule.pipeline import build_schedule
-    from autoturbo.search.transfer import decisions_of, moved
+    from autoturbo.search.warm_starts.transfer import decisions_of, moved
 
     made = decisions_of(build_schedule(bench_of(other), knobs))
     share = other.target.lb.capacity / one.target.lb.capacity

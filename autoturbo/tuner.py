@@ -44,10 +44,9 @@ from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
 from autoturbo.report.lines import compiling_line
 from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
 from autoturbo.search.handover import Best
-from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.progress import Progress, Trial
+from autoturbo.search.progress import Progress, Trial, now
 from autoturbo.simulate.contract import Workshop
 from autoturbo.simulate.measurement import VERSION
 from autoturbo.version import __version__, interpreter
@@ -55,7 +54,7 @@ from autoturbo.version import __version__, interpreter
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
-    from autoturbo.search.beginnings import StartingPoint
+    from autoturbo.search.warm_starts.starts import StartingPoint
     from autoturbo.simulate.contract import MakeWorkshop
     from autoturbo.simulate.evaluator import Evaluator
 
@@ -461,7 +460,7 @@ def _start(
 
     And the evaluator that found it, which knows by then how much of the model is scheduled.
     """
-    from autoturbo.search.beginnings import StartingPoint, start_of_run
+    from autoturbo.search.warm_starts.starts import StartingPoint, start_of_run
     from autoturbo.simulate.evaluator import Evaluator
 
     if not graph.operators or isinstance(target, Machine):
@@ -506,7 +505,7 @@ def _check_storage(execution: ExecutionConfig) -> None:
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
     """Refuse what cannot be."""
-    from autoturbo.search.program import words_of
+    from autoturbo.search.proposer import words_of
     from autoturbo.search.samplers import check_sampler
 
     asked.check()

@@ -38,10 +38,10 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.conditions import Genes
-from autoturbo.search.openings import openings
+from autoturbo.search.encoding import Genes
+from autoturbo.search.evolution import openings
 from autoturbo.search.space import Space
-from autoturbo.search.starts import starts_of
+from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.plan import KernelStatistics

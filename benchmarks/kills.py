@@ -35,6 +35,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autoturbo.search import progress
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import database_kills
@@ -43,7 +45,6 @@ from ray_measurers import SIDES, lot, making, toy_graph, toy_target
 
 from autoturbo.database import Database, TrialRecord, check
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search import journal
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure
 
@@ -111,7 +112,7 @@ def _make_the_clock_jump() -> None:
             return cls.fromtimestamp(true() + chance.uniform(-_DAY, _DAY), tz)
 
     time.time = lambda: true() + chance.uniform(-_DAY, _DAY)
-    journal.datetime = Jumping  # type: ignore[attr-defined]
+    progress.datetime = Jumping  # type: ignore[attr-defined]
 
 
 # What kills it

@@ -40,7 +40,7 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.search.conditions import Genes
+from autoturbo.search.encoding import Genes
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.plan import KernelStatistics

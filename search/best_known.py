@@ -35,9 +35,8 @@ from autoturbo.datasets import workloads
 from autoturbo.files import atomic_write
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.blocks import composed
-from autoturbo.search.changes import Changes, changes_of, pairs_of
-from autoturbo.search.conditions import START, Genes
+from autoturbo.search.blocks import Changes, changes_of, composed, pairs_of
+from autoturbo.search.encoding import START, Genes
 from autoturbo.search.space import Space
 from autoturbo.simulate.measurement import Measurement
 

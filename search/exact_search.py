@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
-from autoturbo.search.conditions import dimension_name
-from autoturbo.search.exact.chain import FREE, ChainAnswer, Programme
-from autoturbo.search.exact.table import Grid
+from autoturbo.search.encoding import dimension_name
 from autoturbo.search.space import Space
+from autoturbo.search.warm_starts.chain import FREE, ChainAnswer, Grid, Programme
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 

@@ -6,8 +6,8 @@ file run by run; runs that it holds are not repeated, so a long series can be ma
 
 The gap of a run is its best latency over the best known of its pair, less 1. The best known is the
 lowest of ``best_known.json`` (which ``best_known.py`` makes), of all runs in the file and, with
-``--exact``, of the dynamic programme of ``autoturbo.search.exact``: its schedule with outputs in
-DDR, and the same cuts with outputs kept where they fit. (Its cuts may lie outside the space that
+``--exact``, of the dynamic programme of ``autoturbo.search.warm_starts``: its schedule with outputs
+in DDR, and the same cuts with outputs kept where they fit. (Its cuts may lie outside the space that
 samplers see.) Samplers of Optuna's search
 the model's knobs, ours those of sub-graphs too, as ``autoturbo tune`` does. A sampler whose package
 is missing is passed over with a note.
@@ -46,7 +46,7 @@ from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space, batch_share
-from autoturbo.search.starts import starts_of
+from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 

@@ -2,9 +2,9 @@
 
 ``python search/transfer.py [--trials N] [--seeds N] [--target T]``: for every pair of models
 the first one is tuned; then the second, once knowing nothing of the first and once starting from
-its decisions (``autoturbo.search.transfer``). A row says how far each was from the best of both
-after 1, 10, 20, 50 and all measurements, in percent, medians over seeds, and how many measurements
-each needed to come within one percent of where the search that knew nothing ended.
+its decisions (``autoturbo.search.warm_starts.transfer``). A row says how far each was from the best
+of both after 1, 10, 20, 50 and all measurements, in percent, medians over seeds, and how many
+measurements each needed to come within one percent of where the search that knew nothing ended.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.search.space import Space
-from autoturbo.search.starts import starts_of
-from autoturbo.search.transfer import decisions_of, transfer
+from autoturbo.search.warm_starts.starts import starts_of
+from autoturbo.search.warm_starts.transfer import decisions_of, transfer
 from autoturbo.simulate.evaluator import Evaluator
 
 PAIRS = (

@@ -28,7 +28,7 @@ from autoturbo.datasets import workloads
 from autoturbo.errors import KnobsError
 from autoturbo.files import atomic_write
 from autoturbo.schedule.knobs import Knobs, knob_specs, subgraph_knob_specs
-from autoturbo.search.transfer import with_possible_splits
+from autoturbo.search.warm_starts.transfer import with_possible_splits
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 

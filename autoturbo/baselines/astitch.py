@@ -53,6 +53,19 @@ from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_ins
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 
+# AStitch's stitch operators: which memory-intensive operators become one kernel.
+#
+# AStitch (ASPLOS '22, section 4.1; graphturbo.md, section 8.2): products and convolutions are
+# boundaries with kernels of their own; between them, maximal connected sub-graphs of memory-
+# intensive operators are stitched, and *remote stitching* joins stitch operators that do not
+# depend on each other. Neither may close a cycle: an operator between two stitched ones would have
+# to run both after and before their kernel.
+#
+# AStitch names element-wise operators, broadcasts and reductions. Operators that only rearrange
+# data (transpose, gather, concatenation) count with them, as they do in the compiler it extends;
+# softmax and normalisations, which exporters leave whole, count as reductions. Pooling windows and
+# operators that no rule describes are boundaries.
+
 
 def is_memory_intensive(operator: Operator) -> bool:
     """Whether an operator may be stitched."""
@@ -179,6 +192,15 @@ class Contraction:
                 bits |= found[after] | 1 << after
             found[node] = bits
         return found
+
+
+# AStitch's thread mapping: dominant groups become tile loops on the cores of a cluster.
+#
+# AStitch (ASPLOS '22, section 4.3) makes a mapping for each dominant and propagates it to its
+# group, whose Local operators it computes in registers. Here a group is a layer, one tile loop. It
+# is cut where a result is read by two tile loops, and where a dominant in the middle of the loop
+# would have to be computed by several cores alike, because its own blocks are fewer than those of
+# what follows it (a sum over the very dimension that is spread over the cores).
 
 
 class OperatorClass(StrEnum):
@@ -377,6 +399,13 @@ def _is_repeated(problem: Problem, layer: Layer, index: int) -> bool:
             implied.setdefault(tensor, infer_input(operators[inner], position, known or ()))
     found = implied.get(operators[index].outputs[0], ())
     return cores_used(found) < cores_used(binding)
+
+
+# AStitch's schemes: kernels, and where the results between their tile loops are kept.
+#
+# AStitch (ASPLOS '22, section 4.3): a dominant's result is Regional where the blocks of producer
+# and consumer match, else Global; Regional results that do not fit are demoted to Global one by
+# one.
 
 
 def kernels_of(plan: Plan) -> list[list[int]]:

@@ -300,6 +300,13 @@ def _block_cores(costs: BlockCosts, model: CoreModel, first: int, end: int) -> i
 _OPSET, _IR = 17, 8
 
 
+# What fused blocks of layers take on some of a target's cores.
+#
+# A block is a kernel of its own: its layers forced into one sub-graph, inputs and outputs in off-
+# chip memory, on a target with fewer cores; the other cores stand idle (DLFusion's model
+# parallelism).
+
+
 @lru_cache(maxsize=256)
 def convolution(channels: int, size: int, kernel: int = 3, batch: int = 1) -> Graph:
     """A convolution with as many channels in as out, and padding that keeps the size.

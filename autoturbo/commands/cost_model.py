@@ -12,8 +12,8 @@ from autoturbo.commands.loading import add_force_option, outputs_of
 from autoturbo.commands.parser import Actions, OneOf, takes
 
 if TYPE_CHECKING:
+    from autoturbo.cost_models.judging import Scores
     from autoturbo.cost_models.training import Table
-    from autoturbo.report.judging import Scores
 
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
@@ -58,7 +58,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
 
 def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[str, Any]:
     """Where a model comes from, and how good what is trained like it is on what was held out."""
-    from autoturbo.report.judging import accuracy
+    from autoturbo.cost_models.judging import accuracy
 
     train = f"autoturbo cost-model train{' --judge' if judge else ''} measurements -o model"
     recipe = collection["recipe"]
@@ -75,21 +75,21 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[
     _FOLDER,
     takes(
         "--held-out", dest="kinds", metavar="KIND", action="append", default=[],
-        type=OneOf("--held-out", "autoturbo.report.judging:KINDS"),
+        type=OneOf("--held-out", "autoturbo.cost_models.judging:KINDS"),
         help="model or target: what is held out whole (default: each); may be repeated",
     ),
     takes(
         "--method", dest="methods", metavar="NAME", action="append", default=[],
-        type=OneOf("--method", "autoturbo.report.judging:METHODS"),
+        type=OneOf("--method", "autoturbo.cost_models.judging:METHODS"),
         help="objective or baseline (default: all); may be repeated",
     ),
     usage="FOLDER [--held-out KIND...] [--method NAME...]",
 )  # fmt: skip
 def _evaluate(options: argparse.Namespace, console: Console) -> int:
     """Judge cost models on models and targets that are held out whole."""
+    from autoturbo.cost_models.judging import KINDS, METHODS, evaluate
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
-    from autoturbo.report.judging import KINDS, METHODS, evaluate
 
     table = Table.of(load_measurements(options.folder, partial=True))
     methods, kinds = options.methods or list(METHODS), options.kinds or list(KINDS)

@@ -30,8 +30,8 @@ from autoturbo.schedule.knobs import AUTO
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.report.explanation import Bounds
+    from autoturbo.report.importance import Importance, KnobReport
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.search.importance import Importance, KnobReport
     from autoturbo.search.space import Space
 
 USAGE = "RUN | FILE --model MODEL [--target T] [options]"
@@ -85,7 +85,7 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
 
 def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.report.explanation import bounds_of
-    from autoturbo.search.importance import importance_of
+    from autoturbo.report.importance import importance_of
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
 

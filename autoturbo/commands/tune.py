@@ -161,7 +161,7 @@ def expected_seconds(
         execution: on how many workers.
     """
     from autoturbo.search.space import Space
-    from autoturbo.search.starts import placing_seconds
+    from autoturbo.search.warm_starts.starts import placing_seconds
     from autoturbo.simulate.evaluator import Evaluator
 
     evaluator = Evaluator(pair.model, pair.target, pair.dtype)

@@ -149,7 +149,7 @@ def _record(
     """The database remembers it, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified
     from autoturbo.search.handover import passed
-    from autoturbo.search.journal import now
+    from autoturbo.search.progress import now
     from autoturbo.tuner import pair_key
     from autoturbo.verify import VERIFIER_VERSION
 

@@ -279,8 +279,8 @@ class BestSchedule(Document):
         created: ISO 8601, UTC.
         versions: of this package and what it stands on.
         verified: the checks that it passed; None where it was never checked.
-        decisions: layer by layer, for other models (:mod:`autoturbo.search.transfer`); empty where
-            they are not known.
+        decisions: layer by layer, for other models (:mod:`autoturbo.search.warm_starts.transfer`);
+            empty where they are not known.
     """
 
     key: PairKey
@@ -322,7 +322,7 @@ class Decided:
     Attributes:
         graph_hash: of the model.
         model: its name.
-        decisions: of :meth:`autoturbo.search.transfer.Decisions.as_dict`.
+        decisions: of :meth:`autoturbo.search.warm_starts.transfer.Decisions.as_dict`.
         run: that found it.
         trial: its number there.
     """

@@ -25,6 +25,13 @@ from autoturbo.heterogeneous.timetable import (
 )
 from autoturbo.simulate.measurement import Failure
 
+# Parts of a model on units as tasks: who waits for whom, over which link, and what is held where.
+#
+# Parts are tasks of their units. What a part makes and another unit reads is copied over the link
+# between them, once for each unit that reads it: a task of the link, which begins when the part has
+# ended and takes the switch, the link's latency and the bytes at its bandwidth. Inputs of the model
+# and weights lie in the shared memory, where every unit reads them.
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -17,6 +17,11 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+# Who holds how much of which memory while tasks run.
+#
+# A holding is taken when its maker begins and given back when the last of its users has ended. A
+# task may begin only where all that it makes has room, in every memory that it counts against.
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:

@@ -20,6 +20,7 @@ from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.graph.operators import Graph
 from autoturbo.registry import COST_MODEL
+from autoturbo.report.importance import Importance, importance_of
 from autoturbo.report.search import Predictions, predictions
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
@@ -31,12 +32,11 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.advice import make_advisor
-from autoturbo.search.importance import Importance, importance_of
 from autoturbo.search.loop import BATCH
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
+from autoturbo.search.study import make_advisor
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.advisor import KernelAdvisor
+from autoturbo.cost_models.judging import Scores
 from autoturbo.report.filling import Chart, Columns, evenly
-from autoturbo.report.judging import Scores
-from autoturbo.search.importance import Importance, KnobReport
+from autoturbo.report.importance import Importance, KnobReport
 from autoturbo.search.objectives import OBJECTIVES, Objective
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.measurement import Failure, Measurement

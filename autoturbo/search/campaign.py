@@ -1,6 +1,6 @@
 """Several searches that share one pool of workers.
 
-Rounds are handed out to where most is expected (:mod:`autoturbo.search.allocation`). What a search
+Rounds are handed out to where most is expected (:mod:`autoturbo.search.loop`). What a search
 proposes follows from its own outcomes alone, so its result is the same whoever it shares the pool
 with, in whatever order rounds were handed out, and whoever measured. How many rounds are under way
 at a time follows from the pool: while one search proposes, workers have another one's round.
@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError, DatabaseError, ExecutorError
-from autoturbo.search.allocation import most_promising
+from autoturbo.search.loop import most_promising
 from autoturbo.signals import check, ending_here, handled_by
 
 if TYPE_CHECKING:

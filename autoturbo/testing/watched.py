@@ -17,7 +17,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.search.conditions import dimension_name
+from autoturbo.search.encoding import dimension_name
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.subgraphs import Block
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome

@@ -8,6 +8,8 @@ from pathlib import Path
 import kills
 import pytest
 
+from autoturbo.search import progress
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
 
@@ -65,11 +67,9 @@ def test_what_is_acknowledged_and_not_there_is_found(tmp_path: Path) -> None:
 def test_the_clock_jumps_by_days(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
-    from autoturbo.search import journal
-
     monkeypatch.setattr(time, "time", time.time)
-    monkeypatch.setattr(journal, "datetime", journal.datetime)  # type: ignore[attr-defined]
+    monkeypatch.setattr(progress, "datetime", progress.datetime)  # type: ignore[attr-defined]
     kills._make_the_clock_jump()
-    moments = [journal.now() for _ in range(20)]
+    moments = [progress.now() for _ in range(20)]
     assert sorted(moments) not in (moments, moments[::-1])
     assert max(moments)[:10] != min(moments)[:10]

@@ -17,10 +17,10 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.search.changes import changes_of
-from autoturbo.search.conditions import START
+from autoturbo.search.blocks import changes_of
+from autoturbo.search.encoding import START
 from autoturbo.search.space import Space
-from autoturbo.search.starts import starts_of
+from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulate import plan
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement

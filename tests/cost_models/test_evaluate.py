@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from autoturbo.cost_models.features import PORTABLE
+from autoturbo.cost_models.judging import KINDS, METHODS, accuracy, evaluate
 from autoturbo.cost_models.pretrained import (
     STANDARD,
     Pretrained,
@@ -21,7 +22,6 @@ from autoturbo.cost_models.pretrained import (
 from autoturbo.cost_models.training import Table
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, UsageError
-from autoturbo.report.judging import KINDS, METHODS, accuracy, evaluate
 from autoturbo.simulate.plan import COLUMNS
 
 SETTINGS, KERNELS = 24, 5

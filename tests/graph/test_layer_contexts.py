@@ -6,7 +6,7 @@ import pytest
 
 from autoturbo.graph.layers import layers_of
 from autoturbo.graph.operators import Graph
-from autoturbo.search.transfer import RADII, layer_contexts
+from autoturbo.search.warm_starts.transfer import RADII, layer_contexts
 from tests.schedule.schedule_samples import Net, workload
 
 

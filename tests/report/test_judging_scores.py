@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoturbo.report.judging import Scores, top_score
+from autoturbo.cost_models.judging import Scores, top_score
 
 TRUE = np.asarray([1.0, 2.0, 3.0, 4.0])
 

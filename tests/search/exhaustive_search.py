@@ -33,10 +33,10 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.problem import BATCH, Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.conditions import Genes, dimension_name
-from autoturbo.search.exact.costs import SLACK, least_seconds
+from autoturbo.search.encoding import Genes, dimension_name
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.subgraphs import Block
+from autoturbo.search.warm_starts.costs import SLACK, least_seconds
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
@@ -202,7 +202,7 @@ def search_all(
 
     Args:
         evaluator: of the model on the target.
-        space: looked at whole; see :func:`autoturbo.search.exact.listing.restricted`.
+        space: looked at whole; see :func:`autoturbo.search.warm_starts.listing.restricted`.
         budget: where to stop.
         prune: whether to leave out points by their bounds.
     """

@@ -15,7 +15,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.search.conditions import START, dimension_name
+from autoturbo.search.encoding import START, dimension_name
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.subgraphs import Block
 

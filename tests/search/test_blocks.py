@@ -15,20 +15,23 @@ from autoturbo.cost_models.looks import Look
 from autoturbo.search.blocks import (
     BOTH,
     CROWDED,
+    CUTTING,
     ENOUGH_TRIES,
     EVERY,
     FAR,
     PAIRED,
     PLACES,
     STALE,
+    Changes,
     bases_of,
     begun,
+    changes_of,
     composed,
     designs,
+    pairs_of,
     together,
 )
-from autoturbo.search.changes import CUTTING, Changes, changes_of, pairs_of
-from autoturbo.search.conditions import START, Genes
+from autoturbo.search.encoding import START, Genes
 from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space

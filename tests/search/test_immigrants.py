@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from autoturbo.search.evolution import Evolution
-from autoturbo.search.immigrants import IMMIGRANTS, PATIENCE, idle_trials, immigrants
-from autoturbo.search.quick_model import Tried
+from autoturbo.search.quick_model import IMMIGRANTS, PATIENCE, Tried, idle_trials, immigrants
 from tests.search.search_doubles import toy_space
 
 SPACE = toy_space()

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from autoturbo.cost_models.booster import Booster
+from autoturbo.report.importance import FEWEST, Importance, importance_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.search.conditions import START
-from autoturbo.search.importance import FEWEST, Importance, importance_of
+from autoturbo.search.encoding import START, Dimension
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.points import Dimension
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
 from autoturbo.simulate.measurement import Failure

@@ -11,7 +11,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from autoturbo.search.levels import LEVELS, Levels
+from autoturbo.search.samplers import LEVELS, Levels
 
 RANGES: list[BaseDistribution] = [
     FloatDistribution(-1, 3),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.search.exact.table import Table
-from autoturbo.search.starts import placing_seconds, starts_of
+from autoturbo.search.warm_starts.chain import Table
+from autoturbo.search.warm_starts.starts import placing_seconds, starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, workload
 
@@ -30,8 +30,8 @@ def test_what_is_said_counts_the_ways_that_are_costed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Table, "of", _noting(made))
     shares: list[float] = []
     starts_of(Evaluator(workload("resnet18"), STCP920, "float16"), progress=shares.append)
-    monkeypatch.setattr("autoturbo.search.starts._WAY_S", 1.0)
-    monkeypatch.setattr("autoturbo.search.starts._COVER_S", 0.0)
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts._WAY_S", 1.0)
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts._COVER_S", 0.0)
     said = placing_seconds(Workbench(workload("resnet18"), STCP920, "float16"))
     assert sum(table.ways for table in made) <= said <= 2 * sum(table.ways for table in made)
     assert shares == sorted(shares)

@@ -17,9 +17,8 @@ from autoturbo.errors import UsageError
 from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import CostModelSampler, make_sampler
-from autoturbo.search.evolution import NEIGHBOURS, Advice, Evolution, fresh_points
+from autoturbo.search.evolution import NEIGHBOURS, Advice, Evolution, fresh_points, single_changes
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.openings import single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space

@@ -15,12 +15,11 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, plan
-from autoturbo.search.conditions import START, Genes, dimension_name
-from autoturbo.search.evolution import Evolution
-from autoturbo.search.openings import openings, probes
+from autoturbo.search.encoding import START, Genes, dimension_name
+from autoturbo.search.evolution import Evolution, openings, probes
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
-from autoturbo.search.starts import LONGEST, start_from, starts_of
+from autoturbo.search.warm_starts.starts import LONGEST, start_from, starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import tune

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.search.conditions import dimension_name
+from autoturbo.search.encoding import dimension_name
 from autoturbo.search.evolution import Evolution, fresh_points
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space

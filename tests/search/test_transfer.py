@@ -18,10 +18,10 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.beginnings import decisions_for, kept_decisions, starting_point
-from autoturbo.search.openings import initial_settings
+from autoturbo.search.evolution import initial_settings
 from autoturbo.search.space import Space
-from autoturbo.search.transfer import Decisions, decisions_of, moved, nearest, transfer
+from autoturbo.search.warm_starts.starts import decisions_for, kept_decisions, starting_point
+from autoturbo.search.warm_starts.transfer import Decisions, decisions_of, moved, nearest, transfer
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.tuner import tune
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, target, workload

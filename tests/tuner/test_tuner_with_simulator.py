@@ -14,7 +14,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.starts import starts_of
+from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import Progress, TuneResult, tune
 from autoturbo.verify.findings import Check
@@ -130,7 +130,7 @@ def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
         return starts_of(*args, **named)
 
     monkeypatch.setattr(time, "monotonic", lambda: begin() + clock[0])
-    monkeypatch.setattr("autoturbo.search.beginnings.starts_of", slow)
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts.starts_of", slow)
     result = run(
         model, tmp_path, trials=40, time_budget=999.0, baselines=(), on_progress=seen.append
     )
@@ -153,7 +153,7 @@ def test_a_run_keeps_its_starts_and_goes_on_with_them(
     begun = run(model, tmp_path, trials=20)
     with Database.open(tmp_path / "a.db") as store:
         assert store.run(begun.run).settings["starts"]
-    monkeypatch.setattr("autoturbo.search.beginnings.starts_of", lambda *_, **__: ())
+    monkeypatch.setattr("autoturbo.search.warm_starts.starts.starts_of", lambda *_, **__: ())
     again = resume(begun.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=40)
     assert [t.knobs for t in again.history] == [t.knobs for t in whole.history]
 

@@ -17,10 +17,9 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.split import SplitRules, best_split
 from autoturbo.schedule.pipeline import plan
-from autoturbo.search.exact import chain as exact
-from autoturbo.search.exact.chain import FREE, ChainAnswer, Programme
-from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_of
-from autoturbo.search.exact.table import Grid, variants_of
+from autoturbo.search.warm_starts import chain as exact
+from autoturbo.search.warm_starts.chain import FREE, ChainAnswer, Grid, Programme, variants_of
+from autoturbo.search.warm_starts.costs import GroupLimits, Layers, Likeness, groups_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from tests.schedule.schedule_samples import Net, block, chain, networks, workload

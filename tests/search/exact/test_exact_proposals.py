@@ -8,10 +8,9 @@ from exact_search import best_freed, best_over_grid, freed, projected, proposals
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.search.exact.chain import FREE
-from autoturbo.search.exact.groups import GroupLimits
-from autoturbo.search.exact.table import Grid
 from autoturbo.search.space import Space
+from autoturbo.search.warm_starts.chain import FREE, Grid
+from autoturbo.search.warm_starts.costs import GroupLimits
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from tests.schedule.schedule_samples import block, workload

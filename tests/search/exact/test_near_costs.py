@@ -14,10 +14,15 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.partition.split import SplitRules
-from autoturbo.search.exact.chain import FREE, Programme
-from autoturbo.search.exact.costs import ROOM, Costs, NearCosts, Variant
-from autoturbo.search.exact.groups import GroupLimits, groups_of
-from autoturbo.search.exact.table import Grid, variants_of
+from autoturbo.search.warm_starts.chain import FREE, Grid, Programme, variants_of
+from autoturbo.search.warm_starts.costs import (
+    ROOM,
+    Costs,
+    GroupLimits,
+    NearCosts,
+    Variant,
+    groups_of,
+)
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.plan import CAPACITIES, capacities

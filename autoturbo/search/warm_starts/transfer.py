@@ -1,10 +1,9 @@
 """What a tuned schedule decided layer by layer, and the same decisions for another model.
 
 Networks share blocks: a deeper one repeats them, another resolution only changes their extents. So
-the decisions of a schedule are kept by what a layer computes and what lies around it
-(:mod:`autoturbo.search.transfer`), and another model's layers take those of the layer that is
-most like them. What comes out is one more start of the search: it is measured like
-every other, and nothing is lost where it is bad.
+the decisions of a schedule are kept by what a layer computes and what lies around it, and another
+model's layers take those of the layer that is most like them. What comes out is one more start of
+the search: it is measured like every other, and nothing is lost where it is bad.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, KnobSpec, Value, knob_specs, subgraph_knob_specs
-from autoturbo.search.conditions import START, stands_for
+from autoturbo.search.encoding import START, stands_for
 from autoturbo.search.objectives import Objective
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space

@@ -1,1 +1,0 @@
-"""Exact answers, to judge searches by: over small spaces, and over grids where costs add up."""
