@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
     from autoturbo.simulate.measurement import Measurement
-    from autoturbo.sweeping import sweep
-    from autoturbo.tuner import tune
+    from autoturbo.tuning.sweeping import sweep
+    from autoturbo.tuning.tuner import tune
     from autoturbo.verify import verify_schedule
     from autoturbo.version import __version__
 
@@ -59,8 +59,8 @@ _HOMES = {
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",
     "resume": "autoturbo.commands.loading",
-    "sweep": "autoturbo.sweeping",
-    "tune": "autoturbo.tuner",
+    "sweep": "autoturbo.tuning.sweeping",
+    "tune": "autoturbo.tuning.tuner",
     "verify_schedule": "autoturbo.verify",
 }
 """The module that each public name is defined in."""

@@ -35,7 +35,8 @@ from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure
-from autoturbo.tuner import Pair, TuneResult, tune_all
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.tuner import Pair, tune_all
 
 TARGETS = ("stcp920", "ipu-mk2", "mlu100")
 MODELS = (

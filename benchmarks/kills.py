@@ -82,7 +82,7 @@ _VICTIMS = {
 def drive(folder: Path, jobs: int, address: str | None) -> None:
     """Tune, or go on where an earlier driver was killed."""
     from autoturbo.commands.loading import resume
-    from autoturbo.tuner import tune
+    from autoturbo.tuning.tuner import tune
 
     if address is not None:
         connect(address)  # Ray itself measures with that clock how long it waits for a cluster

@@ -37,7 +37,8 @@ from autoturbo.commands.loading import resume
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.tuner import TuneResult, tune
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.tuner import tune
 
 TRIALS = 97
 MEASURING_S = 0.05
@@ -196,7 +197,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from ray_measurers import making, toy_graph, toy_target
-from autoturbo.tuner import tune
+from autoturbo.tuning.tuner import tune
 
 if __name__ == "__main__":
     tune(toy_graph(), toy_target(), trials=int(sys.argv[4]), sampler="random", baselines=(),

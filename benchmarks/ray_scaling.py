@@ -40,9 +40,11 @@ from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.executors import Executor, Processes, RayPool, Task, measured
+from autoturbo.search.progress import Progress
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.tuner import Pair, Progress, TuneResult, tune_all
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.tuner import Pair, tune_all
 
 MODEL = "squeezenet1_1"
 _BURSTS = 12

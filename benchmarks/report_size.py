@@ -26,7 +26,7 @@ from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.tuner import pair_key
+from autoturbo.tuning.keys import pair_key
 
 MEASURED = 300
 """Settings that are simulated; the others follow from them."""

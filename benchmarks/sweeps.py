@@ -17,11 +17,11 @@ from unittest import mock
 
 from bench_tools import print_table
 
-from autoturbo import sweeping
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.report.sweep import Sweep, SweepPoint, shown
+from autoturbo.tuning import sweeping
 
 NAMES = ("mobilenet_v2", "resnet50", "bert_base_s128", "densenet121")
 VARY = ("lb.capacity_kib=64,128,256,512,1024",)

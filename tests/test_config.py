@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ import pytest
 import reference_pages
 
 import autoturbo
-from autoturbo import sweeping, tuner
 from autoturbo.commands.config_flags import config_of
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import build_parser
@@ -32,7 +33,8 @@ from autoturbo.config import (
 from autoturbo.database import Database, RunInfo
 from autoturbo.errors import UsageError
 from autoturbo.hardware import load_target
-from autoturbo.registry import COST_MODEL, PROGRAM, SIMULATOR
+from autoturbo.registry import COST_MODEL, MEASURERS, PROGRAM, SIMULATOR
+from autoturbo.tuning import sweeping, tuner
 from tests.search.search_doubles import landscape, toy_graph, toy_target
 from tests.tiers import spread
 
@@ -83,7 +85,12 @@ def words_of(command: str, name: str, folder: Path) -> tuple[list[str], Any]:
 def test_every_option_has_its_flag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr("autoturbo.simulate.evaluator.measurer_names", lambda: ("other",))
+    board = [EntryPoint("other", "boards:Board", MEASURERS.group)]
+
+    def entry_points(**asked: Any) -> EntryPoints:
+        return EntryPoints(board).select(**asked)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     for config, name in [(config, name) for of, config, name in CASES if of == command]:
         words, expected = words_of(command, name, tmp_path)
         options = parse(build_parser(), [command, *COMMANDS[command][1], *words])

@@ -33,9 +33,9 @@ PUBLIC = {
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware.presets",
     "resume": "autoturbo.commands.loading",
-    "sweep": "autoturbo.sweeping",
+    "sweep": "autoturbo.tuning.sweeping",
     "testing": None,
-    "tune": "autoturbo.tuner",
+    "tune": "autoturbo.tuning.tuner",
     "verify_schedule": "autoturbo.verify",
 }
 

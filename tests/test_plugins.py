@@ -20,7 +20,7 @@ from autoturbo.search.samplers import check_sampler
 from autoturbo.simulate.evaluator import find_measurer, measurer_version
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.testing.networks import small_networks
-from autoturbo.tuner import scheduler_version
+from autoturbo.tuning.keys import scheduler_version
 
 MODULE = """\
 from optuna.samplers import RandomSampler

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from autoturbo.search.progress import Progress
     from autoturbo.simulate.measurement import Outcome
-    from autoturbo.tuner import Progress
 
 _EVERY_S = 10.0
 """Seconds between lines where there is no terminal to redraw one on."""

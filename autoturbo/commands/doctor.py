@@ -115,7 +115,7 @@ def warm_up() -> None:
     from autoturbo.commands.loading import load_model
     from autoturbo.hardware import load_target
     from autoturbo.report.explanation import bounds_of
-    from autoturbo.tuner import tune
+    from autoturbo.tuning.tuner import tune
 
     model, target = load_model(MODEL, batch=1), load_target("stcp920")
     result = tune(model, target, trials=TRIALS, baselines=(), verify=False)

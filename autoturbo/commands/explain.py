@@ -116,7 +116,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
 def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     """The best schedule; None where nothing fits, or another version made it."""
     from autoturbo.schedule.pipeline import build_schedule
-    from autoturbo.tuner import measurer_of, scheduler_version
+    from autoturbo.tuning.keys import measurer_of, scheduler_version
 
     best = run.trial(run.info.best_trial)
     if best is None:

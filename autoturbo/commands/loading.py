@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.tuner import TuneResult
+    from autoturbo.tuning.result import TuneResult
 
 DEFAULT_TARGET = "stcp920"
 SIMULATOR = TuneConfig.measurer
@@ -135,7 +135,7 @@ class StoredRun(NamedTuple):
             RunError: the model has changed, or the target is not recorded.
         """
         from autoturbo.hardware.machine import target_from_dict
-        from autoturbo.tuner import measurer_of
+        from autoturbo.tuning.keys import measurer_of
 
         info, model, hint = self.info, model_of_run(self.info), f"{verb} another run"
         if model.hash != info.key.graph_hash:
@@ -151,7 +151,7 @@ class StoredRun(NamedTuple):
         Raises:
             RunError: the version is another one now, or as :meth:`pair`.
         """
-        from autoturbo.tuner import measurer_of, scheduler_version
+        from autoturbo.tuning.keys import measurer_of, scheduler_version
 
         if self.info.key.scheduler_version != scheduler_version(measurer_of(self.info)):
             message = f"run {self.info.id} is of another version of the scheduler"
@@ -336,7 +336,7 @@ def resume(call: ResumeCall) -> TuneResult:
         RunError: no such run, or what it depends on has changed: model, target, version.
         AutoTurboError: whatever :func:`autoturbo.tune` raises.
     """
-    from autoturbo import tuner
+    from autoturbo.tuning import tuner
 
     ended = tuner.resume_all(
         [call.run],
@@ -473,7 +473,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
         RunError: the run is of something else.
     """
     from autoturbo.hardware.machine import target_from_dict
-    from autoturbo.tuner import measurer_of
+    from autoturbo.tuning.keys import measurer_of
 
     kept = info.settings
     stored = kept.get("target_description")
@@ -488,7 +488,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
 
 
 def _check_run(info: RunInfo, pair: AnyPair, file: str) -> None:
-    from autoturbo.tuner import pair_key, scheduler_version
+    from autoturbo.tuning.keys import pair_key, scheduler_version
 
     if info.key.scheduler_version != scheduler_version(pair.measurer):
         message = f"run {info.id} is of another version of the scheduler"

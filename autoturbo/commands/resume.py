@@ -27,7 +27,7 @@ from autoturbo.files import Kind, Outputs
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
-    from autoturbo.tuner import TuneResult
+    from autoturbo.tuning.result import TuneResult
 
 USAGE = "RUN [options]"
 EXAMPLE = "autoturbo resume 4f1c"
@@ -49,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
     began = time.monotonic()
-    from autoturbo import tuner
+    from autoturbo.tuning import tuner
 
     if options.verify:
         require_runtime("--verify")

@@ -131,7 +131,7 @@ def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
     Raises:
         DatabaseError: it has none, and what the nearest one differs in.
     """
-    from autoturbo.tuner import pair_key
+    from autoturbo.tuning.keys import pair_key
 
     asked = dataclasses.asdict(pair_key(*pair))
     with opened(path) as database:
@@ -179,7 +179,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
     """The fastest schedule that a database has for a pair; None where there is none, or no file."""
-    from autoturbo.tuner import pair_key
+    from autoturbo.tuning.keys import pair_key
 
     if not Path(path).exists():
         return None

@@ -66,7 +66,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Check everything, then tune, print and write."""
     from autoturbo.hardware.grid import axes_of, grid_of
-    from autoturbo.sweeping import sweep
+    from autoturbo.tuning.sweeping import sweep
 
     began = time.monotonic()
     if options.verify:

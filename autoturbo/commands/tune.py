@@ -34,13 +34,13 @@ from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.lines import mixed_samples, mixed_sentence, sharing
-from autoturbo.report.notebook import REFERENCE
+from autoturbo.report.tables import REFERENCE
 from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.hardware import Target
-    from autoturbo.tuner import TuneResult
+    from autoturbo.tuning.result import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
 EXAMPLE = "autoturbo tune examples/models/resnet50.onnx --target stcp920 --trials 500"
@@ -65,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Load everything, then tune all pairs on one pool of workers."""
     began = time.monotonic()
-    from autoturbo import tuner
+    from autoturbo.tuning import tuner
 
     if options.verify:
         require_runtime("--verify")

@@ -150,7 +150,7 @@ def _record(
     from autoturbo.database import Database, Verified
     from autoturbo.search.handover import passed
     from autoturbo.search.progress import now
-    from autoturbo.tuner import pair_key
+    from autoturbo.tuning.keys import pair_key
     from autoturbo.verify import VERIFIER_VERSION
 
     if not verification.ok or not Path(path).is_file():

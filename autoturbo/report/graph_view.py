@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.report.facts import Measured, kernel_use
 from autoturbo.report.filling import GROUPS, Chart, Columns
-from autoturbo.report.netron import tensor_scopes
+from autoturbo.report.trace import tensor_scopes
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope

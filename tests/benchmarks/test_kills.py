@@ -32,7 +32,7 @@ def test_a_run_draws_settings_that_misbehave_in_every_way(tmp_path: Path) -> Non
     from ray_measurers import SIDES, lot, making, toy_graph, toy_target
 
     from autoturbo.database import Database
-    from autoturbo.tuner import tune
+    from autoturbo.tuning.tuner import tune
 
     path = tmp_path / "tuned.db"
     tune(
@@ -49,7 +49,7 @@ def test_what_is_acknowledged_and_not_there_is_found(tmp_path: Path) -> None:
     """The check can fail: a log that acknowledges more than the database has."""
     from ray_measurers import making, toy_graph, toy_target
 
-    from autoturbo.tuner import tune
+    from autoturbo.tuning.tuner import tune
 
     result = tune(
         toy_graph(), toy_target(), trials=3, sampler="random", baselines=(), evaluator=making(),

@@ -13,7 +13,7 @@ from ray_measurers import CLASSES
 
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure
-from autoturbo.tuner import TuneResult
+from autoturbo.tuning.result import TuneResult
 
 pytestmark = [pytest.mark.ray, pytest.mark.full]
 TRIALS = 49

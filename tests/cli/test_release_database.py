@@ -13,7 +13,7 @@ import pytest
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import scheduler_version
+from autoturbo.tuning.keys import scheduler_version
 from tests.cli.command_line import Cli, cli_in
 
 STORED = Path(__file__).parent / "release_0_1"

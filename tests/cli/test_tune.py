@@ -21,7 +21,8 @@ from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.registry import SCHEDULERS
 from autoturbo.report.lines import Standing
-from autoturbo.tuner import Progress, TuneResult
+from autoturbo.search.progress import Progress
+from autoturbo.tuning.result import TuneResult
 from tests import processes
 from tests.cli.command_line import Cli, Ran, cli_in, narrow_terminal
 from tests.compiled_later import compiled_later
@@ -637,7 +638,7 @@ def test_the_header_comes_before_anything_is_measured(
 def test_an_interrupted_run_says_how_to_go_on(cli: Cli) -> None:
     from autoturbo.commands.loading import load_model
     from autoturbo.hardware import load_target
-    from autoturbo.tuner import tune
+    from autoturbo.tuning.tuner import tune
 
     model = load_model(MODEL, batch=1)
     result = tune(model, load_target("stcp920"), trials=1, database=cli.folder / "x y.db")

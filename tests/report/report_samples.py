@@ -18,7 +18,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.tuner import tune
+from autoturbo.tuning.tuner import tune
 from tests.schedule.schedule_samples import STCP920, Net, workload
 
 HOSTILE = (

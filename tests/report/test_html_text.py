@@ -14,10 +14,9 @@ from markupsafe import Markup
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
-from autoturbo.report.comparison import parts_saved
 from autoturbo.report.facts import PART_TITLES, PARTS, Facts, Measured, Trust, gather
 from autoturbo.report.filling import Chart, Columns, as_script, rendered, united
-from autoturbo.report.page import commands, values
+from autoturbo.report.page import commands, parts_saved, values
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator

@@ -15,12 +15,12 @@ import autoturbo
 from autoturbo.commands.compare import Comparison, compare
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.report.notebook import View
+from autoturbo.report.tables import View
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.testing.networks import small_networks
-from autoturbo.tuner import TuneResult
+from autoturbo.tuning.result import TuneResult
 
 HOSTILE = '</table><script src="//x.test/a.js">alert(1)</script>\x1b[2J\u202e&amp;'
 FORBIDDEN = ("script", "style", "link", "img", "iframe", "object", "svg", "a", "form", "base")

@@ -184,7 +184,7 @@ def test_a_description_for_people() -> None:
 
 def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
     code = (
-        "import sys, autoturbo.search, autoturbo.tuner, autoturbo.search.executors;"
+        "import sys, autoturbo.search, autoturbo.tuning.tuner, autoturbo.search.executors;"
         "print([m for m in ('optuna', 'xgboost', 'ray', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

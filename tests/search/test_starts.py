@@ -22,7 +22,7 @@ from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import LONGEST, start_from, starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import tune
+from autoturbo.tuning.tuner import tune
 from tests.schedule.schedule_samples import Net, target, workload
 from tests.schedule.schedule_samples import block as residual_block
 from tests.search.search_doubles import toy_graph, toy_target

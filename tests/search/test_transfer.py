@@ -23,7 +23,7 @@ from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import decisions_for, kept_decisions, starting_point
 from autoturbo.search.warm_starts.transfer import Decisions, decisions_of, moved, nearest, transfer
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.tuner import tune
+from autoturbo.tuning.tuner import tune
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, target, workload
 from tests.schedule.test_schedule_properties import drawn
 

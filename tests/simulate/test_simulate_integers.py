@@ -26,7 +26,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import tune
+from autoturbo.tuning.tuner import tune
 from tests.simulate.quantised_nets import Net, detector, quantised, residual
 from tests.simulate.simulate_samples import target_of
 

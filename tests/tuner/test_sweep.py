@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from autoturbo import sweeping
 from autoturbo.commands.loading import resume
 from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.database import Database
@@ -19,8 +18,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.report.sweep import Sweep
-from autoturbo.sweeping import sweep
-from autoturbo.tuner import tune, tune_all
+from autoturbo.tuning import sweeping
+from autoturbo.tuning.sweeping import sweep
+from autoturbo.tuning.tuner import tune, tune_all
 from tests.schedule.schedule_samples import Net, chain
 from tests.search.search_doubles import Landscape, WalledIn, toy_graph
 

@@ -17,6 +17,7 @@ import optuna
 import pytest
 
 from autoturbo.commands.loading import resume
+from autoturbo.config import EFFORTS
 from autoturbo.database import Database, RunInfo
 from autoturbo.errors import (
     InfeasibleError,
@@ -31,10 +32,13 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.loop import BATCH
+from autoturbo.search.progress import Progress
 from autoturbo.search.stopping import Stop
 from autoturbo.simulate.contract import Scheduled, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.tuner import EFFORTS, Progress, TuneResult, scheduler_version, tune
+from autoturbo.tuning.keys import scheduler_version
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.tuner import tune
 from autoturbo.verify.findings import Check, Finding, Verification
 from tests.compiled_later import compiled_later
 from tests.search.search_doubles import (
@@ -644,7 +648,7 @@ def test_a_changed_scheduler_is_refused(
     go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(trials=2)
-    monkeypatch.setattr("autoturbo.tuner.SIMULATOR_VERSION", "2000")
+    monkeypatch.setattr("autoturbo.tuning.tuner.SIMULATOR_VERSION", "2000")
     with pytest.raises(RunError, match="the scheduler's version"):
         carry_on()
 
@@ -742,7 +746,7 @@ _DRIVER = """
 import sys
 sys.path.append(sys.argv[1])
 from tests.search.search_doubles import slow, toy_graph, toy_target
-from autoturbo.tuner import tune
+from autoturbo.tuning.tuner import tune
 
 if __name__ == "__main__":
     tune(toy_graph(), toy_target(), trials=60, evaluator=slow, baselines=(),

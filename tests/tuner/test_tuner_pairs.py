@@ -15,7 +15,8 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import Pair, TuneResult, resume_all, tune, tune_all
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.tuner import Pair, resume_all, tune, tune_all
 from tests.search.search_doubles import Landscape, WalledIn, toy_graph
 
 TARGETS = ("stcp920", "goya", "mlu100")

@@ -17,7 +17,9 @@ from autoturbo.hardware.machine import Machine, load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.files import decided
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.tuner import Progress, TuneResult, tune
+from autoturbo.search.progress import Progress
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.tuner import tune
 from autoturbo.verify.findings import Check
 from tests.search.fork_model import save_fork
 

@@ -14,9 +14,11 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.progress import Progress
 from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import Progress, TuneResult, tune
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.tuner import tune
 from autoturbo.verify.findings import Check
 
 

@@ -20,7 +20,7 @@ from autoturbo.errors import UsageError, VerifyError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
-from autoturbo.tuner import tune
+from autoturbo.tuning.tuner import tune
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.findings import instance_name
 from autoturbo.verify.inputs import random_inputs

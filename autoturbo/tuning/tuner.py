@@ -2,7 +2,7 @@
 
 A reader's map::
 
-    tune / resume -> TuneConfig, ExecutionConfig (autoturbo.config) -> Run (autoturbo.run)
+    tune / resume -> TuneConfig, ExecutionConfig (autoturbo.config) -> Run (autoturbo.tuning.run)
         -> autoturbo.search.campaign: rounds of all pairs on one pool of workers
         -> autoturbo.search.loop: of one pair: propose, measure, record, learn
         -> result: hand out what passes the checks (autoturbo.search.handover), write, report
@@ -12,23 +12,20 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import importlib.metadata
 import os
 import shutil
 import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
 from autoturbo.config import (
-    EFFORTS,
     RUNS,
-    STORAGE_VARIABLE,
     ExecutionConfig,
     ResumeConfig,
     TuneConfig,
@@ -36,26 +33,30 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import BORROWS, LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
-from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
-from autoturbo.files import is_masked, masked
+from autoturbo.database import BORROWS, LIMITS, Database, PairKey, RunInfo, run_id
+from autoturbo.errors import AutoTurboError, RunError, UsageError
+from autoturbo.files import masked
 from autoturbo.hardware.machine import Machine
-from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
+from autoturbo.registry import ANNEALING, PROGRAM
 from autoturbo.report.lines import compiling_line
-from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
-from autoturbo.search.handover import Best
-from autoturbo.search.loop import BATCH
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.progress import Progress, Trial, now
-from autoturbo.simulate.contract import Workshop
-from autoturbo.simulate.measurement import VERSION
-from autoturbo.version import __version__, interpreter
+from autoturbo.search.progress import Progress, now
+from autoturbo.tuning.keys import (
+    hashes,
+    pair_key,
+    refuse_changed,
+    register,
+    storage_of,
+    stored_target,
+    versions_here,
+)
+from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, resumable
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.warm_starts.starts import StartingPoint
-    from autoturbo.simulate.contract import MakeWorkshop
     from autoturbo.simulate.evaluator import Evaluator
 
 CALL = "call"
@@ -282,13 +283,13 @@ def _draft(
         **asked.record(),
         "runs_folder": str(execution.runs_folder),
         "storage": None if storage is None else masked(storage),
-        **_hashes(key),
+        **hashes(key),
         "config_hash": asked.hash,
         "batch": graph.batch,
     }
     info = RunInfo(
         "", key, graph.name, pair.model_file or graph.source, graph.batch, target.name,
-        settings, _versions(), now(),
+        settings, versions_here(), now(),
     )  # fmt: skip
     return info, evaluator
 
@@ -298,16 +299,11 @@ def _key_of(pair: Pair, asked: TuneConfig, execution: ExecutionConfig) -> PairKe
     return pair_key(pair.graph, pair.target, dtype, asked.measurer, execution.evaluator)
 
 
-def _hashes(key: PairKey) -> dict[str, str]:
-    """What of a pair's key a run's settings name besides the data type."""
-    return {name: getattr(key, name) for name in ("graph_hash", "target_hash", "scheduler_version")}
-
-
 def _base_id(pair: Pair, config: TuneConfig, draft: RunInfo) -> str:
     """The id of the first run of a pair with a configuration."""
     shapes, batch = pair.settings.get("shapes"), pair.graph.batch
     asked = config.identity(pair.target)
-    return run_id({**_hashes(draft.key), **asked, "batch": batch, "shapes": shapes})
+    return run_id({**hashes(draft.key), **asked, "batch": batch, "shapes": shapes})
 
 
 def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
@@ -393,9 +389,9 @@ def _carried(
         raise RunError(message, hint="the same sweep goes on with it")
     before = TuneConfig.of_run(info)
     dtype = before.dtype or target.default_dtype
-    _refuse_changed(info, pair_key(graph, target, dtype, before.measurer, execution.evaluator))
+    refuse_changed(info, pair_key(graph, target, dtype, before.measurer, execution.evaluator))
     asked = before.extended(config)
-    execution = dataclasses.replace(execution, storage=_storage(info, execution.storage))
+    execution = dataclasses.replace(execution, storage=storage_of(info, execution.storage))
     changed: dict[str, Any] = {} if asked.limits == before.limits else asked.limits
     if execution.runs_folder is not None:
         changed["runs_folder"] = str(execution.runs_folder)
@@ -404,36 +400,6 @@ def _carried(
         settings[LIMITS] = {**info.settings.get(LIMITS, {}), **changed}
     _check(asked, execution, target)
     return Run(graph, target, asked, execution, store, dataclasses.replace(info, settings=settings))
-
-
-def _storage(info: RunInfo, given: str | None) -> str | None:
-    """Return the URL of the storage that mirrors a run, with its password.
-
-    Raises:
-        RunError: the run's own had a password, which is not kept, and none is given.
-    """
-    own: str | None = info.settings.get("storage")
-    if given is not None or own is None or not is_masked(own):
-        return own if given is None else given
-    if told := os.environ.get(STORAGE_VARIABLE):
-        return told
-    message = f"run {info.id} is mirrored to {own}, whose password is not kept"
-    raise RunError(message, hint=f"give the URL with --storage or in {STORAGE_VARIABLE}")
-
-
-def stored_target(info: RunInfo) -> AnyTarget:
-    """The target of a run, or its machine, from the description that is kept with it.
-
-    Raises:
-        RunError: there is none.
-    """
-    from autoturbo.hardware.machine import target_from_dict
-
-    description = info.settings.get("target_description")
-    if description is None:
-        hint = "it was not made by 'tune'"
-        raise RunError(f"run {info.id}: its target is not recorded", hint=hint)
-    return target_from_dict(description)
 
 
 def _with_companions(chosen: Mapping[str, RunInfo], store: Database) -> dict[str, RunInfo]:
@@ -481,20 +447,6 @@ def _start(
     return found, evaluator
 
 
-def scheduler_version(measurer: str = SIMULATOR) -> str:
-    """Scheduler, simulator and knob set: a measurement of another version is not reused.
-
-    Args:
-        measurer: what measures; a plug-in's name and version follow those of ours.
-
-    Raises:
-        UsageError: no measurer of that name.
-    """
-    from autoturbo.simulate.evaluator import measurer_version
-
-    return VERSION if measurer == SIMULATOR else f"{VERSION}+{measurer_version(measurer)}"
-
-
 def _check_storage(execution: ExecutionConfig) -> None:
     """Refuse a storage that Optuna cannot use, before any work."""
     from autoturbo.search.study import check_storage
@@ -533,82 +485,3 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
     if target.energy is None:
         hint = "add an 'energy' section to the target"
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
-
-
-def pair_key(
-    graph: Graph,
-    target: AnyTarget,
-    dtype: str,
-    measurer: str = SIMULATOR,
-    make: MakeWorkshop | None = None,
-) -> PairKey:
-    """What a measurement of the pair holds for, by this version of the scheduler.
-
-    Args:
-        graph: the model.
-        target: the accelerator.
-        dtype: the compute type.
-        measurer: what measures.
-        make: another evaluator than ours, whose schedules are not mixed with ours.
-
-    Raises:
-        UsageError: no measurer of that name.
-    """
-    version = scheduler_version(measurer) + ("" if make is None else OTHER_EVALUATOR)
-    return PairKey(graph.hash, target.hash, dtype, version)
-
-
-def measurer_of(info: RunInfo) -> str:
-    """Name of what measured a run's trials."""
-    return str(info.settings.get("measurer", SIMULATOR))
-
-
-def _versions() -> dict[str, str]:
-    """Of what the proposals depend on, this package included, and of what it ran on."""
-    found = {"autoturbo": __version__, **interpreter()}
-    for name in ("numpy", "optuna", "xgboost-cpu", "xgboost"):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
-
-
-def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
-    """Record a new run under the first id that is free."""
-    while True:
-        info = dataclasses.replace(draft, id=store.next_run_id(base))
-        try:
-            store.add_run(info)
-        except RunError:  # another process took the id in between
-            continue
-        return info
-
-
-def _refuse_changed(info: RunInfo, found: PairKey) -> None:
-    names = {"graph_hash": "the model", "target_hash": "the target", "dtype": "the data type",
-             "scheduler_version": "the scheduler's version"}  # fmt: skip
-    changed = [
-        f"{text} ({str(getattr(info.key, name))[:12]} then, {str(getattr(found, name))[:12]} now)"
-        for name, text in names.items()
-        if getattr(info.key, name) != getattr(found, name)
-    ]
-    if changed:
-        message = f"run {info.id} cannot go on: {' and '.join(changed)} changed"
-        raise RunError(message, Location(info.model_file or None), "start a new run with 'tune'")
-
-
-__all__ = [
-    "BATCH",
-    "DATABASE",
-    "EFFORTS",
-    "Best",
-    "Pair",
-    "Progress",
-    "Trial",
-    "TuneCall",
-    "TuneResult",
-    "Workshop",
-    "resume_all",
-    "scheduler_version",
-    "tune",
-    "tune_all",
-]

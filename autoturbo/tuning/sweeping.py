@@ -31,21 +31,19 @@ from autoturbo.database import BORROWS, LIMITS, Database, RunState, run_id
 from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError, RefusedError
 from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbours
 from autoturbo.report.sweep import Sweep, SweepPoint
-from autoturbo.run import Run, hand_out
 from autoturbo.search.executors import Answer, Task, make_executor, measured
 from autoturbo.search.progress import Progress, Trial, now
 from autoturbo.simulate.measurement import Measurement, Outcome
-from autoturbo.tuner import (
+from autoturbo.tuning.keys import pair_key, register
+from autoturbo.tuning.run import DATABASE, Run, hand_out
+from autoturbo.tuning.tuner import (
     CALL,
-    DATABASE,
     MODEL_FILE,
     PLACE,
     SETTINGS,
     Pair,
     Scratch,
-    pair_key,
     placed,
-    register,
     resume_all,
     tune_all,
 )
@@ -57,7 +55,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.schedule.pipeline import Workbench
-    from autoturbo.tuner import TuneResult
+    from autoturbo.tuning.result import TuneResult
 
 SWEEP = "sweep"
 """Setting of a run that a sweep began: it started from nothing that the database knew."""

@@ -1,0 +1,1 @@
+"""Tuning: one run, several together, sweeps over targets."""

@@ -1,0 +1,131 @@
+"""What a run's measurements hold for, and whether what was recorded still does."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from contextlib import suppress
+
+from autoturbo.config import STORAGE_VARIABLE
+from autoturbo.database.records import OTHER_EVALUATOR, PairKey, RunInfo
+from autoturbo.database.store import Database
+from autoturbo.errors import Location, RunError
+from autoturbo.files import is_masked
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import AnyTarget
+from autoturbo.registry import SIMULATOR
+from autoturbo.simulate.contract import MakeWorkshop
+from autoturbo.simulate.measurement import VERSION
+from autoturbo.version import __version__, interpreter
+
+
+def hashes(key: PairKey) -> dict[str, str]:
+    """What of a pair's key a run's settings name besides the data type."""
+    return {name: getattr(key, name) for name in ("graph_hash", "target_hash", "scheduler_version")}
+
+
+def storage_of(info: RunInfo, given: str | None) -> str | None:
+    """Return the URL of the storage that mirrors a run, with its password.
+
+    Raises:
+        RunError: the run's own had a password, which is not kept, and none is given.
+    """
+    own: str | None = info.settings.get("storage")
+    if given is not None or own is None or not is_masked(own):
+        return own if given is None else given
+    if told := os.environ.get(STORAGE_VARIABLE):
+        return told
+    message = f"run {info.id} is mirrored to {own}, whose password is not kept"
+    raise RunError(message, hint=f"give the URL with --storage or in {STORAGE_VARIABLE}")
+
+
+def stored_target(info: RunInfo) -> AnyTarget:
+    """The target of a run, or its machine, from the description that is kept with it.
+
+    Raises:
+        RunError: there is none.
+    """
+    from autoturbo.hardware.machine import target_from_dict
+
+    description = info.settings.get("target_description")
+    if description is None:
+        hint = "it was not made by 'tune'"
+        raise RunError(f"run {info.id}: its target is not recorded", hint=hint)
+    return target_from_dict(description)
+
+
+def scheduler_version(measurer: str = SIMULATOR) -> str:
+    """Scheduler, simulator and knob set: a measurement of another version is not reused.
+
+    Args:
+        measurer: what measures; a plug-in's name and version follow those of ours.
+
+    Raises:
+        UsageError: no measurer of that name.
+    """
+    from autoturbo.simulate.evaluator import measurer_version
+
+    return VERSION if measurer == SIMULATOR else f"{VERSION}+{measurer_version(measurer)}"
+
+
+def pair_key(
+    graph: Graph,
+    target: AnyTarget,
+    dtype: str,
+    measurer: str = SIMULATOR,
+    make: MakeWorkshop | None = None,
+) -> PairKey:
+    """What a measurement of the pair holds for, by this version of the scheduler.
+
+    Args:
+        graph: the model.
+        target: the accelerator.
+        dtype: the compute type.
+        measurer: what measures.
+        make: another evaluator than ours, whose schedules are not mixed with ours.
+
+    Raises:
+        UsageError: no measurer of that name.
+    """
+    version = scheduler_version(measurer) + ("" if make is None else OTHER_EVALUATOR)
+    return PairKey(graph.hash, target.hash, dtype, version)
+
+
+def measurer_of(info: RunInfo) -> str:
+    """Name of what measured a run's trials."""
+    return str(info.settings.get("measurer", SIMULATOR))
+
+
+def versions_here() -> dict[str, str]:
+    """Of what the proposals depend on, this package included, and of what it ran on."""
+    found = {"autoturbo": __version__, **interpreter()}
+    for name in ("numpy", "optuna", "xgboost-cpu", "xgboost"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
+    """Record a new run under the first id that is free."""
+    while True:
+        info = dataclasses.replace(draft, id=store.next_run_id(base))
+        try:
+            store.add_run(info)
+        except RunError:  # another process took the id in between
+            continue
+        return info
+
+
+def refuse_changed(info: RunInfo, found: PairKey) -> None:
+    """Raise RunError if a run's model, target, data type or versions are not what they were."""
+    names = {"graph_hash": "the model", "target_hash": "the target", "dtype": "the data type",
+             "scheduler_version": "the scheduler's version"}  # fmt: skip
+    changed = [
+        f"{text} ({str(getattr(info.key, name))[:12]} then, {str(getattr(found, name))[:12]} now)"
+        for name, text in names.items()
+        if getattr(info.key, name) != getattr(found, name)
+    ]
+    if changed:
+        message = f"run {info.id} cannot go on: {' and '.join(changed)} changed"
+        raise RunError(message, Location(info.model_file or None), "start a new run with 'tune'")
