@@ -9,9 +9,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing itself takes longer to load than this module
 if TYPE_CHECKING:
     from autoturbo import errors, testing
-    from autoturbo.commands.apply import apply_schedule
-    from autoturbo.commands.compare import compare
     from autoturbo.commands.loading import load_model, resume
+    from autoturbo.commands.schedules.apply import apply_schedule
+    from autoturbo.commands.schedules.compare import compare
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
     from autoturbo.hardware.machine import load_machine
@@ -52,8 +52,8 @@ _HOMES = {
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware",
     "__version__": "autoturbo.version",
-    "apply_schedule": "autoturbo.commands.apply",
-    "compare": "autoturbo.commands.compare",
+    "apply_schedule": "autoturbo.commands.schedules.apply",
+    "compare": "autoturbo.commands.schedules.compare",
     "load_machine": "autoturbo.hardware.machine",
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",

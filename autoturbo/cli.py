@@ -144,7 +144,7 @@ def _run(arguments: Sequence[str]) -> int:
     _check_docstrings()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
-        from autoturbo.commands.completion import complete
+        from autoturbo.commands.upkeep.completion import complete
 
         complete(parser)  # ends the process
     try:

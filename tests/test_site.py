@@ -13,9 +13,9 @@ import pytest
 import reference_pages
 
 import autoturbo
-from autoturbo.commands.db import published_schemas
 from autoturbo.commands.registry import COMMANDS
 from autoturbo.commands.schemas import schema_names
+from autoturbo.commands.upkeep.db import published_schemas
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("sphinx", "myst_parser", "furo")

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import autoturbo
-from autoturbo.commands.db import published_schemas
 from autoturbo.commands.registry import build_parser
 from autoturbo.commands.schemas import output_schema, schema_names
+from autoturbo.commands.upkeep.db import published_schemas
 from autoturbo.config import (
     ExecutionConfig,
     ResumeConfig,

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from autoturbo.commands.db import published_schemas
+from autoturbo.commands.upkeep.db import published_schemas
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 

@@ -46,7 +46,7 @@ def peak_bytes() -> int:
 
 def compiled() -> dict[str, float]:
     """Compile all; how many functions, their CPU seconds, the loop's and peak bytes."""
-    from autoturbo.commands.doctor import warm_up
+    from autoturbo.commands.upkeep.doctor import warm_up
     from autoturbo.compiled import CompileProgress, watched_compiling
 
     loops = [loop_seconds()]

@@ -5,33 +5,21 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from autoturbo.commands import (
-    apply,
-    compare,
-    completion,
-    cost_model,
-    dataset,
-    db,
-    diff,
-    doctor,
+from autoturbo.commands.console import Console
+from autoturbo.commands.parser import Parser, add_command, add_global_options
+from autoturbo.commands.schedules import apply, compare, diff, inspect, simulate, trace, verify
+from autoturbo.commands.tuning import (
     explain,
-    inspect,
     replay,
     report,
     resume,
     runs,
-    schema,
     show,
-    simulate,
     space,
     sweep,
-    targets,
-    trace,
     tune,
-    verify,
 )
-from autoturbo.commands.console import Console
-from autoturbo.commands.parser import Parser, add_command, add_global_options
+from autoturbo.commands.upkeep import completion, cost_model, dataset, db, doctor, schema, targets
 
 
 class Command(Protocol):

@@ -15,10 +15,10 @@ import pytest
 from numba.core import event
 
 from autoturbo import compiled
-from autoturbo.commands import doctor
 from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
 from autoturbo.commands.scheduling import required
-from autoturbo.commands.space import seconds_per_trial
+from autoturbo.commands.tuning.space import seconds_per_trial
+from autoturbo.commands.upkeep import doctor
 from autoturbo.config import SUBGRAPHS
 from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
@@ -333,7 +333,7 @@ def test_doctor_compiles_all_that_commands_need(cli: Cli) -> None:
 from autoturbo import compiled
 from autoturbo.cli import main
 from autoturbo import compiled
-from autoturbo.commands import doctor
+from autoturbo.commands.upkeep import doctor
 doctor.warm_up()
 known = {name: set(one.signatures) for name, one in compiled._loaded()}
 model = ["bert_base_s128", "--batch", "1", "--quiet"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoturbo.commands.dataset import space_draws
 from autoturbo.commands.loading import load_model
 from autoturbo.commands.registry import build_parser
+from autoturbo.commands.upkeep.dataset import space_draws
 from autoturbo.datasets import workloads
 from autoturbo.datasets.measurements import load_measurements
 from autoturbo.hardware import load_target, preset_names

@@ -160,7 +160,7 @@ def test_too_little_memory_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch
     def no_room(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr("autoturbo.commands.runs.run", no_room)
+    monkeypatch.setattr("autoturbo.commands.tuning.runs.run", no_room)
     ran = cli("runs")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
     assert ran.err.startswith("error: there is not enough memory")

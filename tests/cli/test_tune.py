@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autoturbo.commands.console import Console, LiveLine, standing_of
-from autoturbo.commands.tune import finish
+from autoturbo.commands.tuning.tune import finish
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.registry import SCHEDULERS
@@ -576,7 +576,7 @@ def test_every_command_says_that_it_compiles(
     def run(*_: object) -> int:
         return int(function(0))
 
-    monkeypatch.setattr("autoturbo.commands.schema.run", run)
+    monkeypatch.setattr("autoturbo.commands.upkeep.schema.run", run)
     monkeypatch.setattr("autoturbo.commands.console._EVERY_S", 0.0)
     ran = cli("schema", *flags)
     assert (ran.status, ran.out) == (0, "")
@@ -627,7 +627,7 @@ def test_the_header_comes_before_anything_is_measured(
     def measured(*_: object) -> float:
         raise UsageError("measured")
 
-    monkeypatch.setattr("autoturbo.commands.tune.seconds_per_trial", measured)
+    monkeypatch.setattr("autoturbo.commands.tuning.tune.seconds_per_trial", measured)
     ran = cli("tune", MODEL, "--batch", "1", "--trials", "1")
     assert ran.err == "error: measured\n"
     assert [line[:10].strip() for line in ran.out.splitlines()[1:4]] == [

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autoturbo.commands import runs, targets
 from autoturbo.commands.console import Console
+from autoturbo.commands.tuning import runs
+from autoturbo.commands.upkeep import targets
 from autoturbo.errors import (
     InfeasibleError,
     InterruptedRunError,

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
-from autoturbo.commands.inspect import model_facts, opaque_sentence
+from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence
 from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model

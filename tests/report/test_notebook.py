@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import autoturbo
-from autoturbo.commands.compare import Comparison, compare
+from autoturbo.commands.schedules.compare import Comparison, compare
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.report.tables import View

@@ -20,7 +20,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tune import finish, tell_start, write_copy
+from autoturbo.commands.tuning.tune import finish, tell_start, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.files import Kind, Outputs

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.console import Console, LiveLine, picked, warn
-from autoturbo.commands.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     SIMULATOR,
@@ -28,8 +27,9 @@ from autoturbo.commands.loading import (
     outputs_of,
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
+from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.scheduling import outcome_json, require_runtime
-from autoturbo.commands.space import seconds_per_trial
+from autoturbo.commands.tuning.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.runs import as_json, budget
+from autoturbo.commands.tuning.runs import as_json, budget
 from autoturbo.report.lines import held, sharing
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 

@@ -1,0 +1,1 @@
+"""Commands about a model and its schedules."""

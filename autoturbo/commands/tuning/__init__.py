@@ -1,0 +1,1 @@
+"""Commands that search, and that show what searches found."""

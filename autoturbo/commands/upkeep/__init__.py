@@ -1,0 +1,1 @@
+"""Commands about targets, databases, data sets, cost models and the installation."""
