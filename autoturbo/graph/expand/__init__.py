@@ -20,7 +20,7 @@ from autoturbo.graph.expand import attention, control, fused, grouped_query, qua
 from autoturbo.graph.expand.defined import defined_body
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
 from autoturbo.graph.source import Source, domain_of
-from autoturbo.graph.table.rows import ROWS
+from autoturbo.graph.table import ROWS
 from autoturbo.graph.values import Step
 
 MICROSOFT = "com.microsoft"

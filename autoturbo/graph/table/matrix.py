@@ -11,13 +11,16 @@ from autoturbo.graph.table.build import (
     MICROSOFT,
     ONNX,
     Domain,
+    NodeView,
+    NoRowError,
+    OperatorSpec,
     Rows,
+    ValueView,
     agree,
     broadcast,
     everything,
     per_channel,
 )
-from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, ValueView
 
 
 @dataclass(frozen=True, slots=True)
