@@ -25,10 +25,11 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
 
 def captured_names(node: NodeProto) -> list[str]:
     """Names that the bodies of a node read from outside, in the order of their first use."""
-    return list(dict.fromkeys(name for body in bodies(node) for name in _free_names(body)))
+    return list(dict.fromkeys(name for body in bodies(node) for name in free_names(body)))
 
 
-def _free_names(graph: GraphProto) -> Iterator[str]:
+def free_names(graph: GraphProto) -> Iterator[str]:
+    """Names that a body reads from outside."""
     defined = {value.name for value in graph.input} | set(initializer_names(graph))
     defined.update(name for node in graph.node for name in node.output)
     for node in graph.node:

@@ -8,14 +8,16 @@ What the operator table describes as one operator (no cache, no packing) stays a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
-
-MICROSOFT = "com.microsoft"
+from autoturbo.graph.table.build import MICROSOFT
 
 _FLAT, _HEADS, _PACKED = 3, 4, 5
 """Ranks of operands with heads folded into channels, with heads, and with several in one."""
@@ -74,40 +76,41 @@ def total(w: Writer, *terms: str) -> str:
     return result
 
 
-def scores(
+def attended(
     w: Writer,
-    query: str,
-    key: str,
+    operands: tuple[str, str, str],
     sizes: Sizes,
-    scale: float,
     added: str = "",
     softcap: float = 0.0,
+    sink: Callable[[Writer], str] = lambda _: "",
 ) -> str:
-    """Write the scores ``[batch, heads, rows, length]``.
+    """Write the values under the softmax of the scores: ``[batch, heads, rows, channels]``.
 
     Args:
         w: where to.
-        query: ``[batch, heads, rows, channels]``.
-        key: ``[batch, key heads, length, channels]``.
+        operands: queries, keys and values, each ``[batch, heads, positions, channels]``.
         sizes: the extents.
-        scale: of the product; 0 for one over the root of the channels.
         added: to the scores, ``""`` for nothing.
         softcap: bound of the scores, 0 for none.
+        sink: writes a score that takes its share and has no value, ``""`` for none.
     """
+    query, key, value = operands
+    scores = _scores(w, query, key, sizes, softcap)
+    weights = _softmax(w, w.op("Add", scores, added) if added else scores, sink(w))
+    return _ungrouped(w, w.op("MatMul", _grouped(w, weights, sizes), value), sizes)
+
+
+def _scores(w: Writer, query: str, key: str, sizes: Sizes, softcap: float) -> str:
+    """The scores ``[batch, heads, rows, length]``; unless a node says, scaled by the channels."""
     element = w.element()
-    factor = scale or 1.0 / math.sqrt(sizes.channels)
+    factor = w.attribute("scale", 0.0) or 1.0 / math.sqrt(sizes.channels)
     query = w.op("Mul", query, w.number(factor, element))
     result = w.op("MatMul", _grouped(w, query, sizes), w.transpose(key, 0, 1, 3, 2))
     result = _ungrouped(w, result, sizes)
     if softcap:
         cap = w.number(softcap, element)
         result = w.op("Mul", w.op("Tanh", w.op("Div", result, cap)), cap)
-    return w.op("Add", result, added) if added else result
-
-
-def weighted(w: Writer, weights: str, value: str, sizes: Sizes) -> str:
-    """Write the values under some weights: ``[batch, heads, rows, channels of values]``."""
-    return _ungrouped(w, w.op("MatMul", _grouped(w, weights, sizes), value), sizes)
+    return result
 
 
 def _grouped(w: Writer, name: str, sizes: Sizes) -> str:
@@ -115,23 +118,17 @@ def _grouped(w: Writer, name: str, sizes: Sizes) -> str:
     if sizes.heads == sizes.key_heads:
         return name
     rows = sizes.heads // sizes.key_heads * sizes.rows
-    return w.op("Reshape", name, w.integers(0, sizes.key_heads, rows, -1))
+    return w.reshape(name, 0, sizes.key_heads, rows, -1)
 
 
 def _ungrouped(w: Writer, name: str, sizes: Sizes) -> str:
     if sizes.heads == sizes.key_heads:
         return name
-    return w.op("Reshape", name, w.integers(0, sizes.heads, sizes.rows, -1))
+    return w.reshape(name, 0, sizes.heads, sizes.rows, -1)
 
 
-def softmax(w: Writer, name: str, sink: str = "") -> str:
-    """Write the softmax along the last dimension.
-
-    Args:
-        w: where to.
-        name: the scores.
-        sink: a score that takes its share and has no value, ``""`` for none.
-    """
+def _softmax(w: Writer, name: str, sink: str) -> str:
+    """Write the softmax along the last dimension, a share of which a sink may take."""
     if not sink:
         return w.op("Softmax", name, axis=-1)
     most = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
@@ -142,8 +139,7 @@ def softmax(w: Writer, name: str, sink: str = "") -> str:
 
 def positions(w: Writer, count: int) -> str:
     """Write ``0 .. count - 1``, made by a node where it is long."""
-    bounds = (w.array(np.array(k, dtype=np.int64)) for k in (0, count, 1))
-    return w.op("Range", *bounds)
+    return w.op("Range", *(w.whole(k) for k in (0, count, 1)))
 
 
 def causal(w: Writer, sizes: Sizes, first: str, window: int = -1) -> str:
@@ -163,13 +159,8 @@ def causal(w: Writer, sizes: Sizes, first: str, window: int = -1) -> str:
     seen = w.op("Not", w.op("Less", row, column))
     if window < 0:
         return seen
-    oldest = w.op("Sub", row, w.array(np.array(window, dtype=np.int64)))
+    oldest = w.op("Sub", row, w.whole(window))
     return w.op("And", seen, w.op("Not", w.op("Less", column, oldest)))
-
-
-def always(w: Writer, offset: int) -> str:
-    """Write a position that is known."""
-    return w.array(np.array(offset, dtype=np.int64))
 
 
 # --------------------------------------------------------------------------- com.microsoft's forms
@@ -194,8 +185,7 @@ def multi_head(w: Writer) -> None:
         )
     sizes = Sizes(heads, heads, rows, past + length, channels)
     added = total(w, _mask(w, 4, sizes), _unidirectional(w, sizes), w.input(5))
-    probabilities = softmax(w, scores(w, query, key, sizes, w.attribute("scale", 0.0), added))
-    join_heads(w, weighted(w, probabilities, value, sizes), w.output(0))
+    join_heads(w, attended(w, (query, key, value), sizes, added), w.output(0))
 
 
 def _needs_writing(w: Writer) -> bool:
@@ -241,15 +231,19 @@ def _biases(w: Writer) -> tuple[str, str, str]:
     if not w.has(3):
         return "", "", ""
     hidden_size, everything = w.shape(0)[-1], w.shape(3)[0]
-    bounds = (0, hidden_size, 2 * hidden_size, everything)
-    query, key, value = (w.slice(w.input(3), 0, bounds[k], bounds[k + 1]) for k in range(3))
+    query, key, value = _cut(w, w.input(3), 0, (0, hidden_size, 2 * hidden_size, everything))
     return query, key, value
+
+
+def _cut(w: Writer, name: str, axis: int, bounds: Sequence[int]) -> Iterator[str]:
+    """Write the parts of a dimension between bounds, each when it is asked for."""
+    return (w.slice(name, axis, start, end) for start, end in pairwise(bounds))
 
 
 def _unidirectional(w: Writer, sizes: Sizes) -> str:
     if not w.attribute("unidirectional", 0):
         return ""
-    first = always(w, sizes.length - sizes.rows)
+    first = w.whole(sizes.length - sizes.rows)
     return hidden(w, causal(w, sizes, first), w.element())
 
 
@@ -298,8 +292,7 @@ def packed_projection(w: Writer) -> None:
         w.concat(*pair, axis=0, to=w.output(1))
     sizes = Sizes(heads, heads, rows, past + rows, channels)
     added = total(w, _mask(w, 3, sizes), _unidirectional(w, sizes), w.input(5))
-    probabilities = softmax(w, scores(w, query, key, sizes, w.attribute("scale", 0.0), added))
-    join_heads(w, weighted(w, probabilities, value, sizes), w.output(0))
+    join_heads(w, attended(w, (query, key, value), sizes, added), w.output(0))
 
 
 def _qkv_sizes(w: Writer) -> tuple[int, int, int]:
@@ -314,9 +307,7 @@ def _projected(w: Writer, heads: int) -> tuple[str, str, str]:
     joined = total(w, w.op("MatMul", w.input(0), w.input(1)), w.input(2))
     sizes = _qkv_sizes(w)
     bounds = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
-    query, key, value = (
-        split_heads(w, w.slice(joined, 2, bounds[k], bounds[k + 1]), heads) for k in range(3)
-    )
+    query, key, value = (split_heads(w, one, heads) for one in _cut(w, joined, 2, bounds))
     return query, key, value
 
 
@@ -344,8 +335,7 @@ def standard(w: Writer) -> None:
     sizes = Sizes(heads, key_heads, rows, past + w.shape(1)[-2], channels)
     added = _standard_masks(w, sizes, past, window[0])
     cap = float(w.attribute("softcap", 0.0))
-    result = scores(w, query, key, sizes, w.attribute("scale", 0.0), added, cap)
-    result = weighted(w, softmax(w, result), value, sizes)
+    result = attended(w, (query, key, value), sizes, added, cap)
     if len(w.shape(0)) == _FLAT:
         join_heads(w, result, w.output(0))
     else:
@@ -370,17 +360,196 @@ def _standard_past(w: Writer, name: str, which: int) -> str:
 
 def _standard_masks(w: Writer, sizes: Sizes, past: int, window: int) -> str:
     """What a mask, lengths per sample and the order of positions add to the scores."""
-    element, added, first = w.element(), "", always(w, past)
+    element, added, first = w.element(), "", w.whole(past)
     if w.has(3):
         refuse_unless(w.shape(3)[-1] == sizes.length, "a mask of fewer keys")
         truth = w.element(3) == TensorProto.BOOL
         added = hidden(w, w.input(3), element) if truth else w.input(3)
     if w.has(6):
         ends = w.reshape(w.input(6), -1, 1, 1, 1)
-        first = w.op("Sub", ends, always(w, sizes.rows))
+        first = w.op("Sub", ends, w.whole(sizes.rows))
         column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
         added = total(w, added, hidden(w, w.op("Less", column, ends), element))
     if w.attribute("is_causal", 0):
         return total(w, added, hidden(w, causal(w, sizes, first, window), element))
     refuse_unless(window < 0, "a window without order")
     return added
+
+
+# ---------------------------------------------------- attention of groups of heads with a buffer
+#
+# com.microsoft.GroupQueryAttention is what ONNX Runtime's exporter of generative models writes.
+# A sample with ``n`` tokens in all has its new keys behind its ``n - rows`` past ones. Samples may
+# differ in length, so where keys go is a selection by position; in the first prompt there is no
+# past and they stay where they are.
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """Where the new keys and values of a sample go.
+
+    Attributes:
+        past: extent of the buffer of past ones.
+        rows: new ones.
+        length: past and new ones that are attended to.
+        extent: of the buffer that is made.
+        prompt: nothing is past, whatever the buffer holds.
+        first: position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
+    """
+
+    past: int
+    rows: int
+    length: int
+    extent: int
+    prompt: bool
+    first: str
+
+
+def group_query(w: Writer) -> None:
+    """Write GroupQueryAttention; quantised or windowed caches and lengths of queries stay whole."""
+    _check(w)
+    heads, key_heads = int(w.attribute("num_heads", 0)), int(w.attribute("kv_num_heads", 0))
+    query, key, value = _grouped_operands(w, heads, key_heads)
+    packed = not w.has(1)
+    channels = w.shape(0)[-1] // (heads + 2 * key_heads if packed else heads)
+    query, key = _normalised(w, query, 14, "q"), _normalised(w, key, 15, "k")
+    cache = _cache(w)
+    query, key = (_rotated(w, name, cache, channels) for name in (query, key))
+    key = _present(w, key, 3, cache, w.output(1))
+    value = _present(w, value, 4, cache, w.output(2))
+    sizes = Sizes(heads, key_heads, cache.rows, cache.length, channels)
+    added = _added(w, sizes, cache)
+    cap = float(w.attribute("softcap", 0.0))
+    join_heads(w, attended(w, (query, key, value), sizes, added, cap, _sink), w.output(0))
+
+
+def _check(w: Writer) -> None:
+    quantised = w.has(12) or w.has(13) or w.attribute("kv_cache_bit_width", 0)
+    refuse_unless(not quantised, "a quantised cache")
+    refuse_unless(not w.attribute("sliding_window_cache", 0), "a window for a cache")
+    refuse_unless(not w.has(16), "lengths of queries")
+    refuse_unless(not w.wants(3), "scores are an output")
+    refuse_unless(w.has(5) and len(w.shape(0)) == _FLAT, "no lengths")
+    refuse_unless(not w.has(1) or w.shape(1)[1] == w.shape(0)[1], "keys of another sequence")
+
+
+def _grouped_operands(w: Writer, heads: int, key_heads: int) -> tuple[str, str, str]:
+    """Queries, keys and values, each ``[batch, heads, rows, channels]``."""
+    counts = (heads, key_heads, key_heads)
+    if w.has(1):
+        names = [w.input(k) for k in range(3)]
+    else:
+        channels = w.shape(0)[-1] // (heads + 2 * key_heads)
+        ends = (heads * channels, (heads + key_heads) * channels, w.shape(0)[-1])
+        names = list(_cut(w, w.input(0), 2, (0, *ends)))
+    query, key, value = (split_heads(w, n, c) for n, c in zip(names, counts, strict=True))
+    return query, key, value
+
+
+def _normalised(w: Writer, name: str, position: int, which: str) -> str:
+    if not w.has(position):
+        return name
+    epsilon = w.attribute(f"{which}_norm_epsilon", 0.0) or w.attribute("qk_norm_epsilon", 1e-6)
+    return w.op("SimplifiedLayerNormalization", name, w.input(position), axis=-1, epsilon=epsilon)
+
+
+def _cache(w: Writer) -> _Cache:
+    rows = w.shape(0)[1]
+    past = w.shape(3)[2] if w.has(3) else 0
+    given = w.value(6).data if w.has(6) else None
+    length = past + rows if given is None else int(given.ravel()[0])
+    prompt = length == rows
+    first = w.whole(0)
+    if not prompt:
+        ends = w.reshape(w.cast(w.input(5), TensorProto.INT64), -1, 1, 1, 1)
+        first = w.op("Add", ends, w.whole(1 - rows))
+    return _Cache(past, rows, length, max(past, length), prompt, first)
+
+
+def _rotated(w: Writer, name: str, cache: _Cache, channels: int) -> str:
+    if not w.attribute("do_rotary", 0):
+        return name
+    angles = w.shape(7)[1] * 2
+    partial: dict[str, Any] = {} if angles == channels else {"rotary_embedding_dim": angles}
+    if partial:
+        partial["num_heads"] = int(w.attribute("num_heads", 0))
+    interleaved = int(w.attribute("rotary_interleaved", 0))
+    tables = (_places(w, cache), w.input(7), w.input(8))
+    return w.op(
+        "RotaryEmbedding", name, *tables, domain=MICROSOFT, interleaved=interleaved, **partial
+    )
+
+
+def _places(w: Writer, cache: _Cache) -> str:
+    """Position of every row of every sample; in a prompt, of the first row."""
+    if w.has(9):
+        if not cache.prompt:
+            return w.input(9)
+        return w.reshape(w.slice(w.slice(w.input(9), 0, 0, 1), 1, 0, 1), 1)
+    if cache.prompt:
+        return w.integers(0)
+    row = w.reshape(positions(w, cache.rows), 1, -1)
+    return w.op("Add", w.reshape(cache.first, -1, 1), row)
+
+
+def _present(w: Writer, new: str, position: int, cache: _Cache, to: str | None) -> str:
+    """Write the buffer with what is new, and give what of it is attended to."""
+    if cache.prompt:
+        _padded(w, new, cache.extent - cache.rows, to)
+        return new
+    if cache.extent > cache.past:
+        past = w.concat(w.input(position), new, axis=2)
+        if cache.past + cache.rows != cache.extent:
+            past = w.slice(past, 2, 0, cache.extent)
+    else:
+        past = w.input(position)
+    column = w.reshape(positions(w, cache.extent), 1, 1, -1, 1)
+    kept = w.op("Less", column, cache.first)
+    placed = w.op("Where", kept, past, _placed(w, new, column, cache))
+    end = w.op("Add", cache.first, w.whole(cache.rows))
+    zero = w.number(0.0, w.element())
+    present = w.op("Where", w.op("Less", column, end), placed, zero, to=to)
+    return present if cache.length == cache.extent else w.slice(present, 2, 0, cache.length)
+
+
+def _padded(w: Writer, new: str, count: int, to: str | None) -> None:
+    """Write the buffer of a prompt: zeros behind what is new."""
+    if to is None:
+        return
+    if not count:
+        w.op("Identity", new, to=to)
+        return
+    widths = w.integers(0, 0, 0, 0, 0, 0, count, 0)
+    w.op("Pad", new, widths, to=to)
+
+
+def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
+    """What is new at its positions; elsewhere anything."""
+    if cache.rows == 1:
+        return new
+    row = w.op("Sub", column, cache.first)
+    row = w.op("Max", w.op("Min", row, w.whole(cache.rows - 1)), w.whole(0))
+    found = w.reshape(row, 0, cache.extent, 1)
+    moved = w.transpose(new, 0, 2, 1, 3)
+    picked = w.op("GatherND", moved, found, batch_dims=1)
+    return w.transpose(picked, 0, 2, 1, 3)
+
+
+def _added(w: Writer, sizes: Sizes, cache: _Cache) -> str:
+    """What the order of positions, a window and a bias add to the scores."""
+    bias = w.input(10)
+    if bias and w.shape(10)[-1] != sizes.length:
+        bias = w.slice(bias, 3, 0, sizes.length)
+    if not w.attribute("causal", 1):
+        ends = w.op("Add", cache.first, w.whole(cache.rows))
+        column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
+        return total(w, hidden(w, w.op("Less", column, ends), w.element()), bias)
+    window = int(w.attribute("local_window_size", -1))
+    seen = causal(w, sizes, cache.first, window - 1 if window > 0 else -1)
+    return total(w, hidden(w, seen, w.element()), bias)
+
+
+def _sink(w: Writer) -> str:
+    if w.has(11):
+        return w.reshape(w.input(11), 1, -1, 1, 1)
+    return w.number(0.0, w.element()) if w.attribute("smooth_softmax", 0) == 1 else ""

@@ -171,6 +171,10 @@ class Writer:
         """Write a constant of one dimension: extents, bounds."""
         return self.array(np.array(values, dtype=np.int64))
 
+    def whole(self, value: int) -> str:
+        """Write a whole number without dimensions: a position, the limit of a range."""
+        return self.number(value, TensorProto.INT64)
+
     def number(self, value: float, element: int) -> str:
         """Write a constant without dimensions of an ONNX element type."""
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
@@ -231,4 +235,4 @@ class Writer:
 
     def pick(self, name: str, axis: int, index: int) -> str:
         """Write a Gather of one entry of a dimension, which goes away."""
-        return self.op("Gather", name, self.array(np.array(index, dtype=np.int64)), axis=axis)
+        return self.op("Gather", name, self.whole(index), axis=axis)
