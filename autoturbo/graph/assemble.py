@@ -14,9 +14,9 @@ from onnx import AttributeProto, NodeProto, helper, numpy_helper
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind
 from autoturbo.graph.external_data import is_stored
-from autoturbo.graph.infer import schema_of
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
+from autoturbo.graph.shapes import schema_of
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 from autoturbo.graph.values import Repeats, Step, Value, element_type, tensor_type

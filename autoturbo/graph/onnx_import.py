@@ -2,8 +2,8 @@
 
 A reader's map, in the order in which things happen:
 
-1. :mod:`wire` and :mod:`model_file` read the file without large values and check its versions;
-2. :mod:`external_data` checks the weights kept beside it and reads the small ones;
+1. :mod:`model_file` reads the file without large values and checks its versions;
+2. :mod:`external_data` checks weights, in the file and beside it, and reads the small ones;
 3. :mod:`weights` tells weights from real inputs, :mod:`freeze` gives those static shapes;
 4. :mod:`propagate` goes through the nodes once: shapes, small constants, what folds away
    (twice where the batch is written into the file's constants: :mod:`rebatch`);

@@ -31,12 +31,17 @@ from autoturbo.graph.fold import (
     constant_array,
     small_array,
 )
-from autoturbo.graph.foreign import foreign_types
-from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
 from autoturbo.graph.integers import rearranged, stored_as
+from autoturbo.graph.shapes import (
+    InferenceError,
+    foreign_types,
+    infer,
+    merge,
+    schema_of,
+    upper_bounds,
+)
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
-from autoturbo.graph.unknown_extents import upper_bounds
 from autoturbo.graph.values import (
     Repeats,
     Step,

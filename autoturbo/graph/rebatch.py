@@ -22,7 +22,7 @@ stands in its place, else outermost in a dimension that is not the last (heads),
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -30,7 +30,7 @@ import numpy as np
 from onnx import NodeProto, TypeProto, helper
 
 from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
-from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.source import Source, domain_of, integer_of
 from autoturbo.graph.table.build import MICROSOFT
 from autoturbo.graph.values import Repetition, Step, Value, element_type, static_shape, tensor_type
 
@@ -251,7 +251,7 @@ class Rebatch:
         axis, extent = self._layouts[grown].axis, self._extent(grown)
         from_right = len(self.baked[grown.name]) - axis
         along = node.op_type == "Concat" or node.op_type in _SCATTERS
-        if along and _axis(node) in (axis, -from_right):
+        if along and integer_of(node, "axis") in (axis, -from_right):
             return inputs
         if node.op_type in _COMBINES and extent == 1:
             return inputs
@@ -265,29 +265,28 @@ class Rebatch:
 
     def _rerotate(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Positions and angles of the samples that are rotated."""
-        data = inputs[0] if inputs else None
-        if data is None or data not in self._layouts or self._layouts[data].axis:
-            return inputs
         places = 1 if domain_of(node) else len(inputs) - 1
-        extent, inner = self._extent(data), self._layouts[data].inner
-        return [
-            self._repeated(value, 0, extent, inner)
-            if value and value.constant
-            and (place == places or len(value.shape or ()) > _TABLE)
-            else value
-            for place, value in enumerate(inputs)
-        ]  # fmt: skip
+        chosen = {
+            k for k, v in enumerate(inputs) if k == places or (v and len(v.shape or ()) > _TABLE)
+        }
+        return self._repeated_along(0, inputs, chosen)
 
     def _restart(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """States and lengths of the sequences that a recurrence goes through."""
+        axis = 1 - integer_of(node, "layout")
+        return self._repeated_along(axis, inputs, _STATES[node.op_type])
+
+    def _repeated_along(
+        self, axis: int, inputs: list[Value | None], places: Container[int]
+    ) -> list[Value | None]:
+        """Constants at some places that have the samples where the first input has them."""
         data = inputs[0] if inputs else None
-        axis = 1 - _integer(node, "layout")
         if data is None or data not in self._layouts or self._layouts[data].axis != axis:
             return inputs
         extent, inner = self._extent(data), self._layouts[data].inner
         return [
             self._repeated(value, min(axis, len(value.shape or ()) - 1), extent, inner)
-            if value and value.constant and place in _STATES[node.op_type]
+            if value and value.constant and place in places
             else value
             for place, value in enumerate(inputs)
         ]
@@ -410,16 +409,16 @@ def _alike(array: np.ndarray, origin: Repetition, grown: Shape) -> np.ndarray | 
 def _counted(node: NodeProto, data: Value, indices: Value) -> range:
     """Dimensions that indices count along."""
     if node.op_type == "GatherND":
-        first = _integer(node, "batch_dims")
+        first = integer_of(node, "batch_dims")
         return range(first, first + (indices.shape or (0,))[-1])
-    axis = _axis(node) % max(len(data.shape or ()), 1)
+    axis = integer_of(node, "axis") % max(len(data.shape or ()), 1)
     return range(axis, axis + 1)
 
 
 def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -> dict[int, slice]:
     """Which numbers of which inputs are positions along a dimension."""
     if node.op_type == "Split":
-        return {1: slice(None)} if _axis(node) % rank == axis else {}
+        return {1: slice(None)} if integer_of(node, "axis") % rank == axis else {}
     numbers = [None if value is None else value.data for value in inputs]
     starts, _, axes, steps = (*numbers[1:], None, None, None, None)[:4]
     if starts is None:
@@ -430,11 +429,3 @@ def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -
         return {}
     entry = slice(found[0], found[0] + 1)
     return {1: entry, 2: entry}
-
-
-def _axis(node: NodeProto) -> int:
-    return _integer(node, "axis")
-
-
-def _integer(node: NodeProto, name: str) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == name), 0)

@@ -56,6 +56,11 @@ def kind_of(node: NodeProto | NodeView) -> str:
     return f"{domain}.{node.op_type}" if domain else node.op_type
 
 
+def integer_of(node: NodeProto, name: str, default: int = 0) -> int:
+    """A whole number that is an attribute of a node."""
+    return next((int(item.i) for item in node.attribute if item.name == name), default)
+
+
 def label(node: NodeProto) -> str:
     """How a node is called in messages: its name, else its type and first output."""
     made = next((name for name in node.output if name), "")

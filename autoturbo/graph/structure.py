@@ -6,12 +6,12 @@ through time in front of it.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
+from autoturbo.graph.ordering import in_topological_order
 from autoturbo.graph.source import Source, domain_of, label
 
 
@@ -21,6 +21,14 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
+
+
+def nodes_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Nodes and those in their bodies of control flow."""
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from nodes_in(body.node)
 
 
 def captured_names(node: NodeProto) -> list[str]:
@@ -82,42 +90,16 @@ def in_order(nodes: Sequence[NodeProto], source: Source) -> list[NodeProto]:
         {maker[name] for name in (*node.input, *captured_names(node)) if name in maker}
         for node in nodes
     ]
-    readers: list[list[int]] = [[] for _ in nodes]
-    for index, sources in enumerate(needs):
-        for needed in sources:
-            readers[needed].append(index)
-    order = _kahn([len(sources) for sources in needs], readers)
-    if len(order) < len(nodes):
-        cycle = " -> ".join(_shortened([label(nodes[i]) for i in _cycle(needs, set(order))]))
-        raise source.error(f"the graph has a cycle: {cycle}")
+    order, around = in_topological_order(needs)
+    if around:
+        first = around.index(min(around))
+        cycle = [label(nodes[i]) for i in (*around[first:-1], *around[:first], around[first])]
+        raise source.error(f"the graph has a cycle: {' -> '.join(_shortened(cycle))}")
     return [nodes[index] for index in order]
-
-
-def _kahn(waiting: list[int], readers: Sequence[Sequence[int]]) -> list[int]:
-    ready = [index for index, count in enumerate(waiting) if count == 0]
-    order = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers[index]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
-    return order
 
 
 _SHOWN = 4
 """Nodes of a cycle that a message names."""
-
-
-def _cycle(needs: Sequence[set[int]], done: set[int]) -> list[int]:
-    """Nodes along one cycle, in the order of execution, the first repeated at the end."""
-    path: list[int] = []
-    index = min(i for i in range(len(needs)) if i not in done)
-    while index not in path:
-        path.append(index)
-        index = min(needs[index] - done)
-    return [index, *reversed(path[path.index(index) :])]
 
 
 def _shortened(names: list[str]) -> list[str]:

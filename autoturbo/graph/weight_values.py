@@ -1,4 +1,10 @@
-"""Random values of tensors, piece by piece.
+"""Random values of stored tensors: how they are distributed, and each piece by piece.
+
+A network with arbitrary weights overflows or dies within a few layers, so values go by what the
+graph does with each tensor. Weights that multiply are scaled by their fan-in, so that activations
+keep their magnitude: variance ``2 / fan_in`` in front of a rectifier (convolutions), ``1 / fan_in``
+in matrix products. Normalisation scales are near one, variances positive, everything that is added
+small.
 
 Each tensor has a random stream of its own, keyed by the SHA-256 of seed and tensor name, so its
 values depend neither on the other tensors nor on their order. Values are made in pieces of a few
@@ -9,13 +15,168 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autoturbo.graph.weight_fills import Fill
+from autoturbo.graph.source import domain_of, integer_of
+from autoturbo.graph.structure import nodes_in
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Distribution of a tensor's values.
+
+    Attributes:
+        mean: expected value.
+        spread: standard deviation; of a uniform fill the half width.
+        uniform: values are spread evenly over ``mean - spread`` to ``mean + spread`` (variances,
+            which must stay above zero) instead of normally.
+    """
+
+    mean: float
+    spread: float
+    uniform: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One place where a stored tensor is read.
+
+    Attributes:
+        node: what reads it, perhaps through views: transposed, converted, dequantised.
+        position: which input of the node it is.
+        dims: its extents as the node sees them (views that regroup elements are not followed).
+    """
+
+    node: NodeProto
+    position: int
+    dims: Dims
+
+    @property
+    def kind(self) -> str:
+        """Operator type of the node."""
+        return str(self.node.op_type)
+
+
+SCALE = Fill(1.0, 0.1)
+BIAS = Fill(0.0, 0.02)
+VARIANCE = Fill(1.0, 0.5, uniform=True)
+EMBEDDING = Fill(0.0, 0.05)
+
+_NORMALISATIONS = (
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
+    "SimplifiedLayerNormalization",
+)  # fmt: skip
+VIEWS = frozenset(
+    ("Cast", "Identity", "DequantizeLinear", "Transpose", "Reshape", "Unsqueeze", "Squeeze",
+     "Flatten")
+)  # fmt: skip
+"""Operators through which a stored tensor is followed to what computes with it."""
+
+
+def _spread(gain: float, fan_in: int) -> Fill:
+    return Fill(0.0, math.sqrt(gain / max(fan_in, 1)))
+
+
+def _convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
+    del node
+    return _spread(2.0, math.prod(dims[1:]))
+
+
+def _transposed_convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
+    """Extents are input channels, output channels of a group, kernel."""
+    groups = integer_of(node, "group", 1)
+    outputs = dims[1] * groups if len(dims) > 1 else 1
+    return _spread(2.0, math.prod(dims) // outputs)
+
+
+def _gemm(node: NodeProto, dims: Sequence[int]) -> Fill:
+    transposed = integer_of(node, "transB")
+    return _spread(1.0, dims[1 if transposed else 0] if len(dims) > 1 else max(dims, default=1))
+
+
+def _matmul(node: NodeProto, dims: Sequence[int]) -> Fill:
+    del node
+    return _spread(1.0, dims[-2] if len(dims) > 1 else max(dims, default=1))
+
+
+def _always(fill: Fill) -> Callable[[NodeProto, Sequence[int]], Fill]:
+    return lambda _node, _dims: fill
+
+
+_RULES: Mapping[tuple[str, int], Callable[[NodeProto, Sequence[int]], Fill]] = {
+    ("Conv", 1): _convolution,
+    ("ConvTranspose", 1): _transposed_convolution,
+    ("Gemm", 1): _gemm,
+    ("MatMul", 0): _matmul,
+    ("MatMul", 1): _matmul,
+    ("Gather", 0): _always(EMBEDDING),
+    ("Mul", 0): _always(SCALE),
+    ("Mul", 1): _always(SCALE),
+    ("Div", 1): _always(SCALE),
+    ("BatchNormalization", 1): _always(SCALE),
+    ("BatchNormalization", 4): _always(VARIANCE),
+    **{(kind, 1): _always(SCALE) for kind in _NORMALISATIONS},
+}
+
+
+def fills(graph: GraphProto) -> dict[str, Fill]:
+    """Choose a fill for every initializer, by its first reader that has a rule."""
+    return fills_of(graph, {tensor.name: tuple(tensor.dims) for tensor in graph.initializer})
+
+
+def fills_of(graph: GraphProto, dims: Mapping[str, Dims]) -> dict[str, Fill]:
+    """The same for any values that a graph reads, given their extents."""
+    read = readings(graph, dims)
+    return {name: _fill(read[name], shape) for name, shape in dims.items()}
+
+
+def _fill(read: Sequence[Reading], dims: Dims) -> Fill:
+    for reading in read:
+        rule = _RULES.get((reading.kind, reading.position))
+        if rule is not None:
+            return rule(reading.node, reading.dims)
+    return _by_shape(dims)
+
+
+def _by_shape(dims: Sequence[int]) -> Fill:
+    """Of a tensor whose readers have no rule: vectors are added, matrices may multiply."""
+    wide = sum(d > 1 for d in dims) > 1
+    return _spread(1.0, max(dims)) if wide else BIAS
+
+
+def readings(graph: GraphProto, dims: Mapping[str, Dims]) -> dict[str, list[Reading]]:
+    """Where each of the named values is read, bodies of control flow included, in graph order."""
+    found: dict[str, list[Reading]] = {name: [] for name in dims}
+    seen = {name: (name, shape) for name, shape in dims.items()}
+    for node in nodes_in(graph.node):
+        for position, name in enumerate(node.input):
+            if name in seen:
+                origin, shape = seen[name]
+                found[origin].append(Reading(node, position, shape))
+        if node.op_type in VIEWS and not domain_of(node) and node.input[0] in seen:
+            origin, shape = seen[node.input[0]]
+            seen[node.output[0]] = (origin, _viewed(node, shape))
+    return found
+
+
+def _viewed(node: NodeProto, dims: Dims) -> Dims:
+    """Extents after a view; those of a reshape are not followed, so a later order may not fit."""
+    if node.op_type != "Transpose":
+        return dims
+    backwards = list(range(len(dims)))[::-1]
+    order = next((list(a.ints) for a in node.attribute if a.name == "perm"), backwards)
+    return tuple(dims[d] for d in order) if len(order) == len(dims) else dims
+
+
+# ------------------------------------------------------------------------------------------ values
+
 
 _PIECE = 1 << 20
 """Values per piece: 4 MiB of float32. Even, as packed types hold two to the byte."""

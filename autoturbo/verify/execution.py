@@ -19,9 +19,9 @@ from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from autoturbo.errors import Location, UnrunnableError
 from autoturbo.graph.external_data import attach, is_stored
-from autoturbo.graph.infer import drop_unknown_attributes
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
+from autoturbo.graph.shapes import drop_unknown_attributes
 from autoturbo.graph.source import Source
 from autoturbo.graph.values import spread
 from autoturbo.graph.weight_values import Array

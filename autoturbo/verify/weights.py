@@ -24,8 +24,16 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from autoturbo.files import atomic_writer
 from autoturbo.graph.external_data import is_stored, put_outside
-from autoturbo.graph.weight_fills import VIEWS, Fill, Reading, fills_of, readings
-from autoturbo.graph.weight_values import Array, integer_range, pieces
+from autoturbo.graph.weight_values import (
+    VIEWS,
+    Array,
+    Fill,
+    Reading,
+    fills_of,
+    integer_range,
+    pieces,
+    readings,
+)
 from autoturbo.graph.weights import PARAMETERS
 
 _FLOATS = frozenset(

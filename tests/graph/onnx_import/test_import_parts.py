@@ -16,7 +16,7 @@ from autoturbo.graph.assemble import MOST_ELEMENTS, attributes_of, check_size
 from autoturbo.graph.external_data import INDICES, MOST_READ, SMALL, stored_bytes, tensors_of
 from autoturbo.graph.fold import Folder, FoldError, constant_array, small_array
 from autoturbo.graph.freeze import Extents, freeze, resolve
-from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
+from autoturbo.graph.shapes import InferenceError, infer, merge, schema_of
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import captured_names, in_order
 from autoturbo.graph.values import (
