@@ -59,7 +59,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
     steps = _alive(program)
     if not steps:
         raise source.error("nothing in the model depends on an input: nothing to schedule")
-    read = _read_values(steps, program.outputs)
+    read = set(values_read(steps, program.outputs))
     _drop_unused_outputs(steps, read, source)
     _check_values(program, steps, source)
     tensors = Tensors(program.inputs)
@@ -95,7 +95,7 @@ def _alive(program: Program) -> list[Step]:
     for step in reversed(program.steps):
         if any(value in needed for value in step.outputs):
             _forget_elements(step)
-            needed.update(value for value in (*step.inputs, *step.captured) if value is not None)
+            needed.update(step.read)
             alive.append(step)
     return alive[::-1]
 
@@ -122,10 +122,11 @@ def _forget_elements(step: Step) -> None:
     step.inputs = inputs
 
 
-def _read_values(steps: Iterable[Step], outputs: Iterable[Value]) -> set[Value]:
-    """Return the values that a step reads or that leave the model."""
-    read = {value for step in steps for value in (*step.inputs, *step.captured) if value}
-    return read.union(outputs)
+def values_read(steps: Iterable[Step], outputs: Iterable[Value]) -> Iterator[Value]:
+    """The values that steps read or that leave the model."""
+    for step in steps:
+        yield from step.read
+    yield from outputs
 
 
 def _drop_unused_outputs(steps: Iterable[Step], read: set[Value], source: Source) -> None:
@@ -151,7 +152,8 @@ def _values_of(program: Program, steps: Iterable[Step]) -> Iterator[Value]:
     """Every value of the graph, in order of first appearance."""
     yield from program.inputs
     for step in steps:
-        yield from (v for v in (*step.inputs, *step.captured, *step.outputs) if v is not None)
+        yield from step.read
+        yield from filter(None, step.outputs)
     yield from program.outputs
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, TypeProto, ValueInfoProto
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import build_graph, check_size
@@ -26,7 +26,7 @@ from autoturbo.graph.external_data import attach
 from autoturbo.graph.freeze import Extents, Frozen, freeze, in_doubt, resolve
 from autoturbo.graph.model_file import open_model
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.propagate import Declared, Program, Propagation
+from autoturbo.graph.propagate import Program, Propagation
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.source import Source
 from autoturbo.graph.structure import sample_dims
@@ -182,7 +182,10 @@ class _Import:
         return program
 
     def _run(
-        self, shapes: Mapping[str, tuple[int, ...]], declared: Declared, rebatch: Rebatch | None
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        declared: Mapping[str, TypeProto],
+        rebatch: Rebatch | None,
     ) -> Program:
         inputs = self._values(shapes)
         check_size(inputs, self._source)
@@ -195,11 +198,13 @@ class _Import:
             Value(name, tensor_type(self._elements[name], shape)) for name, shape in shapes.items()
         ]
 
-    def _declared(self, frozen: Frozen, rebatch: Rebatch | None = None) -> Declared:
+    def _declared(self, frozen: Frozen, rebatch: Rebatch | None = None) -> dict[str, TypeProto]:
+        if not frozen.as_declared:
+            return {}
         types = {name: resolve(kind, frozen.bindings) for name, kind in self._types.items()}
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
-        return Declared(types, trusted=frozen.as_declared)
+        return types
 
 
 def given_values(

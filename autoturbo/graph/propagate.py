@@ -85,29 +85,12 @@ class Program:
 
 
 @dataclass(slots=True)
-class Declared:
-    """Types that the file states for its values.
-
-    Attributes:
-        types: by value name, for the input shapes that are wanted.
-        trusted: whether they hold for the input shapes that are wanted.
-    """
-
-    types: Mapping[str, TypeProto]
-    trusted: bool = True
-
-    def get(self, name: str) -> TypeProto | None:
-        """The type stated for a value."""
-        return self.types.get(name) if self.trusted else None
-
-
-@dataclass(slots=True)
 class Propagation:
     """The pass over one graph.
 
     Attributes:
         source: where the model is from.
-        declared: what the file states about its values.
+        declared: types that the file states for its values, and that hold.
         missing: data file by tensor, where the file does not exist.
         rebatch: the change of batch, if any.
         steps: the nodes kept so far.
@@ -116,7 +99,7 @@ class Propagation:
     """
 
     source: Source
-    declared: Declared
+    declared: Mapping[str, TypeProto]
     missing: Mapping[str, str]
     rebatch: Rebatch | None = None
     steps: list[Step] = field(default_factory=list)
@@ -196,7 +179,7 @@ class Propagation:
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
         else:
-            step.captured = [scope[name] for name in _outer_names(node)]
+            step.captured = [scope[name] for name in outer_names(node)]
             if node.op_type in ("Loop", "Scan") and not domain_of(node):
                 step.repeats = self._repeats(step, scope)
             step.outputs = self._outputs(step)
@@ -249,11 +232,10 @@ class Propagation:
         """The values that a node makes, constant where it depends on no real input."""
         schema = schema_of(step.node, self.source)
         self._check(step.node, schema)
-        read = [value for value in (*step.inputs, *step.captured) if value is not None]
         types = self._types(step, schema)
-        constant = _only_shape_matters(step) or all(value.constant for value in read)
+        constant = _only_shape_matters(step) or all(value.constant for value in step.read)
         data, unfolded = self._data(step, types) if constant else (None, None)
-        missing = next((v.missing for v in read if v.missing and v.constant), None)
+        missing = next((v.missing for v in step.read if v.missing and v.constant), None)
         outputs = [
             Value(
                 name,
@@ -296,7 +278,7 @@ class Propagation:
     def _types(self, step: Step, schema: defs.OpSchema | None) -> dict[str, TypeProto]:
         """Types of a node's outputs: inferred, else as the file states them, else bounded."""
         named = dict(zip(step.node.input, step.inputs, strict=True))
-        named.update(zip(_outer_names(step.node), step.captured, strict=True))
+        named.update(zip(outer_names(step.node), step.captured, strict=True))
         read = {name: value for name, value in named.items() if value is not None}
         inferred = self._inferred(step, schema, read)
         names = [name for name in step.node.output if name]
@@ -310,7 +292,7 @@ class Propagation:
     ) -> dict[str, TypeProto]:
         if schema is None:
             return foreign_types(step)
-        stored = _stored_tensor(step.node)
+        stored = stored_tensor(step.node)
         if stored is not None:  # exporters write whole numbers before opset 9 allows them
             return {step.node.output[0]: tensor_type(stored.data_type, stored.dims)}
         try:
@@ -348,11 +330,10 @@ class Propagation:
                 value.unknown = self._why(step, schema, value)
 
     def _why(self, step: Step, schema: defs.OpSchema | None, value: Value) -> ModelError:
-        read = [v for v in (*step.inputs, *step.captured) if v is not None]
-        for earlier in read:
+        for earlier in step.read:
             if earlier.unknown is not None:
                 return earlier.unknown
-        missing = next((v.missing for v in read if v.missing), None)
+        missing = next((v.missing for v in step.read if v.missing), None)
         if missing:
             text = f"the shape of its output {value.name!r} depends on values in {missing}"
             return self.source.error(f"{text}, which is missing", step.name, "add the file")
@@ -360,7 +341,7 @@ class Propagation:
         if schema is None:
             text = f"unknown operator {kind_of(step.node)}, and the file does not state the shape"
             return self.source.error(f"{text} of its output {value.name!r}", step.name, hint)
-        unfolded = next((v.unfolded for v in read if v.unfolded), None)
+        unfolded = next((v.unfolded for v in step.read if v.unfolded), None)
         if unfolded is not None:
             text = f"{unfolded.why}, and the shape of {value.name!r} depends on it"
             return self.source.error(text, unfolded.node, hint)
@@ -433,7 +414,7 @@ def _is_large(kind: TypeProto) -> bool:
     return shape is not None and math.prod(shape) > most_elements(element_type(kind))
 
 
-def _outer_names(node: NodeProto) -> list[str]:
+def outer_names(node: NodeProto) -> list[str]:
     """Names that only the bodies of a node read, not the node itself."""
     return [name for name in captured_names(node) if name not in node.input]
 
@@ -458,7 +439,7 @@ def _shape_data(step: Step) -> list[np.ndarray]:
     return [np.asarray(part, dtype=np.int64)]
 
 
-def _stored_tensor(node: NodeProto) -> TensorProto | None:
+def stored_tensor(node: NodeProto) -> TensorProto | None:
     """Return the tensor that a Constant holds, if it holds one."""
     if node.op_type != "Constant" or domain_of(node):
         return None

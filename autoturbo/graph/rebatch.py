@@ -135,14 +135,13 @@ class Rebatch:
 
     def follow(self, step: Step) -> None:
         """Note where the outputs of a node hold the batch."""
-        sources = [value for value in (*step.inputs, *step.captured) if value is not None]
-        if self._reached.isdisjoint(sources):
+        if self._reached.isdisjoint(step.read):
             return
         for value in step.outputs:
             if value is not None and not value.constant:
                 self._reached.add(value)
                 self.place(value)
-                self._inherit(step, value, sources)
+                self._inherit(step, value)
 
     def place(self, value: Value) -> None:
         """Note where a value holds the batch: the one dimension that has grown."""
@@ -154,10 +153,10 @@ class Rebatch:
             self._layouts[value] = Layout(axes[0])
             self._reached.add(value)
 
-    def _inherit(self, step: Step, value: Value, sources: list[Value]) -> None:
+    def _inherit(self, step: Step, value: Value) -> None:
         """What is to the right of the batch within its dimension follows from the inputs."""
         layout = self._layouts.get(value)
-        known = [source for source in sources if source in self._layouts]
+        known = [source for source in step.read if source in self._layouts]
         if layout is None or not known:
             return
         shape = self.baked[value.name]
