@@ -23,14 +23,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, h
 from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand, first_trip
 from autoturbo.graph.external_data import most_elements
-from autoturbo.graph.fold import (
-    RANDOM,
-    TOO_LARGE,
-    Folder,
-    FoldError,
-    constant_array,
-    small_array,
-)
+from autoturbo.graph.fold import RANDOM, TOO_LARGE, Folder, FoldError, constant_array, small_array
 from autoturbo.graph.integers import rearranged, stored_as
 from autoturbo.graph.shapes import (
     InferenceError,

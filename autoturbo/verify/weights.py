@@ -24,6 +24,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from autoturbo.files import atomic_writer
 from autoturbo.graph.external_data import is_stored, put_outside
+from autoturbo.graph.inputs import PARAMETERS
 from autoturbo.graph.weight_values import (
     VIEWS,
     Array,
@@ -34,7 +35,6 @@ from autoturbo.graph.weight_values import (
     pieces,
     readings,
 )
-from autoturbo.graph.weights import PARAMETERS
 
 _FLOATS = frozenset(
     (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE,
@@ -42,7 +42,7 @@ _FLOATS = frozenset(
 )  # fmt: skip
 _MATRICES = frozenset((("MatMul", 0), ("MatMul", 1)))
 _TABLE = ("Gather", 0)
-"""Parameters besides :data:`~autoturbo.graph.weights.PARAMETERS`, by operator and position."""
+"""Parameters besides :data:`~autoturbo.graph.inputs.PARAMETERS`, by operator and position."""
 
 _ZERO_POINTS = {
     ("DequantizeLinear", 0): 2, ("QLinearConv", 3): 5, ("QLinearMatMul", 3): 5,

@@ -16,10 +16,7 @@ from onnx import TensorProto, helper
 from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
 from autoturbo.graph.table.build import MICROSOFT
 
-_ACTIVATIONS = {
-    "LeakyRelu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
-}
+_ACTIVATIONS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 """Attributes of activations, in the order in which a fused node lists them."""
 
 

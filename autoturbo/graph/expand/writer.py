@@ -115,12 +115,7 @@ class Writer:
     # ------------------------------------------------------------------------------- writing nodes
 
     def op(
-        self,
-        op_type: str,
-        *inputs: str,
-        to: str | None = None,
-        domain: str = "",
-        **attributes: Any,
+        self, op_type: str, *inputs: str, to: str | None = None, domain: str = "", **attributes: Any
     ) -> str:
         """Write a node of one output and return that output's name; the same one is written once.
 

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoturbo.graph.domain import (
-    WHOLE_DIM,
-    AccessMap,
-    Axis,
-    AxisKind,
-    DimAccess,
-    along,
-    fixed,
-)
+from autoturbo.graph.domain import WHOLE_DIM, AccessMap, Axis, AxisKind, DimAccess, along, fixed
 from autoturbo.graph.operators import NO_WORK, Engine, Pattern, Work
 
 
@@ -213,9 +205,7 @@ class Domain:
         return self.axis(name, extent, AxisKind.WINDOW)
 
     def dims(
-        self,
-        shape: Sequence[int],
-        kind: Callable[[int], AxisKind] = lambda _: AxisKind.PARALLEL,
+        self, shape: Sequence[int], kind: Callable[[int], AxisKind] = lambda _: AxisKind.PARALLEL
     ) -> tuple[DimAccess, ...]:
         """Add one axis per dimension of a shape, of the kind that ``kind`` says for it."""
         return tuple(

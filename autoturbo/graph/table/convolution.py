@@ -75,11 +75,7 @@ def _first_part(automatic: str, padding: int) -> int:
 
 
 def slide(
-    domain: Domain,
-    positions: Sequence[int],
-    windows: Sequence[Window],
-    *,
-    always: bool = False,
+    domain: Domain, positions: Sequence[int], windows: Sequence[Window], *, always: bool = False
 ) -> list[DimAccess]:
     """Add the window axes; answers how the dimensions slid over are addressed.
 
@@ -366,10 +362,7 @@ def _grid_sample(node: NodeView) -> OperatorSpec:
     agree(source[:2] == target[:2], "batch or channels differ")
     domain = Domain()
     n, channel, *rest = domain.dims(target)
-    inputs = [
-        AccessMap((n, channel, *(WHOLE_DIM for _ in rest))),
-        AccessMap((n, *rest, WHOLE_DIM)),
-    ]
+    inputs = [AccessMap((n, channel, *(WHOLE_DIM for _ in rest))), AccessMap((n, *rest, WHOLE_DIM))]
     return domain.answer(node, inputs, [AccessMap((n, channel, *rest))], Work(vector=8.0))
 
 

@@ -6,13 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autoturbo.graph.domain import (
-    WHOLE_DIM,
-    AccessMap,
-    DimAccess,
-    along,
-    merged,
-)
+from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
 from autoturbo.graph.table.build import (
     ONNX,
@@ -192,12 +186,7 @@ def _trilu(node: NodeView) -> OperatorSpec:
     offset = (node.constant_integers(1) or (0,))[0] if known else "?"
     inputs = [access, None if known else everything(diagonal)]
     return domain.answer(
-        node,
-        inputs,
-        [access],
-        Work(vector=1.0),
-        pattern=Pattern.BROADCAST,
-        extra=[("k", offset)],
+        node, inputs, [access], Work(vector=1.0), pattern=Pattern.BROADCAST, extra=[("k", offset)]
     )
 
 
