@@ -515,7 +515,7 @@ def _is_data_of(place: Path, model: Path) -> bool:
         return False
     import onnx
 
-    from autoturbo.graph.external_data import tensors_of
+    from autoturbo.graph.importer.external_data import tensors_of
 
     try:
         graph = onnx.load(model, load_external_data=False).graph

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
-from autoturbo.graph.assemble import Assembled, Tensors, build_graph, values_read
-from autoturbo.graph.external_data import reference
-from autoturbo.graph.freeze import Extents
+from autoturbo.graph.importer.assemble import Assembled, Tensors, build_graph, values_read
+from autoturbo.graph.importer.external_data import reference
+from autoturbo.graph.importer.freeze import Extents
+from autoturbo.graph.importer.propagate import Program, outer_names, stored_tensor
+from autoturbo.graph.importer.values import Repetition, Step, Value, element_type
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.propagate import Program, outer_names, stored_tensor
 from autoturbo.graph.source import Source, one_line
-from autoturbo.graph.values import Repetition, Step, Value, element_type
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """The door from a model file to a :class:`~autoturbo.graph.operators.Graph`.
 
-A reader's map, in the order in which things happen:
+A reader's map of :mod:`autoturbo.graph.importer`, in the order in which things happen:
 
 1. :mod:`model_file` reads the file without large values and checks its versions;
 2. :mod:`external_data` checks weights, in the file and beside it, and reads the small ones;
@@ -20,17 +20,17 @@ from pathlib import Path
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.assemble import build_graph, check_size
 from autoturbo.graph.batch import rebatch, trace_batch
-from autoturbo.graph.external_data import attach
-from autoturbo.graph.freeze import Extents, Frozen, freeze, in_doubt, resolve
-from autoturbo.graph.inputs import real_inputs, sample_dims
-from autoturbo.graph.model_file import open_model
+from autoturbo.graph.importer.assemble import build_graph, check_size
+from autoturbo.graph.importer.external_data import attach
+from autoturbo.graph.importer.freeze import Extents, Frozen, freeze, in_doubt, resolve
+from autoturbo.graph.importer.inputs import real_inputs, sample_dims
+from autoturbo.graph.importer.model_file import open_model
+from autoturbo.graph.importer.propagate import Program, Propagation
+from autoturbo.graph.importer.rebatch import Rebatch
+from autoturbo.graph.importer.values import Value, element_type, spread, static_shape, tensor_type
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.propagate import Program, Propagation
-from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.source import Source
-from autoturbo.graph.values import Value, element_type, spread, static_shape, tensor_type
 
 
 def import_model(

@@ -18,12 +18,12 @@ import onnx
 from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from autoturbo.errors import Location, UnrunnableError
-from autoturbo.graph.external_data import attach, is_stored
+from autoturbo.graph.importer.external_data import attach, is_stored
+from autoturbo.graph.importer.shapes import drop_unknown_attributes
+from autoturbo.graph.importer.values import spread
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.shapes import drop_unknown_attributes
 from autoturbo.graph.source import Source
-from autoturbo.graph.values import spread
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum

@@ -26,7 +26,7 @@ from onnx import ValueInfoProto, helper
 from autoturbo.errors import UnrunnableError, VerifyError
 from autoturbo.graph.batch import BatchTrace, trace_batch
 from autoturbo.graph.domain import Region, meet, volume
-from autoturbo.graph.fold import RANDOM
+from autoturbo.graph.importer.fold import RANDOM
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule

@@ -23,8 +23,8 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autoturbo.files import atomic_writer
-from autoturbo.graph.external_data import is_stored, put_outside
-from autoturbo.graph.inputs import PARAMETERS
+from autoturbo.graph.importer.external_data import is_stored, put_outside
+from autoturbo.graph.importer.inputs import PARAMETERS
 from autoturbo.graph.weight_values import (
     VIEWS,
     Array,
@@ -42,7 +42,7 @@ _FLOATS = frozenset(
 )  # fmt: skip
 _MATRICES = frozenset((("MatMul", 0), ("MatMul", 1)))
 _TABLE = ("Gather", 0)
-"""Parameters besides :data:`~autoturbo.graph.inputs.PARAMETERS`, by operator and position."""
+"""Parameters besides those of :mod:`autoturbo.graph.importer.inputs`, by operator and position."""
 
 _ZERO_POINTS = {
     ("DequantizeLinear", 0): 2, ("QLinearConv", 3): 5, ("QLinearMatMul", 3): 5,

@@ -18,10 +18,10 @@ from onnx import GraphProto, defs
 
 from autoturbo.graph.expand import attention, bodies, fused
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
+from autoturbo.graph.importer.values import Step
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.table import ROWS
 from autoturbo.graph.table.build import MICROSOFT
-from autoturbo.graph.values import Step
 
 _OF_MICROSOFT: dict[str, Callable[[Writer], None]] = {
     "Attention": attention.packed_projection,

@@ -220,7 +220,7 @@ def _made(engine: Engine) -> Row:
 # ----------------------------------------------------------------- extents that depend on data
 #
 # What these keep is known only after all was looked at.
-# Their extents are taken at their largest (:mod:`autoturbo.graph.shapes`), and so is their
+# Their extents are taken at their largest (:mod:`autoturbo.graph.importer.shapes`), and so is their
 # work; nothing of them can be split.
 
 

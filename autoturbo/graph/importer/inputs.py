@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+from autoturbo.graph.importer.structure import captured_names, initializer_names
 from autoturbo.graph.source import Source, domain_of
-from autoturbo.graph.structure import captured_names, initializer_names
 
 PARAMETERS: dict[str, tuple[int, ...]] = {
     "Conv": (1, 2),

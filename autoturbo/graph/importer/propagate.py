@@ -22,10 +22,16 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, h
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand, first_trip
-from autoturbo.graph.external_data import most_elements
-from autoturbo.graph.fold import RANDOM, TOO_LARGE, Folder, FoldError, constant_array, small_array
-from autoturbo.graph.integers import rearranged, stored_as
-from autoturbo.graph.shapes import (
+from autoturbo.graph.importer.external_data import most_elements
+from autoturbo.graph.importer.fold import (
+    RANDOM,
+    TOO_LARGE,
+    Folder,
+    FoldError,
+    constant_array,
+    small_array,
+)
+from autoturbo.graph.importer.shapes import (
     InferenceError,
     foreign_types,
     infer,
@@ -33,9 +39,8 @@ from autoturbo.graph.shapes import (
     schema_of,
     upper_bounds,
 )
-from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
-from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
-from autoturbo.graph.values import (
+from autoturbo.graph.importer.structure import bodies, captured_names, check_names, in_order
+from autoturbo.graph.importer.values import (
     Repeats,
     Step,
     Unfolded,
@@ -44,9 +49,11 @@ from autoturbo.graph.values import (
     static_shape,
     tensor_type,
 )
+from autoturbo.graph.integers import rearranged, stored_as
+from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 
 if TYPE_CHECKING:
-    from autoturbo.graph.rebatch import Rebatch
+    from autoturbo.graph.importer.rebatch import Rebatch
 
 Scope = ChainMap[str, Value]
 """Values by name; the bodies of control flow see those around them."""

@@ -21,10 +21,17 @@ from onnx import (
     shape_inference,
 )
 
-from autoturbo.graph.external_data import SMALL
+from autoturbo.graph.importer.external_data import SMALL
+from autoturbo.graph.importer.values import (
+    Step,
+    Value,
+    dims_of,
+    element_type,
+    static_shape,
+    tensor_type,
+)
 from autoturbo.graph.source import Source, domain_of, integer_of
 from autoturbo.graph.table.build import MICROSOFT
-from autoturbo.graph.values import Step, Value, dims_of, element_type, static_shape, tensor_type
 
 
 class InferenceError(Exception):

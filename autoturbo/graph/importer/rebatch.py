@@ -29,10 +29,17 @@ from fractions import Fraction
 import numpy as np
 from onnx import NodeProto, TypeProto, helper
 
+from autoturbo.graph.importer.values import (
+    Repetition,
+    Step,
+    Value,
+    element_type,
+    static_shape,
+    tensor_type,
+)
 from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
 from autoturbo.graph.source import Source, domain_of, integer_of
 from autoturbo.graph.table.build import MICROSOFT
-from autoturbo.graph.values import Repetition, Step, Value, element_type, static_shape, tensor_type
 
 _SAME_ORDER = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 """Operators that leave the elements in their order."""

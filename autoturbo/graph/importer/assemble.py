@@ -13,16 +13,16 @@ from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind
-from autoturbo.graph.external_data import is_stored
+from autoturbo.graph.importer.external_data import is_stored
+from autoturbo.graph.importer.shapes import schema_of
+from autoturbo.graph.importer.values import Repeats, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
-from autoturbo.graph.shapes import schema_of
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
-from autoturbo.graph.values import Repeats, Step, Value, element_type, tensor_type
 
 if TYPE_CHECKING:
-    from autoturbo.graph.propagate import Program
+    from autoturbo.graph.importer.propagate import Program
 
 MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""

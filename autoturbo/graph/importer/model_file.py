@@ -11,10 +11,10 @@ import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, inliner
 
 from autoturbo.files import MEMORY, NODES, is_bomb
-from autoturbo.graph.external_data import TruncatedError, WireError, read_without_weights
-from autoturbo.graph.shapes import drop_unknown_attributes
+from autoturbo.graph.importer.external_data import TruncatedError, WireError, read_without_weights
+from autoturbo.graph.importer.shapes import drop_unknown_attributes
+from autoturbo.graph.importer.structure import bodies, initializer_names, nodes_in
 from autoturbo.graph.source import Source, domain_of, kind_of, one_line
-from autoturbo.graph.structure import bodies, initializer_names, nodes_in
 
 _SNIFF_BYTES = 64
 _ONNX_START = 0x08

@@ -16,9 +16,9 @@ from typing import TypeGuard
 from onnx import TypeProto, ValueInfoProto
 
 from autoturbo.errors import did_you_mean
-from autoturbo.graph.inputs import NO_SAMPLES
+from autoturbo.graph.importer.inputs import NO_SAMPLES
+from autoturbo.graph.importer.values import dims_of
 from autoturbo.graph.source import Source
-from autoturbo.graph.values import dims_of
 
 Dim = int | str | None
 """A declared extent: static, named, or neither."""
