@@ -25,7 +25,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from autoturbo.files import atomic_writer
 from autoturbo.graph.importer.external_data import is_stored, put_outside
 from autoturbo.graph.importer.inputs import PARAMETERS
-from autoturbo.graph.weight_values import (
+from autoturbo.verify.weight_values import (
     VIEWS,
     Array,
     Fill,

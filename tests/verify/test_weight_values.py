@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from autoturbo.graph import weight_values
+from autoturbo.verify import weight_values
 from tests.tiers import spread
 
 if TYPE_CHECKING:
