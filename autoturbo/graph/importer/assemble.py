@@ -425,7 +425,8 @@ def attributes_of(node: NodeProto) -> Mapping[str, object]:
     return {
         attribute.name: _plain(attribute)
         for attribute in node.attribute
-        if attribute.type not in _LEFT_OUT and _is_here(attribute)
+        if attribute.type not in _LEFT_OUT
+        and (attribute.type != AttributeProto.TENSOR or is_stored(attribute.t))
     }
 
 
@@ -434,10 +435,6 @@ _LEFT_OUT = frozenset(
      AttributeProto.TYPE_PROTOS, AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS,
      AttributeProto.TENSORS)
 )  # fmt: skip
-
-
-def _is_here(attribute: AttributeProto) -> bool:
-    return not attribute.HasField("t") or is_stored(attribute.t)
 
 
 def _plain(attribute: AttributeProto) -> object:

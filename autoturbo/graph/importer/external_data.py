@@ -32,7 +32,7 @@ Its value is the length of ``raw_data`` in bytes, 0 for the fields of variable-l
 """
 
 _PLACE = "inline_place"
-"""External-data key of where that payload is: number of the field, start and end in the file."""
+"""External-data key of where that payload is: start and end of its field in the file."""
 
 _LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}
@@ -94,73 +94,54 @@ def restore(tensor: TensorProto, path: Path) -> None:
         OSError: the file cannot be read.
     """
     place = next(entry.value for entry in tensor.external_data if entry.key == _PLACE)
-    field, start, stop = map(int, place.split())
+    start, stop = map(int, place.split())
     with path.open("rb") as file:
         file.seek(start)
-        payload = file.read(stop - start)
+        data = file.read(stop - start)
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
-    tensor.MergeFromString(_header(field, len(payload)) + payload)
+    tensor.MergeFromString(data)
 
 
 def _skim(view: memoryview, message: Descriptor, start: int, end: int) -> Iterator[Part]:
     """The bytes of a message from ``start`` to ``end``, large payloads replaced."""
     kept = start
-    for number, position, stop in _long_fields(view, start, end):
-        replacement = _replace(view, message, (number, position, stop))
-        if replacement is None:
+    for number, begin, position, stop in _long_fields(view, start, end):
+        described = message.fields_by_number.get(number)
+        if described is None:
             continue
-        field_start, parts = replacement
-        yield bytes(view[kept:field_start])
+        if described.message_type is not None:
+            inner = list(_skim(view, described.message_type, position, stop))
+            parts = [_header(number, sum(map(len, inner))), *inner]
+        elif message.full_name == TensorProto.DESCRIPTOR.full_name and described.name in _PAYLOADS:
+            size = stop - position if described.name == "raw_data" else 0
+            parts = [_mark(size, f"{begin} {stop}")]
+        else:
+            continue
+        yield bytes(view[kept:begin])
         yield from parts
         kept = stop
     yield bytes(view[kept:end])
 
 
-def _long_fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, payload start and payload end of the fields longer than :data:`LARGE`."""
-    position = start
-    while position < end:
-        tag, position = _varint(view, position, end)
-        stop = _end_of_field(view, tag & 7, position, end)
-        if tag & 7 == _LENGTH_DELIMITED:
-            _, position = _varint(view, position, end)
-            if stop - position > LARGE:
-                yield tag >> 3, position, stop
-        position = stop
-
-
-def _end_of_field(view: memoryview, kind: int, position: int, end: int) -> int:
-    if kind == 0:
-        return _varint(view, position, end)[1]
-    if kind == _LENGTH_DELIMITED:
-        size, position = _varint(view, position, end)
-        stop = position + size
-    elif kind in _FIXED_BYTES:
-        stop = position + _FIXED_BYTES[kind]
-    else:
-        raise WireError(f"wire type {kind}")
-    if stop > end:
-        raise TruncatedError(f"{stop - end} bytes are missing")
-    return stop
-
-
-def _replace(
-    view: memoryview, message: Descriptor, field: tuple[int, int, int]
-) -> tuple[int, list[Part]] | None:
-    """Where a long field begins and what stands in its place; None to keep it."""
-    number, position, stop = field
-    described = message.fields_by_number.get(number)
-    if described is None:
-        return None
-    begin = position - len(_header(number, stop - position))
-    if described.message_type is not None:
-        inner = list(_skim(view, described.message_type, position, stop))
-        return begin, [_header(number, sum(map(len, inner))), *inner]
-    if message.full_name == TensorProto.DESCRIPTOR.full_name and described.name in _PAYLOADS:
-        size = stop - position if described.name == "raw_data" else 0
-        return begin, [_mark(size, f"{number} {position} {stop}")]
-    return None
+def _long_fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Fields longer than :data:`LARGE`: number, start, start of the payload, end."""
+    stop = start
+    while (begin := stop) < end:
+        tag, position = _varint(view, begin, end)
+        if tag & 7 == 0:
+            stop = _varint(view, position, end)[1]
+        elif tag & 7 == _LENGTH_DELIMITED:
+            size, position = _varint(view, position, end)
+            stop = position + size
+        elif tag & 7 in _FIXED_BYTES:
+            stop = position + _FIXED_BYTES[tag & 7]
+        else:
+            raise WireError(f"wire type {tag & 7}")
+        if stop > end:
+            raise TruncatedError(f"{stop - end} bytes are missing")
+        if tag & 7 == _LENGTH_DELIMITED and stop - position > LARGE:
+            yield tag >> 3, begin, position, stop
 
 
 def _mark(size: int, place: str) -> bytes:
@@ -171,6 +152,7 @@ def _mark(size: int, place: str) -> bytes:
 
 
 def _header(number: int, size: int) -> bytes:
+    """The bytes in front of a payload."""
     return _as_varint(number << 3 | _LENGTH_DELIMITED) + _as_varint(size)
 
 

@@ -71,7 +71,8 @@ def _read(source: Source, *, weights: bool) -> ModelProto:
             raise source.error("not a regular file", hint="save the model as one first")
         if path.stat().st_size == 0:
             raise source.error("the file is empty")
-        head = _head(source)
+        with path.open("rb") as file:
+            head = file.read(_SNIFF_BYTES)
         _refuse_other_formats(head, source)
         model = read_without_weights(path)
         return onnx.load(path, load_external_data=False) if weights else model
@@ -85,11 +86,6 @@ def _read(source: Source, *, weights: bool) -> ModelProto:
         raise source.error(f"truncated: {error}", hint="copy or download the file again") from None
     except WireError:
         raise source.error("not an ONNX file, or a damaged one") from None
-
-
-def _head(source: Source) -> bytes:
-    with source.path.open("rb") as file:
-        return file.read(_SNIFF_BYTES)
 
 
 def _refuse_other_formats(head: bytes, source: Source) -> None:

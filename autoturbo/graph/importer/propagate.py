@@ -324,8 +324,8 @@ class Propagation:
         for value in outputs:
             if value is None:
                 continue
-            if _known(value.type):
-                self.shapes[value.name] = value.shape or ()
+            if element_type(value.type) and value.shape is not None:
+                self.shapes[value.name] = value.shape
             else:
                 value.unknown = self._why(step, schema, value)
 
@@ -389,14 +389,18 @@ class Propagation:
         if not domain_of(node) and node.op_type in _FROM_SHAPE:
             return _shape_data(step)
         if node.op_type == "Constant" and not domain_of(node):
-            return _stored_data(node)
+            array = constant_array(node)
+            if array is None:
+                raise FoldError(TOO_LARGE)
+            return [array]
         if node.op_type in RANDOM:
             raise FoldError("it gives other values each time")
         if step.captured or any(True for _ in bodies(node)):
             raise FoldError("it runs a body")
         for value in step.inputs:
             if value is not None and value.data is None:
-                raise FoldError(f"its input {value.name!r} {_why_not_read(value)}")
+                why = f"has {TOO_LARGE}" if _is_large(value.type) else "has no values in the file"
+                raise FoldError(f"its input {value.name!r} {why}")
         if any(map(_is_large, types.values())):
             raise FoldError(TOO_LARGE)
         return self._folder.evaluate(node, step.inputs)
@@ -417,10 +421,6 @@ def _is_large(kind: TypeProto) -> bool:
 def outer_names(node: NodeProto) -> list[str]:
     """Names that only the bodies of a node read, not the node itself."""
     return [name for name in captured_names(node) if name not in node.input]
-
-
-def _known(kind: TypeProto) -> bool:
-    return element_type(kind) != 0 and static_shape(kind) is not None
 
 
 def _only_shape_matters(step: Step) -> bool:
@@ -444,19 +444,6 @@ def stored_tensor(node: NodeProto) -> TensorProto | None:
     if node.op_type != "Constant" or domain_of(node):
         return None
     return next((a.t for a in node.attribute if a.name == "value"), None)
-
-
-def _stored_data(node: NodeProto) -> list[np.ndarray]:
-    array = constant_array(node)
-    if array is None:
-        raise FoldError(TOO_LARGE)
-    return [array]
-
-
-def _why_not_read(value: Value) -> str:
-    if _is_large(value.type):
-        return f"has {TOO_LARGE}"
-    return "has no values in the file"
 
 
 def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from onnx import (
     NodeProto,
-    OperatorSetIdProto,
     TensorProto,
     TypeProto,
     defs,
@@ -77,7 +76,7 @@ def infer(
     try:
         if schema.has_type_and_shape_inference_function:
             return _by_definition(node, schema, inputs, source)
-        return _as_first(node, inputs)
+        return {node.output[0]: inputs[node.input[0]].type} if node.op_type in _KEEP_SHAPE else {}
     except Exception as error:  # the library raises its own classes and RuntimeError
         raise InferenceError(str(error)) from error
 
@@ -95,7 +94,7 @@ def _by_definition(
         _with_default(node),
         {name: value.type for name, value in inputs.items()},
         data,
-        opset_imports=_opset_ids(source),
+        opset_imports=[helper.make_opsetid(*opset) for opset in source.opsets.items()],
         ir_version=source.ir_version,
     )
 
@@ -115,16 +114,6 @@ def _with_default(node: NodeProto) -> NodeProto:
 
 _KEEP_SHAPE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 """Operators that ONNX defines by a body and gives no inference."""
-
-
-def _as_first(node: NodeProto, inputs: Mapping[str, Value]) -> dict[str, TypeProto]:
-    if node.op_type not in _KEEP_SHAPE:
-        return {}
-    return {node.output[0]: inputs[node.input[0]].type}
-
-
-def _opset_ids(source: Source) -> list[OperatorSetIdProto]:
-    return [helper.make_opsetid(domain, version) for domain, version in source.opsets.items()]
 
 
 def merge(first: TypeProto | None, second: TypeProto | None) -> TypeProto:

@@ -117,37 +117,6 @@ def _tile(node: NodeView) -> OperatorSpec:
     return moved(node, domain, maps[:1], maps[1:], Pattern.BROADCAST)
 
 
-def _blocks(shape: tuple[int, ...], block: int) -> tuple[Domain, dict[str, int]]:
-    """Axes of space and depth: ``n, c`` and per spatial dimension a cell and a place in it.
-
-    Args:
-        shape: of the side with many channels.
-        block: extent of a cell.
-    """
-    agree(len(shape) == 4 and block > 0, "four dimensions expected")  # noqa: PLR2004
-    channels = shape[1] // block**2
-    agree(channels * block**2 == shape[1], f"{shape[1]} channels in cells of {block}")
-    domain = Domain()
-    extents = {"n": shape[0], "c": channels, "h": shape[2], "y": block, "w": shape[3], "x": block}
-    return domain, {name: domain.axis(name, extent) for name, extent in extents.items()}
-
-
-def _space(names: dict[str, int], block: int, height: int, width: int) -> AccessMap:
-    return AccessMap(
-        (
-            along(names["n"]),
-            along(names["c"]),
-            merged((names["h"], height), (names["y"], block)),
-            merged((names["w"], width), (names["x"], block)),
-        )
-    )
-
-
-def _depth(names: dict[str, int], order: str, extents: dict[str, int]) -> AccessMap:
-    channel = merged(*((names[name], extents[name]) for name in order))
-    return AccessMap((along(names["n"]), channel, along(names["h"]), along(names["w"])))
-
-
 def _depth_to_space(node: NodeView) -> OperatorSpec:
     """Channel ``y x c`` (mode DCR) or ``c y x`` (CRD) goes to place ``(y, x)`` of its cell."""
     return _cells(node, node.shape_in(0), "yxc" if node.text("mode", "DCR") == "DCR" else "cyx")
@@ -158,10 +127,23 @@ def _space_to_depth(node: NodeView) -> OperatorSpec:
 
 
 def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
-    block = node.integer("blocksize", 0)
-    domain, names = _blocks(deep, block)
-    depth = _depth(names, order, {axis.name: axis.extent for axis in domain.axes})
-    space = _space(names, block, deep[2], deep[3])
+    """Axes ``n, c``, and per spatial dimension a cell and a place in it.
+
+    Args:
+        node: the node.
+        deep: shape of the side with many channels.
+        order: of the axes that are channels there.
+    """
+    block, domain = node.integer("blocksize", 0), Domain()
+    agree(len(deep) == 4 and block > 0, "four dimensions expected")  # noqa: PLR2004
+    channels = deep[1] // block**2
+    agree(channels * block**2 == deep[1], f"{deep[1]} channels in cells of {block}")
+    extents = {"n": deep[0], "c": channels, "h": deep[2], "y": block, "w": deep[3], "x": block}
+    axes = {name: (domain.axis(name, extent), extent) for name, extent in extents.items()}
+    depth, space = (
+        AccessMap(tuple(merged(*(axes[name] for name in dim)) for dim in dims))
+        for dims in (("n", order, "h", "w"), ("n", "c", "hy", "wx"))
+    )
     inward = node.shape_out() == deep
     read, written = (space, depth) if inward else (depth, space)
     return moved(node, domain, [read], [written])

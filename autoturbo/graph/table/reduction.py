@@ -27,8 +27,9 @@ Count = Callable[[int], Work]
 """Work of a reduction, from the number of elements that make one output."""
 
 
-def _reduce(node: NodeView, reduced: frozenset[int], work: Count, *, keep: bool) -> OperatorSpec:
+def _reduce(node: NodeView, reduced: frozenset[int], work: Count) -> OperatorSpec:
     """Sum over ``reduced``; these dimensions stay with extent 1, or go."""
+    keep = node.integer("keepdims", 1)
     source, domain = node.shape_in(0), Domain()
     dims = domain.dims(
         source, lambda dim: AxisKind.REDUCTION if dim in reduced else AxisKind.PARALLEL
@@ -52,10 +53,6 @@ def _reduced(node: NodeView) -> frozenset[int]:
     return chosen_axes(axes, len(node.shape_in(0)))
 
 
-def _keep(node: NodeView) -> bool:
-    return bool(node.integer("keepdims", 1))
-
-
 def _reduction(vector: float, special: float = 0.0, finish: float = 0.0) -> Row:
     """A ``Reduce`` operator.
 
@@ -67,33 +64,28 @@ def _reduction(vector: float, special: float = 0.0, finish: float = 0.0) -> Row:
     work = Work(vector=finish, special=special, vector_per_point=vector)
 
     def row(node: NodeView) -> OperatorSpec:
-        return _reduce(node, _reduced(node), lambda _: work, keep=_keep(node))
+        return _reduce(node, _reduced(node), lambda _: work)
 
     return row
 
 
 def _log_sum_exp(node: NodeView) -> OperatorSpec:
     """Maximum, subtraction and sum per element; an exponential per element and one logarithm."""
-
-    def work(count: int) -> Work:
-        return Work(special=count + 1.0, vector_per_point=3.0)
-
-    return _reduce(node, _reduced(node), work, keep=_keep(node))
+    return _reduce(
+        node, _reduced(node), lambda count: Work(special=count + 1.0, vector_per_point=3.0)
+    )
 
 
 def _arg_extreme(node: NodeView) -> OperatorSpec:
     """A comparison and a selection per element."""
     reduced = chosen_axes([node.integer("axis", 0)], len(node.shape_in(0)))
-    return _reduce(node, reduced, lambda _: Work(vector_per_point=2.0), keep=_keep(node))
+    return _reduce(node, reduced, lambda _: Work(vector_per_point=2.0))
 
 
 def _cumulative(node: NodeView) -> OperatorSpec:
     """One operation per element; each depends on those before it, so the axis stays whole."""
-    shape = node.shape_in(0)
-    axis = node.constant_integers(1) or (0,)
-    domain = Domain()
-    access = AccessMap(domain.dims(shape, whole_if([positive_axis(axis[0], len(shape))])))
-    return domain.answer(node, [access], [access], Work(vector=1.0), pattern=Pattern.OPAQUE)
+    axis = positive_axis((node.constant_integers(1) or (0,))[0], len(node.shape_in(0)))
+    return _whole_along(node, [axis], Work(vector=1.0), Pattern.OPAQUE)
 
 
 def _top_k(node: NodeView) -> OperatorSpec:
@@ -142,11 +134,15 @@ def _softmax(work: Work) -> Row:
     return row
 
 
-def _whole_along(node: NodeView, held: Iterable[int], work: Work) -> OperatorSpec:
+def _whole_along(
+    node: NodeView,
+    held: Iterable[int],
+    work: Work,
+    pattern: Pattern = Pattern.OUT_ELEMENTWISE_FUSABLE,
+) -> OperatorSpec:
     """One input, one output of its shape, the dimensions ``held`` needed in full."""
     domain = Domain()
     access = AccessMap(domain.dims(node.shape_in(0), whole_if(held)))
-    pattern = Pattern.OUT_ELEMENTWISE_FUSABLE
     return domain.answer(node, [access], [access], work, pattern=pattern)
 
 
