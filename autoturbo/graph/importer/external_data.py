@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 LARGE = 32 * 1024
 """Bytes above which a payload is left behind: 4096 64-bit integers, the longest value folded."""
 
-INLINE = "inline_bytes"
+_OWN = os.urandom(8).hex()
+"""What no file can know: its own external data are never taken for a mark."""
+
+INLINE = f"inline_bytes {_OWN}"
 """External-data key of a payload that was left behind.
 
 Its value is the length of ``raw_data`` in bytes, 0 for the fields of variable-length integers.
 """
 
-_PLACE = "inline_place"
+_PLACE = f"inline_place {_OWN}"
 """External-data key of where that payload is: start and end of its field in the file."""
 
 _LENGTH_DELIMITED = 2
