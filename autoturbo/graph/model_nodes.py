@@ -13,7 +13,8 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_he
 from autoturbo.graph.importer.assemble import Assembled, Tensors, build_graph, values_read
 from autoturbo.graph.importer.external_data import reference
 from autoturbo.graph.importer.freeze import Extents
-from autoturbo.graph.importer.propagate import Program, outer_names, stored_tensor
+from autoturbo.graph.importer.propagate import Program
+from autoturbo.graph.importer.structure import outer_names, stored_tensor
 from autoturbo.graph.importer.values import Repetition, Step, Value, element_type
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph

@@ -55,17 +55,14 @@ def join_heads(w: Writer, name: str, to: str | None) -> str:
     return w.reshape(w.transpose(name, 0, 2, 1, 3), 0, 0, -1, to=to)
 
 
-def lowest(element: int) -> float:
-    """Return the lowest number of a floating-point type."""
-    if element == TensorProto.BFLOAT16:
-        return -3.38e38
-    return float(np.finfo(helper.tensor_dtype_to_np_dtype(element)).min)
-
-
-def hidden(w: Writer, allowed: str, element: int, value: float | None = None) -> str:
+def hidden(w: Writer, allowed: str, value: float | None = None) -> str:
     """Write what is added to scores: nothing where allowed, else the lowest number or ``value``."""
-    filled = lowest(element) if value is None else value
-    return w.op("Where", allowed, w.number(0.0, element), w.number(filled, element))
+    element = w.element()
+    if value is None and element == TensorProto.BFLOAT16:
+        value = -3.38e38
+    elif value is None:
+        value = float(np.finfo(helper.tensor_dtype_to_np_dtype(element)).min)
+    return w.op("Where", allowed, w.number(0.0, element), w.number(value, element))
 
 
 def total(w: Writer, *terms: str) -> str:
@@ -81,7 +78,6 @@ def attended(
     operands: tuple[str, str, str],
     sizes: Sizes,
     added: str = "",
-    softcap: float = 0.0,
     sink: Callable[[Writer], str] = lambda _: "",
 ) -> str:
     """Write the values under the softmax of the scores: ``[batch, heads, rows, channels]``.
@@ -91,24 +87,23 @@ def attended(
         operands: queries, keys and values, each ``[batch, heads, positions, channels]``.
         sizes: the extents.
         added: to the scores, ``""`` for nothing.
-        softcap: bound of the scores, 0 for none.
         sink: writes a score that takes its share and has no value, ``""`` for none.
     """
     query, key, value = operands
-    scores = _scores(w, query, key, sizes, softcap)
+    scores = _scores(w, query, key, sizes)
     weights = _softmax(w, w.op("Add", scores, added) if added else scores, sink(w))
     return _ungrouped(w, w.op("MatMul", _grouped(w, weights, sizes), value), sizes)
 
 
-def _scores(w: Writer, query: str, key: str, sizes: Sizes, softcap: float) -> str:
-    """The scores ``[batch, heads, rows, length]``; unless a node says, scaled by the channels."""
+def _scores(w: Writer, query: str, key: str, sizes: Sizes) -> str:
+    """The scores ``[batch, heads, rows, length]``, scaled and bounded as the node says."""
     element = w.element()
     factor = w.attribute("scale", 0.0) or 1.0 / math.sqrt(sizes.channels)
     query = w.op("Mul", query, w.number(factor, element))
     result = w.op("MatMul", _grouped(w, query, sizes), w.transpose(key, 0, 1, 3, 2))
     result = _ungrouped(w, result, sizes)
-    if softcap:
-        cap = w.number(softcap, element)
+    if bound := float(w.attribute("softcap", 0.0)):
+        cap = w.number(bound, element)
         result = w.op("Mul", w.op("Tanh", w.op("Div", result, cap)), cap)
     return result
 
@@ -244,7 +239,7 @@ def _unidirectional(w: Writer, sizes: Sizes) -> str:
     if not w.attribute("unidirectional", 0):
         return ""
     first = w.whole(sizes.length - sizes.rows)
-    return hidden(w, causal(w, sizes, first), w.element())
+    return hidden(w, causal(w, sizes, first))
 
 
 def _mask(w: Writer, position: int, sizes: Sizes) -> str:
@@ -263,7 +258,7 @@ def _mask(w: Writer, position: int, sizes: Sizes) -> str:
             extents = (0, 1, 1, -1) if len(shape) == 2 else (0, 1, sizes.rows, -1)  # noqa: PLR2004
             name = w.reshape(name, *extents)
         allowed = w.op("Not", w.op("Equal", name, w.number(0, w.element(position))))
-    return hidden(w, allowed, w.element(), w.attribute("mask_filter_value", _MASKED))
+    return hidden(w, allowed, w.attribute("mask_filter_value", _MASKED))
 
 
 def _within_lengths(w: Writer, name: str, count: int, batch: int, sizes: Sizes) -> str:
@@ -334,8 +329,7 @@ def standard(w: Writer) -> None:
     channels = w.shape(0)[-1] // (heads if len(w.shape(0)) == _FLAT else 1)
     sizes = Sizes(heads, key_heads, rows, past + w.shape(1)[-2], channels)
     added = _standard_masks(w, sizes, past, window[0])
-    cap = float(w.attribute("softcap", 0.0))
-    result = attended(w, (query, key, value), sizes, added, cap)
+    result = attended(w, (query, key, value), sizes, added)
     if len(w.shape(0)) == _FLAT:
         join_heads(w, result, w.output(0))
     else:
@@ -360,18 +354,18 @@ def _standard_past(w: Writer, name: str, which: int) -> str:
 
 def _standard_masks(w: Writer, sizes: Sizes, past: int, window: int) -> str:
     """What a mask, lengths per sample and the order of positions add to the scores."""
-    element, added, first = w.element(), "", w.whole(past)
+    added, first = "", w.whole(past)
     if w.has(3):
         refuse_unless(w.shape(3)[-1] == sizes.length, "a mask of fewer keys")
         truth = w.element(3) == TensorProto.BOOL
-        added = hidden(w, w.input(3), element) if truth else w.input(3)
+        added = hidden(w, w.input(3)) if truth else w.input(3)
     if w.has(6):
         ends = w.reshape(w.input(6), -1, 1, 1, 1)
         first = w.op("Sub", ends, w.whole(sizes.rows))
         column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
-        added = total(w, added, hidden(w, w.op("Less", column, ends), element))
+        added = total(w, added, hidden(w, w.op("Less", column, ends)))
     if w.attribute("is_causal", 0):
-        return total(w, added, hidden(w, causal(w, sizes, first, window), element))
+        return total(w, added, hidden(w, causal(w, sizes, first, window)))
     refuse_unless(window < 0, "a window without order")
     return added
 
@@ -419,8 +413,7 @@ def group_query(w: Writer) -> None:
     value = _present(w, value, 4, cache, w.output(2))
     sizes = Sizes(heads, key_heads, cache.rows, cache.length, channels)
     added = _added(w, sizes, cache)
-    cap = float(w.attribute("softcap", 0.0))
-    join_heads(w, attended(w, (query, key, value), sizes, added, cap, _sink), w.output(0))
+    join_heads(w, attended(w, (query, key, value), sizes, added, _sink), w.output(0))
 
 
 def _check(w: Writer) -> None:
@@ -543,10 +536,10 @@ def _added(w: Writer, sizes: Sizes, cache: _Cache) -> str:
     if not w.attribute("causal", 1):
         ends = w.op("Add", cache.first, w.whole(cache.rows))
         column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
-        return total(w, hidden(w, w.op("Less", column, ends), w.element()), bias)
+        return total(w, hidden(w, w.op("Less", column, ends)), bias)
     window = int(w.attribute("local_window_size", -1))
     seen = causal(w, sizes, cache.first, window - 1 if window > 0 else -1)
-    return total(w, hidden(w, seen, w.element()), bias)
+    return total(w, hidden(w, seen), bias)
 
 
 def _sink(w: Writer) -> str:

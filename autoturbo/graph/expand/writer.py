@@ -198,10 +198,10 @@ class Writer:
         """Write a Transpose."""
         return self.op("Transpose", name, to=to, perm=list(order))
 
-    def slice(self, name: str, axis: int, start: int, end: int, to: str | None = None) -> str:
+    def slice(self, name: str, axis: int, start: int, end: int) -> str:
         """Write a Slice along one dimension."""
         bounds = (self.integers(start), self.integers(end), self.integers(axis))
-        return self.op("Slice", name, *bounds, to=to)
+        return self.op("Slice", name, *bounds)
 
     def concat(self, *names: str, axis: int, to: str | None = None) -> str:
         """Write a Concat."""
@@ -222,11 +222,11 @@ class Writer:
             return self.op(op_type, name, self.integers(axis), keepdims=int(keep))
         return self.op(op_type, name, axes=[axis], keepdims=int(keep))
 
-    def unsqueeze(self, name: str, axis: int, to: str | None = None) -> str:
+    def unsqueeze(self, name: str, axis: int) -> str:
         """Write an Unsqueeze."""
         if self.opset >= _INPUT_AXES:
-            return self.op("Unsqueeze", name, self.integers(axis), to=to)
-        return self.op("Unsqueeze", name, to=to, axes=[axis])
+            return self.op("Unsqueeze", name, self.integers(axis))
+        return self.op("Unsqueeze", name, axes=[axis])
 
     def pick(self, name: str, axis: int, index: int) -> str:
         """Write a Gather of one entry of a dimension, which goes away."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
-from autoturbo.graph.importer.structure import captured_names, initializer_names
+from autoturbo.graph.importer.structure import captured_names, initializer_names, stored_tensor
 from autoturbo.graph.source import Source, domain_of
 
 PARAMETERS: dict[str, tuple[int, ...]] = {
@@ -218,11 +218,9 @@ def _constant(
     name: str, makers: Mapping[str, NodeProto], stored: Mapping[str, TensorProto]
 ) -> TensorProto | None:
     """The small tensor of a name, None where it is none."""
-    if name in stored:
-        return stored[name]
-    node = makers.get(name)
-    values = () if node is None or node.op_type != "Constant" else node.attribute
-    return next((one.t for one in values if one.name == "value"), None)
+    if name in stored or name not in makers:
+        return stored.get(name)
+    return stored_tensor(makers[name])
 
 
 def _integers(node: NodeProto, name: str) -> list[int]:

@@ -39,7 +39,14 @@ from autoturbo.graph.importer.shapes import (
     schema_of,
     upper_bounds,
 )
-from autoturbo.graph.importer.structure import bodies, captured_names, check_names, in_order
+from autoturbo.graph.importer.structure import (
+    bodies,
+    captured_names,
+    check_names,
+    in_order,
+    outer_names,
+    stored_tensor,
+)
 from autoturbo.graph.importer.values import (
     Repeats,
     Step,
@@ -418,11 +425,6 @@ def _is_large(kind: TypeProto) -> bool:
     return shape is not None and math.prod(shape) > most_elements(element_type(kind))
 
 
-def outer_names(node: NodeProto) -> list[str]:
-    """Names that only the bodies of a node read, not the node itself."""
-    return [name for name in captured_names(node) if name not in node.input]
-
-
 def _only_shape_matters(step: Step) -> bool:
     """Whether the outputs follow from static input shapes alone."""
     plain = not domain_of(step.node) and step.node.op_type in _FROM_SHAPE
@@ -437,13 +439,6 @@ def _shape_data(step: Step) -> list[np.ndarray]:
     bounds = {attribute.name: int(attribute.i) for attribute in step.node.attribute}
     part = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
     return [np.asarray(part, dtype=np.int64)]
-
-
-def stored_tensor(node: NodeProto) -> TensorProto | None:
-    """Return the tensor that a Constant holds, if it holds one."""
-    if node.op_type != "Constant" or domain_of(node):
-        return None
-    return next((a.t for a in node.attribute if a.name == "value"), None)
 
 
 def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:

@@ -10,15 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from onnx import (
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    defs,
-    helper,
-    numpy_helper,
-    shape_inference,
-)
+from onnx import NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
 from autoturbo.graph.importer.external_data import SMALL
 from autoturbo.graph.importer.values import (

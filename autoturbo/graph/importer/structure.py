@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from autoturbo.graph.ordering import in_topological_order
-from autoturbo.graph.source import Source, label
+from autoturbo.graph.source import Source, domain_of, label
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -30,6 +30,18 @@ def nodes_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 def captured_names(node: NodeProto) -> list[str]:
     """Names that the bodies of a node read from outside, in the order of their first use."""
     return list(dict.fromkeys(name for body in bodies(node) for name in free_names(body)))
+
+
+def outer_names(node: NodeProto) -> list[str]:
+    """Names that only the bodies of a node read, not the node itself."""
+    return [name for name in captured_names(node) if name not in node.input]
+
+
+def stored_tensor(node: NodeProto) -> TensorProto | None:
+    """Return the tensor that a Constant holds, if it holds one."""
+    if node.op_type != "Constant" or domain_of(node):
+        return None
+    return next((a.t for a in node.attribute if a.name == "value"), None)
 
 
 def free_names(graph: GraphProto) -> Iterator[str]:
