@@ -370,7 +370,7 @@ def _standard_masks(w: Writer, sizes: Sizes, past: int, window: int) -> str:
     return added
 
 
-# ---------------------------------------------------- attention of groups of heads with a buffer
+# -------------------------------------------------------------------- groups of heads with a buffer
 #
 # com.microsoft.GroupQueryAttention is what ONNX Runtime's exporter of generative models writes.
 # A sample with ``n`` tokens in all has its new keys behind its ``n - rows`` past ones. Samples may

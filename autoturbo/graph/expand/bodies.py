@@ -65,7 +65,7 @@ class Renaming:
             tensor.name = self.name(tensor.name)
 
 
-# ----------------------------------------------------------- loops, written out trip by trip
+# ------------------------------------------------------------------ loops, written out trip by trip
 
 
 MOST_NODES = 4000
@@ -205,7 +205,7 @@ def _finish(
         w.concat(*rows, axis=axis, to=w.output(position))
 
 
-# --------------------------------------------------- operators that ONNX defines by a body
+# ------------------------------------------------------------ operators that ONNX defines by a body
 
 
 def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProto:

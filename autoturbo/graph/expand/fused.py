@@ -236,7 +236,7 @@ def einsum(w: Writer) -> None:
         terms.append((w.op("Einsum", pair[0][0], pair[1][0], to=to, equation=spelt), made))
 
 
-# ------------------------------------------------------------------------------------ quantised
+# ------------------------------------------------------------------------------ quantised operators
 
 
 _AXIS_SINCE = 13

@@ -182,7 +182,7 @@ def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
     raise TruncatedError("the file ends within an integer")
 
 
-# -------------------------------------------------------------------- large values, small values
+# ----------------------------------------------------------------------- large values, small values
 
 
 SMALL = 4096

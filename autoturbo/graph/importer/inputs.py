@@ -12,7 +12,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from itertools import starmap
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
@@ -64,9 +65,10 @@ def real_inputs(graph: GraphProto, source: Source) -> tuple[list[ValueInfoProto]
     plain = [value for value in graph.input if value.name not in stored]
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in plain}
     readers = _readers(graph, _views_of(graph))
-    weights = {n for n in ranks if _all(readers.get(n), ranks[n], _is_parameter)}
+    read = {name: [(one, rank) for one in readers.get(name, ())] for name, rank in ranks.items()}
+    weights = {name for name, uses in read.items() if uses and all(starmap(_is_parameter, uses))}
     if weights:
-        weights |= {n for n in ranks if _all(readers.get(n), ranks[n], _is_companion)}
+        weights |= {n for n, uses in read.items() if uses and all(starmap(_is_companion, uses))}
     if not weights or len(weights) == len(plain):
         return plain, set()
     source.note(
@@ -97,12 +99,6 @@ def _readers(graph: GraphProto, origin: dict[str, str]) -> dict[str, list[Reader
     for value in graph.output:
         readers.setdefault(origin.get(value.name, value.name), []).append((_OUTPUT, 0))
     return readers
-
-
-def _all(
-    readers: Sequence[Reader] | None, rank: int, accepts: Callable[[Reader, int], bool]
-) -> bool:
-    return bool(readers) and all(accepts(reader, rank) for reader in readers or ())
 
 
 def _is_parameter(reader: Reader, rank: int) -> bool:

@@ -134,7 +134,7 @@ def _is_tensor(first: TypeProto, second: TypeProto) -> bool:
     )
 
 
-# ------------------------------------------------------------------------- operators with a rule
+# ---------------------------------------------------------------------------- operators with a rule
 
 Shape = tuple[int, ...]
 Rule = Callable[[Step], Shape]
@@ -253,7 +253,7 @@ _FOREIGN: dict[tuple[str, str], Rule] = {
 }
 
 
-# ------------------------------------------------------------------ extents that depend on data
+# ---------------------------------------------------------------------- extents that depend on data
 
 
 _BOX_COLUMNS = 3

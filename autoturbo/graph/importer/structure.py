@@ -87,6 +87,10 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
             raise source.error("is an output of the graph, but nothing defines it", value.name)
 
 
+_SHOWN = 4
+"""Nodes of a cycle that a message names."""
+
+
 def in_order(nodes: Sequence[NodeProto], source: Source) -> list[NodeProto]:
     """The nodes in topological order, as near to the file's order as it allows.
 
@@ -102,13 +106,7 @@ def in_order(nodes: Sequence[NodeProto], source: Source) -> list[NodeProto]:
     if around:
         first = around.index(min(around))
         cycle = [label(nodes[i]) for i in (*around[first:-1], *around[:first], around[first])]
-        raise source.error(f"the graph has a cycle: {' -> '.join(_shortened(cycle))}")
+        if len(cycle) > _SHOWN + 1:
+            cycle = [*cycle[:_SHOWN], "...", cycle[-1]]
+        raise source.error(f"the graph has a cycle: {' -> '.join(cycle)}")
     return [nodes[index] for index in order]
-
-
-_SHOWN = 4
-"""Nodes of a cycle that a message names."""
-
-
-def _shortened(names: list[str]) -> list[str]:
-    return names if len(names) <= _SHOWN + 1 else [*names[:_SHOWN], "...", names[-1]]

@@ -36,6 +36,11 @@ class Window:
     dilation: int
     pad: int
 
+    @property
+    def reach(self) -> int:
+        """Elements from the first that it touches to the last."""
+        return (self.kernel - 1) * self.dilation + 1
+
 
 def windows(
     node: NodeView, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
@@ -54,22 +59,19 @@ def windows(
     dilations = node.integers("dilations") or (1,) * rank
     pads = (node.integers("pads") or (0,) * (2 * rank))[:rank]
     automatic = node.text("auto_pad", "NOTSET")
-    rows = zip(kernel, strides, dilations, pads, source, target, strict=True)
-    return tuple(
-        Window(k, s, d, _pad(automatic, p, Window(k, s, d, 0), i, o)) for k, s, d, p, i, o in rows
-    )
-
-
-def _pad(automatic: str, given: int, window: Window, source: int, target: int) -> int:
-    """Padding before the first element, by ONNX's rule for each ``auto_pad``."""
-    if not automatic.startswith("SAME"):
-        return 0 if automatic == "VALID" else given
-    reach = (window.kernel - 1) * window.dilation + 1
-    return _first_part(automatic, (target - 1) * window.stride + reach - source)
+    if automatic == "VALID":
+        pads = (0,) * rank
+    found = [Window(*row) for row in zip(kernel, strides, dilations, pads, strict=True)]
+    if automatic.startswith("SAME"):
+        found = [
+            replace(w, pad=_first_part(automatic, (o - 1) * w.stride + w.reach - i))
+            for w, i, o in zip(found, source, target, strict=True)
+        ]
+    return tuple(found)
 
 
 def _first_part(automatic: str, padding: int) -> int:
-    """How much of the padding on both sides is before the first element."""
+    """How much of the padding is before the first element, by ONNX's rule for each ``auto_pad``."""
     total = max(padding, 0)
     return total // 2 if automatic == "SAME_UPPER" else total - total // 2
 
@@ -289,17 +291,13 @@ def _transposed_windows(
     if not automatic.startswith("SAME") and node.integers("output_shape") is None:
         return given
     extra = node.integers("output_padding") or (0,) * len(kernel)
-    rows = zip(given, source, target, extra, strict=True)
-    return tuple(_shared(automatic, w, i, o, more) for w, i, o, more in rows)
+    return tuple(
+        replace(w, pad=_first_part(automatic, (i - 1) * w.stride + more + w.reach - o))
+        for w, i, o, more in zip(given, source, target, extra, strict=True)
+    )
 
 
-def _shared(automatic: str, window: Window, source: int, target: int, extra: int) -> Window:
-    reach = (window.kernel - 1) * window.dilation + 1
-    padding = (source - 1) * window.stride + extra + reach - target
-    return replace(window, pad=_first_part(automatic, padding))
-
-
-# ----------------- Pools: a reduction over a sliding window, or over all positions, of each channel
+# ------------------------------- pools: reductions over a window, or all positions, of each channel
 
 
 def _pool(work: Work) -> Row:

@@ -217,7 +217,7 @@ def _made(engine: Engine) -> Row:
     return row
 
 
-# ----------------------------------------------------------------- extents that depend on data
+# ---------------------------------------------------------------------- extents that depend on data
 #
 # What these keep is known only after all was looked at.
 # Their extents are taken at their largest (:mod:`autoturbo.graph.importer.shapes`), and so is their

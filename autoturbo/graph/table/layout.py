@@ -172,7 +172,7 @@ def _trilu(node: NodeView) -> OperatorSpec:
     )
 
 
-# ---------------------------- Reshapes: the same elements in the same order, under other dimensions
+# ---------------------------------------------------- reshapes: the same elements in the same order
 #
 # Both shapes are factorised into common axes, outermost first: ``[B, S, H * D] -> [B, S, H, D]``
 # has axes ``B, S, H, D``, and the third input dimension is addressed by ``H`` and ``D`` in mixed

@@ -108,7 +108,7 @@ def _top_k(node: NodeView) -> OperatorSpec:
     return domain.answer(node, [AccessMap(tuple(read))], [AccessMap(dims)] * 2, work)
 
 
-# ------------ Normalisations and softmax: independent along some dimensions, whole along the others
+# ------------------------------------------ normalisations and softmax: whole along some dimensions
 #
 # TVM decomposes the layer normalisations; here they are one operator of the class of softmax
 # (``OUT_ELEMENTWISE_FUSABLE``): element-wise operators may follow in the same kernel.

@@ -142,7 +142,7 @@ def _rotary(node: NodeView) -> OperatorSpec:
     return domain.answer(node, [access, *others], [access], work, pattern=Pattern.INJECTIVE)
 
 
-# ------------- Recurrent layers: batch and direction are independent, time and hidden state are not
+# -------------------------------------- recurrent layers: time and hidden state are not independent
 #
 # Time goes step by step. Hidden units of one step are independent, but the next step needs them
 # all: no part of the output has some of them only, and the cores that share them out exchange the

@@ -103,25 +103,19 @@ def _col2im(node: NodeView) -> OperatorSpec:
 # Any other change of an extent reads that dimension whole.
 
 
-_NEAREST = {
-    # Where the sample of output row f * i + r lies relative to input row i, and which roundings
-    # give i for every r.
-    "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),  # within half a row of i
-    "pytorch_half_pixel": ("round_prefer_floor", "round_prefer_ceil"),  # the same
-    "half_pixel_symmetric": ("round_prefer_floor", "round_prefer_ceil"),  # the same
-    "asymmetric": ("floor",),  # i + r / f
-    "tf_half_pixel_for_nn": ("floor",),  # i + (r + 1/2) / f
-}
+_LIKE_HALF_PIXEL = frozenset(("pytorch_half_pixel", "half_pixel_symmetric"))
+"""Coordinates that lie where half_pixel's do when a factor is whole."""
 
 _REACH = {
-    # Rows before and after row i that an interpolation may touch.
+    # Rows before and after input row i that output row f * i + r may touch for every r: by the
+    # rounding to the nearest or the interpolation, and where the sample lies.
+    ("round_prefer_floor", "half_pixel"): (0, 0),  # within half a row of i
+    ("round_prefer_ceil", "half_pixel"): (0, 0),
+    ("floor", "asymmetric"): (0, 0),  # i + r / f
+    ("floor", "tf_half_pixel_for_nn"): (0, 0),  # i + (r + 1/2) / f
     ("linear", "half_pixel"): (1, 1),
-    ("linear", "pytorch_half_pixel"): (1, 1),
-    ("linear", "half_pixel_symmetric"): (1, 1),
     ("linear", "asymmetric"): (0, 1),
     ("cubic", "half_pixel"): (2, 2),
-    ("cubic", "pytorch_half_pixel"): (2, 2),
-    ("cubic", "half_pixel_symmetric"): (2, 2),
     ("cubic", "asymmetric"): (1, 2),
 }
 
@@ -130,20 +124,17 @@ _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """How samples are placed and combined."""
+    """How samples are placed and combined.
+
+    Attributes:
+        mode: nearest, linear or cubic.
+        exact: scales are the ratios of the extents.
+        reach: rows before and after that a whole factor needs; None where there is no such rule.
+    """
 
     mode: str
-    coordinates: str
-    rounding: str
     exact: bool
-
-    def reach(self) -> tuple[int, int] | None:
-        """Rows before and after that a whole factor needs, or None where there is no such rule."""
-        if not self.exact:
-            return None
-        if self.mode == "nearest":
-            return (0, 0) if self.rounding in _NEAREST.get(self.coordinates, ()) else None
-        return _REACH.get((self.mode, self.coordinates))
+    reach: tuple[int, int] | None
 
 
 def _resize(node: NodeView) -> OperatorSpec:
@@ -169,23 +160,23 @@ def _dimension(
     domain: Domain, index: int, extent: int, wanted: int, method: _Method
 ) -> tuple[DimAccess, DimAccess]:
     """How one dimension is read and written."""
-    reach = method.reach()
     if extent == wanted and method.exact:
         axis = along(domain.axis(f"d{index}", extent))
         return axis, axis
     factor, rest = divmod(wanted, max(extent, 1))
-    if reach is None or rest or factor <= 1:
+    if method.reach is None or rest or factor <= 1:
         return WHOLE_DIM, along(domain.axis(f"d{index}", wanted))
     i, r = domain.axis(f"d{index}", extent), domain.axis(f"r{index}", factor)
-    terms, (before, after) = [(i, 1)], reach
+    terms, (before, after) = [(i, 1)], method.reach
     if before + after:
         terms.append((domain.window(f"k{index}", before + after + 1), 1))
     return DimAccess(tuple(terms), -before), merged((i, extent), (r, factor))
 
 
 def _method(node: NodeView, source: tuple[int, ...], target: tuple[int, ...]) -> _Method:
-    """Read the attributes; ``exact`` says that scales are the ratios of the extents."""
+    """Read the attributes."""
     mode = node.text("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
     old = node.op_type == "Upsample" or node.opset <= 10  # noqa: PLR2004 - the first Resize
     default, rounding = ("asymmetric", "floor") if old else ("half_pixel", "round_prefer_floor")
     coordinates = node.text("coordinate_transformation_mode", default)
@@ -194,12 +185,10 @@ def _method(node: NodeView, source: tuple[int, ...], target: tuple[int, ...]) ->
         and node.text("keep_aspect_ratio_policy", "stretch") == "stretch"
         and not node.integer("antialias", 0)
     )
-    return _Method(
-        "linear" if mode == "bilinear" else mode,
-        coordinates,
-        node.text("nearest_mode", rounding),
-        plain and _ratios(node, source, target, old=old),
-    )
+    exact = plain and _ratios(node, source, target, old=old)
+    way = node.text("nearest_mode", rounding) if mode == "nearest" else mode
+    placed = "half_pixel" if coordinates in _LIKE_HALF_PIXEL else coordinates
+    return _Method(mode, exact, _REACH.get((way, placed)) if exact else None)
 
 
 def _ratios(node: NodeView, source: tuple[int, ...], target: tuple[int, ...], *, old: bool) -> bool:
