@@ -27,7 +27,7 @@ _MASKED = -10000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class _Sizes:
     """Extents of an attention.
 
     Attributes:
@@ -45,17 +45,17 @@ class Sizes:
     channels: int
 
 
-def split_heads(w: Writer, name: str, heads: int) -> str:
+def _split_heads(w: Writer, name: str, heads: int) -> str:
     """Write ``[batch, rows, heads * channels]`` as ``[batch, heads, rows, channels]``."""
     return w.transpose(w.reshape(name, 0, 0, heads, -1), 0, 2, 1, 3)
 
 
-def join_heads(w: Writer, name: str, to: str | None) -> str:
+def _join_heads(w: Writer, name: str, to: str | None) -> str:
     """Write ``[batch, heads, rows, channels]`` as ``[batch, rows, heads * channels]``."""
     return w.reshape(w.transpose(name, 0, 2, 1, 3), 0, 0, -1, to=to)
 
 
-def hidden(w: Writer, allowed: str, value: float | None = None) -> str:
+def _hidden(w: Writer, allowed: str, value: float | None = None) -> str:
     """Write what is added to scores: nothing where allowed, else the lowest number or ``value``."""
     element = w.element()
     if value is None and element == TensorProto.BFLOAT16:
@@ -65,7 +65,7 @@ def hidden(w: Writer, allowed: str, value: float | None = None) -> str:
     return w.op("Where", allowed, w.number(0.0, element), w.number(value, element))
 
 
-def total(w: Writer, *terms: str) -> str:
+def _total(w: Writer, *terms: str) -> str:
     """Write the sum of the terms that are there; ``""`` if there are none."""
     result = ""
     for term in terms:
@@ -73,10 +73,10 @@ def total(w: Writer, *terms: str) -> str:
     return result
 
 
-def attended(
+def _attended(
     w: Writer,
     operands: tuple[str, str, str],
-    sizes: Sizes,
+    sizes: _Sizes,
     added: str = "",
     sink: Callable[[Writer], str] = lambda _: "",
 ) -> str:
@@ -95,7 +95,7 @@ def attended(
     return _ungrouped(w, w.op("MatMul", _grouped(w, weights, sizes), value), sizes)
 
 
-def _scores(w: Writer, query: str, key: str, sizes: Sizes) -> str:
+def _scores(w: Writer, query: str, key: str, sizes: _Sizes) -> str:
     """The scores ``[batch, heads, rows, length]``, scaled and bounded as the node says."""
     element = w.element()
     factor = w.attribute("scale", 0.0) or 1.0 / math.sqrt(sizes.channels)
@@ -108,7 +108,7 @@ def _scores(w: Writer, query: str, key: str, sizes: Sizes) -> str:
     return result
 
 
-def _grouped(w: Writer, name: str, sizes: Sizes) -> str:
+def _grouped(w: Writer, name: str, sizes: _Sizes) -> str:
     """Heads that share a head of keys become rows."""
     if sizes.heads == sizes.key_heads:
         return name
@@ -116,7 +116,7 @@ def _grouped(w: Writer, name: str, sizes: Sizes) -> str:
     return w.reshape(name, 0, sizes.key_heads, rows, -1)
 
 
-def _ungrouped(w: Writer, name: str, sizes: Sizes) -> str:
+def _ungrouped(w: Writer, name: str, sizes: _Sizes) -> str:
     if sizes.heads == sizes.key_heads:
         return name
     return w.reshape(name, 0, sizes.heads, sizes.rows, -1)
@@ -132,12 +132,17 @@ def _softmax(w: Writer, name: str, sink: str) -> str:
     return w.op("Div", powers, w.op("Add", w.reduce("ReduceSum", powers, -1), share))
 
 
-def positions(w: Writer, count: int) -> str:
+def _positions(w: Writer, count: int) -> str:
     """Write ``0 .. count - 1``, made by a node where it is long."""
     return w.op("Range", *(w.whole(k) for k in (0, count, 1)))
 
 
-def causal(w: Writer, sizes: Sizes, first: str, window: int = -1) -> str:
+def _columns(w: Writer, sizes: _Sizes) -> str:
+    """Positions of keys, as scores have them."""
+    return w.reshape(_positions(w, sizes.length), 1, 1, 1, -1)
+
+
+def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
     """Write which keys a row sees: none after itself, none further back than a window.
 
     Args:
@@ -149,8 +154,8 @@ def causal(w: Writer, sizes: Sizes, first: str, window: int = -1) -> str:
     Returns:
         Truth values that broadcast to ``[batch, heads, rows, length]``.
     """
-    row = w.op("Add", w.reshape(positions(w, sizes.rows), 1, 1, -1, 1), first)
-    column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
+    row = w.op("Add", w.reshape(_positions(w, sizes.rows), 1, 1, -1, 1), first)
+    column = _columns(w, sizes)
     seen = w.op("Not", w.op("Less", row, column))
     if window < 0:
         return seen
@@ -178,9 +183,9 @@ def multi_head(w: Writer) -> None:
             w.op("Identity", name, to=w.output(k)) if w.wants(k) else name
             for k, name in ((1, key), (2, value))
         )
-    sizes = Sizes(heads, heads, rows, past + length, channels)
-    added = total(w, _mask(w, 4, sizes), _unidirectional(w, sizes), w.input(5))
-    join_heads(w, attended(w, (query, key, value), sizes, added), w.output(0))
+    sizes = _Sizes(heads, heads, rows, past + length, channels)
+    added = _total(w, _mask(w, 4, sizes), _unidirectional(w, sizes), w.input(5))
+    _join_heads(w, _attended(w, (query, key, value), sizes, added), w.output(0))
 
 
 def _needs_writing(w: Writer) -> bool:
@@ -205,20 +210,24 @@ def _key_length(w: Writer) -> int:
 def _operands(w: Writer, heads: int) -> tuple[str, str, str]:
     """Queries, keys and values, each ``[batch, heads, positions, channels]``, biases added."""
     if len(w.shape(0)) == _PACKED:
-        query, key, value = (w.transpose(w.pick(w.input(0), 3, k), 0, 2, 1, 3) for k in range(3))
-        refuse_unless(not w.has(3), "a bias of packed operands")
+        query, key, value = _unpacked(w, 0, 3)
         return query, key, value
     biases = _biases(w)
-    query = split_heads(w, total(w, w.input(0), biases[0]), heads)
+    query = _split_heads(w, _total(w, w.input(0), biases[0]), heads)
     if len(w.shape(1)) == _PACKED:
-        refuse_unless(not w.has(3), "a bias of packed operands")
-        key, value = (w.transpose(w.pick(w.input(1), 3, k), 0, 2, 1, 3) for k in range(2))
+        key, value = _unpacked(w, 1, 2)
     elif len(w.shape(1)) == _HEADS:
         key, value = w.input(1), w.input(2)
     else:
-        key = split_heads(w, total(w, w.input(1), biases[1]), heads)
-        value = split_heads(w, total(w, w.input(2), biases[2]), heads)
+        key = _split_heads(w, _total(w, w.input(1), biases[1]), heads)
+        value = _split_heads(w, _total(w, w.input(2), biases[2]), heads)
     return query, key, value
+
+
+def _unpacked(w: Writer, position: int, count: int) -> list[str]:
+    """Operands that are packed in one input."""
+    refuse_unless(not w.has(3), "a bias of packed operands")
+    return [w.transpose(w.pick(w.input(position), 3, k), 0, 2, 1, 3) for k in range(count)]
 
 
 def _biases(w: Writer) -> tuple[str, str, str]:
@@ -235,14 +244,14 @@ def _cut(w: Writer, name: str, axis: int, bounds: Sequence[int]) -> Iterator[str
     return (w.slice(name, axis, start, end) for start, end in pairwise(bounds))
 
 
-def _unidirectional(w: Writer, sizes: Sizes) -> str:
+def _unidirectional(w: Writer, sizes: _Sizes) -> str:
     if not w.attribute("unidirectional", 0):
         return ""
     first = w.whole(sizes.length - sizes.rows)
-    return hidden(w, causal(w, sizes, first))
+    return _hidden(w, _causal(w, sizes, first))
 
 
-def _mask(w: Writer, position: int, sizes: Sizes) -> str:
+def _mask(w: Writer, position: int, sizes: _Sizes) -> str:
     """What a mask of keys adds to the scores; ``""`` without one."""
     if not w.has(position):
         return ""
@@ -258,12 +267,12 @@ def _mask(w: Writer, position: int, sizes: Sizes) -> str:
             extents = (0, 1, 1, -1) if len(shape) == 2 else (0, 1, sizes.rows, -1)  # noqa: PLR2004
             name = w.reshape(name, *extents)
         allowed = w.op("Not", w.op("Equal", name, w.number(0, w.element(position))))
-    return hidden(w, allowed, w.attribute("mask_filter_value", _MASKED))
+    return _hidden(w, allowed, w.attribute("mask_filter_value", _MASKED))
 
 
-def _within_lengths(w: Writer, name: str, count: int, batch: int, sizes: Sizes) -> str:
+def _within_lengths(w: Writer, name: str, count: int, batch: int, sizes: _Sizes) -> str:
     """Keys before an end per sample, and from a start on where there are both."""
-    column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
+    column = _columns(w, sizes)
     lengths = w.cast(name, TensorProto.INT64)
     end = w.reshape(w.slice(lengths, 0, 0, batch), -1, 1, 1, 1)
     before = w.op("Less", column, end)
@@ -285,9 +294,9 @@ def packed_projection(w: Writer) -> None:
     if w.wants(1):
         pair = [w.unsqueeze(name, 0) for name in (key, value)]
         w.concat(*pair, axis=0, to=w.output(1))
-    sizes = Sizes(heads, heads, rows, past + rows, channels)
-    added = total(w, _mask(w, 3, sizes), _unidirectional(w, sizes), w.input(5))
-    join_heads(w, attended(w, (query, key, value), sizes, added), w.output(0))
+    sizes = _Sizes(heads, heads, rows, past + rows, channels)
+    added = _total(w, _mask(w, 3, sizes), _unidirectional(w, sizes), w.input(5))
+    _join_heads(w, _attended(w, (query, key, value), sizes, added), w.output(0))
 
 
 def _qkv_sizes(w: Writer) -> tuple[int, int, int]:
@@ -299,10 +308,10 @@ def _qkv_sizes(w: Writer) -> tuple[int, int, int]:
 
 
 def _projected(w: Writer, heads: int) -> tuple[str, str, str]:
-    joined = total(w, w.op("MatMul", w.input(0), w.input(1)), w.input(2))
+    joined = _total(w, w.op("MatMul", w.input(0), w.input(1)), w.input(2))
     sizes = _qkv_sizes(w)
     bounds = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
-    query, key, value = (split_heads(w, one, heads) for one in _cut(w, joined, 2, bounds))
+    query, key, value = (_split_heads(w, one, heads) for one in _cut(w, joined, 2, bounds))
     return query, key, value
 
 
@@ -327,11 +336,11 @@ def standard(w: Writer) -> None:
     past = w.shape(4)[2] if w.has(4) else 0
     key, value = (_standard_past(w, name, k) for k, name in enumerate((key, value)))
     channels = w.shape(0)[-1] // (heads if len(w.shape(0)) == _FLAT else 1)
-    sizes = Sizes(heads, key_heads, rows, past + w.shape(1)[-2], channels)
+    sizes = _Sizes(heads, key_heads, rows, past + w.shape(1)[-2], channels)
     added = _standard_masks(w, sizes, past, window[0])
-    result = attended(w, (query, key, value), sizes, added)
+    result = _attended(w, (query, key, value), sizes, added)
     if len(w.shape(0)) == _FLAT:
-        join_heads(w, result, w.output(0))
+        _join_heads(w, result, w.output(0))
     else:
         w.op("Identity", result, to=w.output(0))
 
@@ -341,7 +350,7 @@ def _standard_operands(w: Writer) -> tuple[int, int, str, str, str]:
         names = (w.input(0), w.input(1), w.input(2))
         return w.shape(0)[1], w.shape(1)[1], *names
     counts = [int(w.attribute(f"{kind}_num_heads", 0)) for kind in ("q", "kv", "kv")]
-    query, key, value = (split_heads(w, w.input(k), counts[k]) for k in range(3))
+    query, key, value = (_split_heads(w, w.input(k), counts[k]) for k in range(3))
     return counts[0], counts[1], query, key, value
 
 
@@ -352,20 +361,20 @@ def _standard_past(w: Writer, name: str, which: int) -> str:
     return w.op("Identity", name, to=to) if to else name
 
 
-def _standard_masks(w: Writer, sizes: Sizes, past: int, window: int) -> str:
+def _standard_masks(w: Writer, sizes: _Sizes, past: int, window: int) -> str:
     """What a mask, lengths per sample and the order of positions add to the scores."""
     added, first = "", w.whole(past)
     if w.has(3):
         refuse_unless(w.shape(3)[-1] == sizes.length, "a mask of fewer keys")
         truth = w.element(3) == TensorProto.BOOL
-        added = hidden(w, w.input(3)) if truth else w.input(3)
+        added = _hidden(w, w.input(3)) if truth else w.input(3)
     if w.has(6):
         ends = w.reshape(w.input(6), -1, 1, 1, 1)
         first = w.op("Sub", ends, w.whole(sizes.rows))
-        column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
-        added = total(w, added, hidden(w, w.op("Less", column, ends)))
+        column = _columns(w, sizes)
+        added = _total(w, added, _hidden(w, w.op("Less", column, ends)))
     if w.attribute("is_causal", 0):
-        return total(w, added, hidden(w, causal(w, sizes, first, window)))
+        return _total(w, added, _hidden(w, _causal(w, sizes, first, window)))
     refuse_unless(window < 0, "a window without order")
     return added
 
@@ -411,9 +420,9 @@ def group_query(w: Writer) -> None:
     query, key = (_rotated(w, name, cache, channels) for name in (query, key))
     key = _present(w, key, 3, cache, w.output(1))
     value = _present(w, value, 4, cache, w.output(2))
-    sizes = Sizes(heads, key_heads, cache.rows, cache.length, channels)
+    sizes = _Sizes(heads, key_heads, cache.rows, cache.length, channels)
     added = _added(w, sizes, cache)
-    join_heads(w, attended(w, (query, key, value), sizes, added, _sink), w.output(0))
+    _join_heads(w, _attended(w, (query, key, value), sizes, added, _sink), w.output(0))
 
 
 def _check(w: Writer) -> None:
@@ -435,7 +444,7 @@ def _grouped_operands(w: Writer, heads: int, key_heads: int) -> tuple[str, str, 
         channels = w.shape(0)[-1] // (heads + 2 * key_heads)
         ends = (heads * channels, (heads + key_heads) * channels, w.shape(0)[-1])
         names = list(_cut(w, w.input(0), 2, (0, *ends)))
-    query, key, value = (split_heads(w, n, c) for n, c in zip(names, counts, strict=True))
+    query, key, value = (_split_heads(w, n, c) for n, c in zip(names, counts, strict=True))
     return query, key, value
 
 
@@ -481,7 +490,7 @@ def _places(w: Writer, cache: _Cache) -> str:
         return w.reshape(w.slice(w.slice(w.input(9), 0, 0, 1), 1, 0, 1), 1)
     if cache.prompt:
         return w.integers(0)
-    row = w.reshape(positions(w, cache.rows), 1, -1)
+    row = w.reshape(_positions(w, cache.rows), 1, -1)
     return w.op("Add", w.reshape(cache.first, -1, 1), row)
 
 
@@ -496,7 +505,7 @@ def _present(w: Writer, new: str, position: int, cache: _Cache, to: str | None) 
             past = w.slice(past, 2, 0, cache.extent)
     else:
         past = w.input(position)
-    column = w.reshape(positions(w, cache.extent), 1, 1, -1, 1)
+    column = w.reshape(_positions(w, cache.extent), 1, 1, -1, 1)
     kept = w.op("Less", column, cache.first)
     placed = w.op("Where", kept, past, _placed(w, new, column, cache))
     end = w.op("Add", cache.first, w.whole(cache.rows))
@@ -528,18 +537,18 @@ def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
     return w.transpose(picked, 0, 2, 1, 3)
 
 
-def _added(w: Writer, sizes: Sizes, cache: _Cache) -> str:
+def _added(w: Writer, sizes: _Sizes, cache: _Cache) -> str:
     """What the order of positions, a window and a bias add to the scores."""
     bias = w.input(10)
     if bias and w.shape(10)[-1] != sizes.length:
         bias = w.slice(bias, 3, 0, sizes.length)
     if not w.attribute("causal", 1):
         ends = w.op("Add", cache.first, w.whole(cache.rows))
-        column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
-        return total(w, hidden(w, w.op("Less", column, ends)), bias)
+        column = _columns(w, sizes)
+        return _total(w, _hidden(w, w.op("Less", column, ends)), bias)
     window = int(w.attribute("local_window_size", -1))
-    seen = causal(w, sizes, cache.first, window - 1 if window > 0 else -1)
-    return total(w, hidden(w, seen), bias)
+    seen = _causal(w, sizes, cache.first, window - 1 if window > 0 else -1)
+    return _total(w, _hidden(w, seen), bias)
 
 
 def _sink(w: Writer) -> str:

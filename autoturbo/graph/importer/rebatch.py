@@ -289,9 +289,9 @@ class Rebatch:
         data = inputs[0] if inputs else None
         if data is None or data not in self._layouts or self._layouts[data].axis != axis:
             return inputs
-        extent, inner = self._extent(data), self._layouts[data].inner
+        own = self._extent(data), self._layouts[data].inner
         return [
-            self._repeated(value, min(axis, len(value.shape or ()) - 1), extent, inner)
+            self._repeated(value, min(axis, len(value.shape or ()) - 1), *own)
             if value and value.constant and place in places
             else value
             for place, value in enumerate(inputs)
