@@ -270,7 +270,7 @@ def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> d
     Returns:
         The notes as a field of a command's object; nothing where there are none.
     """
-    from autoturbo.graph.freeze import ASSUMED_BATCH
+    from autoturbo.graph.importer.freeze import ASSUMED_BATCH
 
     told = [note for note in graph.notes if everything or note == ASSUMED_BATCH]
     for note in told:

@@ -127,8 +127,7 @@ def materialize_file(model: Path, folder: str | Path) -> Path:
     import onnx
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-    from autoturbo.graph.weight_fills import fills
-    from autoturbo.graph.weight_values import pieces
+    from autoturbo.verify.weight_values import fills, pieces
 
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.domain import AccessMap, AxisKind
+from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, bytes_per_element, check_limits
 from autoturbo.stores import remembered
 
@@ -57,30 +57,6 @@ class GraphArrays(NamedTuple):
     term_step: Ints
 
 
-class _Maps:
-    """Accumulates access maps as slots."""
-
-    def __init__(self) -> None:
-        self.slot_dim = [0]
-        self.term_start = [0]
-        self.offset: list[int] = []
-        self.whole: list[int] = []
-        self.axis: list[int] = []
-        self.step: list[int] = []
-
-    def add(self, access: AccessMap) -> int:
-        """Append one map and return its slot."""
-        for dim in access.dims:
-            for axis, step in sorted(dim.terms, key=lambda term: -abs(term[1])):
-                self.axis.append(axis)
-                self.step.append(step)
-            self.term_start.append(len(self.axis))
-            self.offset.append(dim.offset)
-            self.whole.append(int(dim.whole))
-        self.slot_dim.append(len(self.offset))
-        return len(self.slot_dim) - 2
-
-
 @remembered(4)
 def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphArrays:
     """Flatten a graph, remembered; element sizes are those of the compute type ``dtype``.
@@ -94,9 +70,10 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
         ModelError: compiled code has no room for it, see :func:`check_limits`.
     """
     check_limits(graph)
-    maps = _Maps()
-    ins = [[maps.add(m) for m in op.input_maps] for op in graph.operators]
-    outs = [[maps.add(m) for m in op.output_maps] for op in graph.operators]
+    reads = [access for op in graph.operators for access in op.input_maps]
+    maps = [*reads, *(access for op in graph.operators for access in op.output_maps)]
+    dims = [dim for access in maps for dim in access.dims]
+    terms = [t for dim in dims for t in sorted(dim.terms, key=lambda term: -abs(term[1]))]
     axes = [axis for op in graph.operators for axis in op.axes]
     sizes = [_element(t, dtype, integers=integers) for t in graph.tensors]
     return GraphArrays(
@@ -110,16 +87,16 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
         axis_parallel=_ints([int(axis.kind is AxisKind.PARALLEL) for axis in axes]),
         in_start=_starts([len(op.inputs) for op in graph.operators]),
         in_tensor=_ints([t for op in graph.operators for t in op.inputs]),
-        in_slot=_ints([slot for slots in ins for slot in slots]),
+        in_slot=_ints(range(len(reads))),
         out_start=_starts([len(op.outputs) for op in graph.operators]),
         out_tensor=_ints([t for op in graph.operators for t in op.outputs]),
-        out_slot=_ints([slot for slots in outs for slot in slots]),
-        slot_dim=_ints(maps.slot_dim),
-        term_start=_ints(maps.term_start),
-        offset=_ints(maps.offset),
-        whole=_ints(maps.whole),
-        term_axis=_ints(maps.axis),
-        term_step=_ints(maps.step),
+        out_slot=_ints(range(len(reads), len(maps))),
+        slot_dim=_starts([len(access.dims) for access in maps]),
+        term_start=_starts([len(dim.terms) for dim in dims]),
+        offset=_ints([dim.offset for dim in dims]),
+        whole=_ints([int(dim.whole) for dim in dims]),
+        term_axis=_ints([axis for axis, _ in terms]),
+        term_step=_ints([step for _, step in terms]),
     )
 
 
@@ -132,7 +109,7 @@ def _element(tensor: Tensor, dtype: str, *, integers: bool) -> tuple[int, int]:
     return size.numerator * several, size.denominator * several
 
 
-def _ints(values: list[int]) -> Ints:
+def _ints(values: Sequence[int]) -> Ints:
     return np.asarray(values, dtype=np.int64)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind, DimAccess
+from autoturbo.graph.importer.rebatch import REPEATS
 from autoturbo.graph.operators import Graph, Operator, Tensor
-from autoturbo.graph.rebatch import REPEATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +190,12 @@ def _scattered_to(graph: Graph, operator: Operator) -> set[int]:
     return {axis for dim in operator.input_maps[0].dims[:depth] for axis, _ in dim.terms}
 
 
-def _scattered_along(graph: Graph, operator: Operator) -> set[int]:
+def _scattered_along(_: Graph, operator: Operator) -> set[int]:
     """Axes that the indices are not addressed by: that of the dimension that they index."""
-    del graph
-    return {axis for dim in operator.input_maps[0].dims for axis, _ in dim.terms} - {
-        axis for dim in operator.input_maps[1].dims for axis, _ in dim.terms
-    }
+    return operator.input_axes(0) - operator.input_axes(1)
 
 
-def _of_matrices(graph: Graph, operator: Operator) -> set[int]:
-    del graph
+def _of_matrices(_: Graph, operator: Operator) -> set[int]:
     return {axis for dim in operator.input_maps[0].dims[-2:] for axis, _ in dim.terms}
 
 
@@ -226,10 +222,9 @@ def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTr
     not those that stand before or behind the samples.
     """
     repeats = operator.kind in REPEATS and not _joins(operator, axis)
-    for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
-        if tensor in trace.tensors or (graph.tensors[tensor].constant and repeats):
-            continue
-        if any(axis == a for one in access.dims for a, _ in one.terms):
+    for position, tensor in enumerate(operator.inputs):
+        known = tensor in trace.tensors or (graph.tensors[tensor].constant and repeats)
+        if not known and axis in operator.input_axes(position):
             name = graph.tensors[tensor].name
             raise _MixedError(operator, f"reads {name}, not of samples", _ALIKE)
 

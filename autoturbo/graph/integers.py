@@ -23,7 +23,7 @@ from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Pattern,
 from autoturbo.graph.source import domain_of
 
 if TYPE_CHECKING:
-    from autoturbo.graph.values import Step
+    from autoturbo.graph.importer.values import Step
 
 BYTES = frozenset(("int8", "uint8"))
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
+from autoturbo.graph.ordering import in_topological_order
 
 _LONGEST_BRANCH = 12
 """Operators followed along one side of a diamond: a GELU written out has 8."""
@@ -155,26 +156,13 @@ def _may_join(graph: Graph, chain: list[int], more: list[int]) -> bool:
 
 def _topological(graph: Graph, chains: list[list[int]]) -> list[list[int]]:
     """Order chains so that producers come first; ties by first operator."""
-    import heapq
-
+    chains = sorted(chains)
     owner = {index: number for number, chain in enumerate(chains) for index in chain}
-    waits = [0] * len(chains)
-    readers: list[set[int]] = [set() for _ in chains]
-    for number, chain in enumerate(chains):
-        for before in {owner[p] for p in _producers(graph, chain)} - {number}:
-            readers[before].add(number)
-            waits[number] += 1
-    ready = [(chain[0], number) for number, chain in enumerate(chains) if not waits[number]]
-    heapq.heapify(ready)
-    order: list[list[int]] = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        order.append(chains[number])
-        for reader in sorted(readers[number]):
-            waits[reader] -= 1
-            if not waits[reader]:
-                heapq.heappush(ready, (chains[reader][0], reader))
-    return order
+    needs = [
+        {owner[index] for index in _producers(graph, chain)} - {number}
+        for number, chain in enumerate(chains)
+    ]
+    return [chains[number] for number in in_topological_order(needs)[0]]
 
 
 def _producers(graph: Graph, chain: list[int]) -> set[int]:

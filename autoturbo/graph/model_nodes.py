@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
-from autoturbo.graph.assemble import Assembled, Tensors, build_graph
-from autoturbo.graph.external_data import reference
-from autoturbo.graph.freeze import Extents
+from autoturbo.graph.importer.assemble import Assembled, Tensors, build_graph, values_read
+from autoturbo.graph.importer.external_data import reference
+from autoturbo.graph.importer.freeze import Extents
+from autoturbo.graph.importer.propagate import Program
+from autoturbo.graph.importer.structure import outer_names, stored_tensor
+from autoturbo.graph.importer.values import Repetition, Step, Value, element_type
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.propagate import Program
-from autoturbo.graph.source import Source, domain_of, one_line
-from autoturbo.graph.structure import captured_names
-from autoturbo.graph.values import Repetition, Step, Value, element_type
+from autoturbo.graph.source import Source, one_line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +149,7 @@ def load_nodes(
     outputs = [(value.name, _operand(result, assembled.names)) for value, result in results]
     nodes = tuple(_nodes(assembled))
     constants = _Constants(model, program, assembled.names, source)
-    constants.need(_read(assembled, program))
+    constants.need(values_read(assembled.steps, program.outputs))
     return ModelNodes(
         assembled.graph, source.ir_version, dict(source.opsets), nodes,
         tuple(constants.nodes), constants.stored, tuple(constants.given),
@@ -174,13 +174,6 @@ def _nodes(assembled: Assembled) -> Iterator[ModelNode]:
             tuple(None if value is None else _operand(value, names) for value in step.outputs),
             positions,
         )
-
-
-def _read(assembled: Assembled, program: Program) -> Iterator[Value]:
-    """Every value that a node reads or that leaves the model."""
-    for step in assembled.steps:
-        yield from (value for value in (*step.inputs, *step.captured) if value is not None)
-    yield from program.outputs
 
 
 _MOST_DENSE = 1 << 28
@@ -239,19 +232,19 @@ class _Constants:
 
     def _make(self, step: Step) -> None:
         """Keep the node that makes a constant; one that only holds it becomes a stored one."""
-        tensors = [a.t for a in step.node.attribute if a.name == "value"]
-        if step.node.op_type == "Constant" and not domain_of(step.node) and tensors:
+        stored = stored_tensor(step.node)
+        if stored is not None:
             made = next(value for value in step.outputs if value)
             name = self._names.name(made)
-            self.stored[name] = _named(tensors[0], name)
+            self.stored[name] = _named(stored, name)
             return
-        self.need(value for value in (*step.inputs, *step.captured) if value is not None)
+        self.need(step.read)
         self._done.update(value for value in step.outputs if value is not None)
         self.nodes.append(self._renamed(step))
 
     def _renamed(self, step: Step) -> NodeProto:
         """The node with unique names; bodies of control flow keep what they read."""
-        for name, value in zip(_outer(step.node), step.captured, strict=True):
+        for name, value in zip(outer_names(step.node), step.captured, strict=True):
             if self._names.name(value) != name:
                 raise self._source.error("cannot be written again: its body reads it", name)
         node = NodeProto()
@@ -281,10 +274,6 @@ def _elements(sparse: SparseTensorProto) -> np.ndarray:
     array = np.zeros(math.prod(sparse.dims), values.dtype)
     array[places] = values
     return array.reshape(tuple(sparse.dims))
-
-
-def _outer(node: NodeProto) -> list[str]:
-    return [name for name in captured_names(node) if name not in node.input]
 
 
 def _named(tensor: TensorProto, name: str) -> TensorProto:

@@ -1,10 +1,10 @@
 """The door from a model file to a :class:`~autoturbo.graph.operators.Graph`.
 
-A reader's map, in the order in which things happen:
+A reader's map of :mod:`autoturbo.graph.importer`, in the order in which things happen:
 
-1. :mod:`wire` and :mod:`model_file` read the file without large values and check its versions;
-2. :mod:`external_data` checks the weights kept beside it and reads the small ones;
-3. :mod:`weights` tells weights from real inputs, :mod:`freeze` gives those static shapes;
+1. :mod:`model_file` reads the file without large values and checks its versions;
+2. :mod:`external_data` checks weights, in the file and beside it, and reads the small ones;
+3. :mod:`inputs` tells weights from real inputs, :mod:`freeze` gives those static shapes;
 4. :mod:`propagate` goes through the nodes once: shapes, small constants, what folds away
    (twice where the batch is written into the file's constants: :mod:`rebatch`);
 5. :mod:`assemble` turns what is left into operators, each described by the operator table.
@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, TypeProto, ValueInfoProto
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.assemble import build_graph, check_size
 from autoturbo.graph.batch import rebatch, trace_batch
-from autoturbo.graph.external_data import attach
-from autoturbo.graph.freeze import Extents, Frozen, freeze, in_doubt, resolve
-from autoturbo.graph.model_file import open_model
+from autoturbo.graph.importer.assemble import build_graph, check_size
+from autoturbo.graph.importer.external_data import attach
+from autoturbo.graph.importer.freeze import Extents, Frozen, freeze, in_doubt, resolve
+from autoturbo.graph.importer.inputs import real_inputs, sample_dims
+from autoturbo.graph.importer.model_file import open_model
+from autoturbo.graph.importer.propagate import Program, Propagation
+from autoturbo.graph.importer.rebatch import Rebatch
+from autoturbo.graph.importer.values import Value, element_type, spread, static_shape, tensor_type
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.propagate import Declared, Program, Propagation
-from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.source import Source
-from autoturbo.graph.structure import sample_dims
-from autoturbo.graph.values import Value, element_type, spread, static_shape, tensor_type
-from autoturbo.graph.weights import real_inputs
 
 
 def import_model(
@@ -135,7 +134,8 @@ def read_program(
         _, found = read_program(first, replace(asked, batch=None), values)
         asked = replace(asked, own=build_graph(found, first).graph.batch)
     frozen = freeze(inputs, asked, source, samples)
-    program = _Import(model, inputs, weights, missing, source, values or {}).program(frozen)
+    fixed = [_weight(v, source) for v in model.graph.input if v.name in weights]
+    program = _Import(model, inputs, fixed, missing, source, values or {}).program(frozen)
     program.samples, program.batch = samples, asked.batch
     return model, program
 
@@ -148,58 +148,51 @@ def _check_kinds(inputs: Iterable[ValueInfoProto], source: Source) -> None:
             raise source.error("input has no element type", value.name)
 
 
+@dataclass(frozen=True, slots=True)
 class _Import:
     """Runs the propagation, a second time where the batch is written into the file."""
 
-    def __init__(
-        self,
-        model: ModelProto,
-        inputs: Sequence[ValueInfoProto],
-        weights: set[str],
-        missing: Mapping[str, str],
-        source: Source,
-        given: Mapping[str, Sequence[float]],
-    ) -> None:
-        self._model = model
-        self._given = given
-        self._elements = {v.name: v.type.tensor_type.elem_type for v in inputs}
-        self._weights = [_weight(v, source) for v in model.graph.input if v.name in weights]
-        self._missing = missing
-        self._source = source
-        graph = model.graph
-        self._types = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+    model: ModelProto
+    inputs: Sequence[ValueInfoProto]
+    weights: Sequence[Value]
+    missing: Mapping[str, str]
+    source: Source
+    given: Mapping[str, Sequence[float]]
 
     def program(self, frozen: Frozen) -> Program:
         """What is left of the model at the given input shapes."""
         if frozen.baked is None:
-            return self._run(frozen.shapes, self._declared(frozen), None)
-        notes = list(self._source.notes)
-        first = self._run(frozen.baked, self._declared(frozen), None)
-        self._source.notes[:] = notes
+            return self._run(frozen.shapes, frozen)
+        notes = list(self.source.notes)
+        first = self._run(frozen.baked, frozen)
+        self.source.notes[:] = notes
         rebatch = Rebatch(frozen.batch, frozen.ratio, first.shapes)
-        program = self._run(frozen.shapes, self._declared(frozen, rebatch), rebatch)
-        rebatch.check(program.outputs, self._source)
+        program = self._run(frozen.shapes, frozen, rebatch)
+        rebatch.check(program.outputs, self.source)
         return program
 
     def _run(
-        self, shapes: Mapping[str, tuple[int, ...]], declared: Declared, rebatch: Rebatch | None
+        self, shapes: Mapping[str, Sequence[int]], frozen: Frozen, rebatch: Rebatch | None = None
     ) -> Program:
-        inputs = self._values(shapes)
-        check_size(inputs, self._source)
-        propagation = Propagation(self._source, declared, self._missing, rebatch)
-        fixed = given_values(inputs, self._given, self._source)
-        return propagation.run(self._model.graph, inputs, [*self._weights, *fixed])
-
-    def _values(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Value]:
-        return [
-            Value(name, tensor_type(self._elements[name], shape)) for name, shape in shapes.items()
+        inputs = [
+            Value(value.name, tensor_type(value.type.tensor_type.elem_type, shapes[value.name]))
+            for value in self.inputs
         ]
+        check_size(inputs, self.source)
+        declared = self._declared(frozen, rebatch)
+        propagation = Propagation(self.source, declared, self.missing, rebatch)
+        fixed = given_values(inputs, self.given, self.source)
+        return propagation.run(self.model.graph, inputs, [*self.weights, *fixed])
 
-    def _declared(self, frozen: Frozen, rebatch: Rebatch | None = None) -> Declared:
-        types = {name: resolve(kind, frozen.bindings) for name, kind in self._types.items()}
+    def _declared(self, frozen: Frozen, rebatch: Rebatch | None) -> dict[str, TypeProto]:
+        """Types that the file states, for the shapes that its inputs are given."""
+        if not frozen.as_declared:
+            return {}
+        stated = (*self.model.graph.value_info, *self.model.graph.output)
+        types = {value.name: resolve(value.type, frozen.bindings) for value in stated}
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
-        return Declared(types, trusted=frozen.as_declared)
+        return types
 
 
 def given_values(

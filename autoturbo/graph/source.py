@@ -12,6 +12,8 @@ from autoturbo.errors import Location, ModelError
 if TYPE_CHECKING:
     from onnx import NodeProto
 
+    from autoturbo.graph.table.build import NodeView
+
 _LIBRARY_PREFIX = re.compile(r"^(\[\w+\]\s*)*(\(op_type:[^)]*\):\s*)?(\[\w+\]\s*)*")
 
 
@@ -43,15 +45,20 @@ class Source:
             self.notes.append(line)
 
 
-def domain_of(node: NodeProto) -> str:
+def domain_of(node: NodeProto | NodeView) -> str:
     """The domain of a node; ONNX's own is ``""`` in either of its spellings."""
     return "" if node.domain == "ai.onnx" else node.domain
 
 
-def kind_of(node: NodeProto) -> str:
+def kind_of(node: NodeProto | NodeView) -> str:
     """Operator type with its domain in front if it is not ONNX's own."""
     domain = domain_of(node)
     return f"{domain}.{node.op_type}" if domain else node.op_type
+
+
+def integer_of(node: NodeProto, name: str, default: int = 0) -> int:
+    """A whole number that is an attribute of a node."""
+    return next((int(item.i) for item in node.attribute if item.name == name), default)
 
 
 def label(node: NodeProto) -> str:

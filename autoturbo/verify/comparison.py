@@ -39,7 +39,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from autoturbo.graph.operators import Graph, Operator
-from autoturbo.graph.weight_values import Array
+from autoturbo.verify.weight_values import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,12 @@ import onnx
 from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from autoturbo.errors import Location, UnrunnableError
-from autoturbo.graph.external_data import attach, is_stored
-from autoturbo.graph.infer import drop_unknown_attributes
+from autoturbo.graph.importer.external_data import attach, is_stored
+from autoturbo.graph.importer.shapes import drop_unknown_attributes
+from autoturbo.graph.importer.values import spread
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
-from autoturbo.graph.values import spread
-from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum
 from autoturbo.verify.inputs import random_inputs
@@ -36,6 +35,7 @@ from autoturbo.verify.onnx_writer.builder import (
 )
 from autoturbo.verify.onnx_writer.passes import Pass, input_shapes, nodes_at, write_repeated
 from autoturbo.verify.onnx_writer.restriction import restrict
+from autoturbo.verify.weight_values import Array
 from autoturbo.verify.weights import seeded_weights, with_weights
 
 if TYPE_CHECKING:

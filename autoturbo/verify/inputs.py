@@ -19,10 +19,9 @@ from onnx import (
 )
 
 from autoturbo.errors import Location, ModelError
-from autoturbo.graph.external_data import is_stored
-from autoturbo.graph.values import static_shape
-from autoturbo.graph.weight_fills import fills_of
-from autoturbo.graph.weight_values import Array, drawn, generator, integer_range
+from autoturbo.graph.importer.external_data import is_stored
+from autoturbo.graph.importer.values import static_shape
+from autoturbo.verify.weight_values import Array, drawn, fills_of, generator, integer_range
 
 Extents = Mapping[str, tuple[int, ...]]
 Given = Mapping[str, Sequence[float]]

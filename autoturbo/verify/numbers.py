@@ -26,9 +26,8 @@ from onnx import ValueInfoProto, helper
 from autoturbo.errors import UnrunnableError, VerifyError
 from autoturbo.graph.batch import BatchTrace, trace_batch
 from autoturbo.graph.domain import Region, meet, volume
-from autoturbo.graph.fold import RANDOM
+from autoturbo.graph.importer.fold import RANDOM
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import AnySchedule, Schedule
 from autoturbo.verify.comparison import Comparison, Scale, compare, compare_part, described
 from autoturbo.verify.execution import (
@@ -61,6 +60,7 @@ from autoturbo.verify.onnx_writer.scheduled_model import (
     scheduled_model,
 )
 from autoturbo.verify.regions import made_regions, part_needs, read_regions
+from autoturbo.verify.weight_values import Array
 
 CHUNK_BYTES = 1 << 30
 """Bytes of results that are kept at a time."""

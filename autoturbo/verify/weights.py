@@ -23,10 +23,18 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autoturbo.files import atomic_writer
-from autoturbo.graph.external_data import is_stored, put_outside
-from autoturbo.graph.weight_fills import VIEWS, Fill, Reading, fills_of, readings
-from autoturbo.graph.weight_values import Array, integer_range, pieces
-from autoturbo.graph.weights import PARAMETERS
+from autoturbo.graph.importer.external_data import is_stored, put_outside
+from autoturbo.graph.importer.inputs import PARAMETERS
+from autoturbo.verify.weight_values import (
+    VIEWS,
+    Array,
+    Fill,
+    Reading,
+    fills_of,
+    integer_range,
+    pieces,
+    readings,
+)
 
 _FLOATS = frozenset(
     (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE,
@@ -34,7 +42,7 @@ _FLOATS = frozenset(
 )  # fmt: skip
 _MATRICES = frozenset((("MatMul", 0), ("MatMul", 1)))
 _TABLE = ("Gather", 0)
-"""Parameters besides :data:`~autoturbo.graph.weights.PARAMETERS`, by operator and position."""
+"""Parameters besides those of :mod:`autoturbo.graph.importer.inputs`, by operator and position."""
 
 _ZERO_POINTS = {
     ("DequantizeLinear", 0): 2, ("QLinearConv", 3): 5, ("QLinearMatMul", 3): 5,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import ModelProto, defs, helper, numpy_helper
 
-from autoturbo.graph.weights import PARAMETERS
+from autoturbo.graph.importer.inputs import PARAMETERS
 from autoturbo.verify.inputs import LIMITS_KEY
 from tests.graph.table.operator_cases import CASES
 from tests.graph.table.operator_harness import Array, Case, Input

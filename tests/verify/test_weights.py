@@ -10,9 +10,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from autoturbo.datasets import workloads
-from autoturbo.graph.weight_fills import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
 from autoturbo.verify.execution import open_session, run
 from autoturbo.verify.inputs import random_inputs
+from autoturbo.verify.weight_values import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
 from autoturbo.verify.weights import (
     DATA_FILE,
     ValueSource,

@@ -130,7 +130,7 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.datasets.measurements.shards import require_parquet
 
     require_parquet()
-    from autoturbo.graph.freeze import ASSUMED_BATCH
+    from autoturbo.graph.importer.freeze import ASSUMED_BATCH
 
     outputs = outputs_of(options)
     outputs.check_folder(options.output, CARDS)

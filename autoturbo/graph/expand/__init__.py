@@ -6,7 +6,7 @@ as a graph for the node's attributes and extents, and the import goes on with th
 with a branch of an ``If``. So regions, work, checks and written models follow by themselves.
 
 Operators that ONNX itself defines by a body are written out by that body where the table has no row
-for them (:mod:`defined`).
+for them (:mod:`bodies`).
 """
 
 from __future__ import annotations
@@ -16,52 +16,43 @@ from typing import Any
 
 from onnx import GraphProto, defs
 
-from autoturbo.graph.expand import attention, control, fused, grouped_query, quantised
-from autoturbo.graph.expand.defined import defined_body
+from autoturbo.graph.expand import attention, bodies, fused
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
+from autoturbo.graph.importer.values import Step
 from autoturbo.graph.source import Source, domain_of
-from autoturbo.graph.table.rows import ROWS
-from autoturbo.graph.values import Step
-
-MICROSOFT = "com.microsoft"
-
-_FUSED: dict[str, Callable[[Writer], None]] = {
-    "Attention": attention.packed_projection,
-    "BiasAdd": fused.bias_add,
-    "BiasSoftmax": fused.bias_softmax,
-    "BiasSplitGelu": fused.bias_split_gelu,
-    "EmbedLayerNormalization": fused.embeddings,
-    "FusedConv": fused.convolution,
-    "FusedMatMul": fused.matmul,
-    "GroupNorm": fused.group_norm,
-    "GroupQueryAttention": grouped_query.group_query,
-    "MultiHeadAttention": attention.multi_head,
-    "NhwcConv": fused.channels_last,
-    "NhwcFusedConv": fused.channels_last,
-    "NhwcMaxPool": fused.max_pool,
-    "SkipGroupNorm": fused.group_norm,
-}
-
-_QUANTISED: dict[str, Callable[[Writer], None]] = {
-    "DynamicQuantizeMatMul": quantised.dynamic_product,
-    "MatMulIntegerToFloat": quantised.mixed_product,
-    "QAttention": quantised.attention,
-    "QGemm": quantised.gemm,
-    "QLinearAveragePool": quantised.average_pool,
-    "QLinearConcat": quantised.concatenation,
-    "QLinearConv": quantised.convolution,
-    "QLinearGlobalAveragePool": quantised.average_pool,
-    "QLinearReduceMean": quantised.mean,
-    "QLinearSoftmax": quantised.softmax,
-    "QLinearWhere": quantised.selection,
-}
+from autoturbo.graph.table import ROWS
+from autoturbo.graph.table.build import MICROSOFT
 
 EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {
     ("", "Attention"): attention.standard,
     ("", "Einsum"): fused.einsum,
-    ("", "Loop"): control.loop,
-    ("", "Scan"): control.scan,
-    **{(MICROSOFT, op_type): write for op_type, write in {**_FUSED, **_QUANTISED}.items()},
+    ("", "Loop"): bodies.loop,
+    ("", "Scan"): bodies.scan,
+    (MICROSOFT, "Attention"): attention.packed_projection,
+    (MICROSOFT, "BiasAdd"): fused.bias_add,
+    (MICROSOFT, "BiasSoftmax"): fused.bias_softmax,
+    (MICROSOFT, "BiasSplitGelu"): fused.bias_split_gelu,
+    (MICROSOFT, "DynamicQuantizeMatMul"): fused.dynamic_product,
+    (MICROSOFT, "EmbedLayerNormalization"): fused.embeddings,
+    (MICROSOFT, "FusedConv"): fused.convolution,
+    (MICROSOFT, "FusedMatMul"): fused.matmul,
+    (MICROSOFT, "GroupNorm"): fused.group_norm,
+    (MICROSOFT, "GroupQueryAttention"): attention.group_query,
+    (MICROSOFT, "MatMulIntegerToFloat"): fused.mixed_product,
+    (MICROSOFT, "MultiHeadAttention"): attention.multi_head,
+    (MICROSOFT, "NhwcConv"): fused.channels_last,
+    (MICROSOFT, "NhwcFusedConv"): fused.channels_last,
+    (MICROSOFT, "NhwcMaxPool"): fused.max_pool,
+    (MICROSOFT, "QAttention"): fused.quantised_attention,
+    (MICROSOFT, "QGemm"): fused.quantised_gemm,
+    (MICROSOFT, "QLinearAveragePool"): fused.quantised_pool,
+    (MICROSOFT, "QLinearConcat"): fused.quantised_concatenation,
+    (MICROSOFT, "QLinearConv"): fused.quantised_convolution,
+    (MICROSOFT, "QLinearGlobalAveragePool"): fused.quantised_pool,
+    (MICROSOFT, "QLinearReduceMean"): fused.quantised_mean,
+    (MICROSOFT, "QLinearSoftmax"): fused.quantised_softmax,
+    (MICROSOFT, "QLinearWhere"): fused.quantised_selection,
+    (MICROSOFT, "SkipGroupNorm"): fused.group_norm,
 }
 """What writes a node out, by ``(domain, operator type)``."""
 
@@ -84,12 +75,13 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
     if not known or not (kind in EXPANSIONS or _is_defined(kind, schema)):
         return None
     try:
-        return _written(step, source) or _defined(step, schema, source)
+        written = _written(step, source)
+        return written if written or schema is None else bodies.defined_body(step, schema, source)
     except (NoExpansionError, *_MALFORMED):
         return None
 
 
-def first_trip(step: Step, source: Source) -> tuple[GraphProto, control.Trips] | str:
+def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.Trips] | str:
     """Return the first trip of a loop that stays whole, and its trips; or why it is not known.
 
     Args:
@@ -97,7 +89,7 @@ def first_trip(step: Step, source: Source) -> tuple[GraphProto, control.Trips] |
         source: where the versions are from.
     """
     writer = Writer(step, source.opsets.get("", 1))
-    write = control.loop if step.node.op_type == "Loop" else control.scan
+    write = bodies.loop if step.node.op_type == "Loop" else bodies.scan
     try:
         trips = write(writer, once=True)
     except NoExpansionError as reason:
@@ -129,7 +121,3 @@ def _written(step: Step, source: Source) -> GraphProto | None:
     except NoExpansionError:
         return None
     return writer.graph()
-
-
-def _defined(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphProto | None:
-    return None if schema is None else defined_body(step, schema, source)

@@ -8,14 +8,16 @@ What the operator table describes as one operator (no cache, no packing) stays a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
-
-MICROSOFT = "com.microsoft"
+from autoturbo.graph.table.build import MICROSOFT
 
 _FLAT, _HEADS, _PACKED = 3, 4, 5
 """Ranks of operands with heads folded into channels, with heads, and with several in one."""
@@ -25,7 +27,7 @@ _MASKED = -10000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class _Sizes:
     """Extents of an attention.
 
     Attributes:
@@ -43,30 +45,27 @@ class Sizes:
     channels: int
 
 
-def split_heads(w: Writer, name: str, heads: int) -> str:
+def _split_heads(w: Writer, name: str, heads: int) -> str:
     """Write ``[batch, rows, heads * channels]`` as ``[batch, heads, rows, channels]``."""
     return w.transpose(w.reshape(name, 0, 0, heads, -1), 0, 2, 1, 3)
 
 
-def join_heads(w: Writer, name: str, to: str | None) -> str:
+def _join_heads(w: Writer, name: str, to: str | None) -> str:
     """Write ``[batch, heads, rows, channels]`` as ``[batch, rows, heads * channels]``."""
     return w.reshape(w.transpose(name, 0, 2, 1, 3), 0, 0, -1, to=to)
 
 
-def lowest(element: int) -> float:
-    """Return the lowest number of a floating-point type."""
-    if element == TensorProto.BFLOAT16:
-        return -3.38e38
-    return float(np.finfo(helper.tensor_dtype_to_np_dtype(element)).min)
-
-
-def hidden(w: Writer, allowed: str, element: int, value: float | None = None) -> str:
+def _hidden(w: Writer, allowed: str, value: float | None = None) -> str:
     """Write what is added to scores: nothing where allowed, else the lowest number or ``value``."""
-    filled = lowest(element) if value is None else value
-    return w.op("Where", allowed, w.number(0.0, element), w.number(filled, element))
+    element = w.element()
+    if value is None and element == TensorProto.BFLOAT16:
+        value = -3.38e38
+    elif value is None:
+        value = float(np.finfo(helper.tensor_dtype_to_np_dtype(element)).min)
+    return w.op("Where", allowed, w.number(0.0, element), w.number(value, element))
 
 
-def total(w: Writer, *terms: str) -> str:
+def _total(w: Writer, *terms: str) -> str:
     """Write the sum of the terms that are there; ``""`` if there are none."""
     result = ""
     for term in terms:
@@ -74,64 +73,57 @@ def total(w: Writer, *terms: str) -> str:
     return result
 
 
-def scores(
+def _attended(
     w: Writer,
-    query: str,
-    key: str,
-    sizes: Sizes,
-    scale: float,
+    operands: tuple[str, str, str],
+    sizes: _Sizes,
     added: str = "",
-    softcap: float = 0.0,
+    sink: Callable[[Writer], str] = lambda _: "",
 ) -> str:
-    """Write the scores ``[batch, heads, rows, length]``.
+    """Write the values under the softmax of the scores: ``[batch, heads, rows, channels]``.
 
     Args:
         w: where to.
-        query: ``[batch, heads, rows, channels]``.
-        key: ``[batch, key heads, length, channels]``.
+        operands: queries, keys and values, each ``[batch, heads, positions, channels]``.
         sizes: the extents.
-        scale: of the product; 0 for one over the root of the channels.
         added: to the scores, ``""`` for nothing.
-        softcap: bound of the scores, 0 for none.
+        sink: writes a score that takes its share and has no value, ``""`` for none.
     """
-    element = w.element()
-    factor = scale or 1.0 / math.sqrt(sizes.channels)
-    query = w.op("Mul", query, w.number(factor, element))
-    result = w.op("MatMul", _grouped(w, query, sizes), w.transpose(key, 0, 1, 3, 2))
-    result = _ungrouped(w, result, sizes)
-    if softcap:
-        cap = w.number(softcap, element)
-        result = w.op("Mul", w.op("Tanh", w.op("Div", result, cap)), cap)
-    return w.op("Add", result, added) if added else result
-
-
-def weighted(w: Writer, weights: str, value: str, sizes: Sizes) -> str:
-    """Write the values under some weights: ``[batch, heads, rows, channels of values]``."""
+    query, key, value = operands
+    scores = _scores(w, query, key, sizes)
+    weights = _softmax(w, w.op("Add", scores, added) if added else scores, sink(w))
     return _ungrouped(w, w.op("MatMul", _grouped(w, weights, sizes), value), sizes)
 
 
-def _grouped(w: Writer, name: str, sizes: Sizes) -> str:
+def _scores(w: Writer, query: str, key: str, sizes: _Sizes) -> str:
+    """The scores ``[batch, heads, rows, length]``, scaled and bounded as the node says."""
+    element = w.element()
+    factor = w.attribute("scale", 0.0) or 1.0 / math.sqrt(sizes.channels)
+    query = w.op("Mul", query, w.number(factor, element))
+    result = w.op("MatMul", _grouped(w, query, sizes), w.transpose(key, 0, 1, 3, 2))
+    result = _ungrouped(w, result, sizes)
+    if bound := float(w.attribute("softcap", 0.0)):
+        cap = w.number(bound, element)
+        result = w.op("Mul", w.op("Tanh", w.op("Div", result, cap)), cap)
+    return result
+
+
+def _grouped(w: Writer, name: str, sizes: _Sizes) -> str:
     """Heads that share a head of keys become rows."""
     if sizes.heads == sizes.key_heads:
         return name
     rows = sizes.heads // sizes.key_heads * sizes.rows
-    return w.op("Reshape", name, w.integers(0, sizes.key_heads, rows, -1))
+    return w.reshape(name, 0, sizes.key_heads, rows, -1)
 
 
-def _ungrouped(w: Writer, name: str, sizes: Sizes) -> str:
+def _ungrouped(w: Writer, name: str, sizes: _Sizes) -> str:
     if sizes.heads == sizes.key_heads:
         return name
-    return w.op("Reshape", name, w.integers(0, sizes.heads, sizes.rows, -1))
+    return w.reshape(name, 0, sizes.heads, sizes.rows, -1)
 
 
-def softmax(w: Writer, name: str, sink: str = "") -> str:
-    """Write the softmax along the last dimension.
-
-    Args:
-        w: where to.
-        name: the scores.
-        sink: a score that takes its share and has no value, ``""`` for none.
-    """
+def _softmax(w: Writer, name: str, sink: str) -> str:
+    """Write the softmax along the last dimension, a share of which a sink may take."""
     if not sink:
         return w.op("Softmax", name, axis=-1)
     most = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
@@ -140,13 +132,17 @@ def softmax(w: Writer, name: str, sink: str = "") -> str:
     return w.op("Div", powers, w.op("Add", w.reduce("ReduceSum", powers, -1), share))
 
 
-def positions(w: Writer, count: int) -> str:
+def _positions(w: Writer, count: int) -> str:
     """Write ``0 .. count - 1``, made by a node where it is long."""
-    bounds = (w.array(np.array(k, dtype=np.int64)) for k in (0, count, 1))
-    return w.op("Range", *bounds)
+    return w.op("Range", *(w.whole(k) for k in (0, count, 1)))
 
 
-def causal(w: Writer, sizes: Sizes, first: str, window: int = -1) -> str:
+def _columns(w: Writer, sizes: _Sizes) -> str:
+    """Positions of keys, as scores have them."""
+    return w.reshape(_positions(w, sizes.length), 1, 1, 1, -1)
+
+
+def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
     """Write which keys a row sees: none after itself, none further back than a window.
 
     Args:
@@ -158,18 +154,13 @@ def causal(w: Writer, sizes: Sizes, first: str, window: int = -1) -> str:
     Returns:
         Truth values that broadcast to ``[batch, heads, rows, length]``.
     """
-    row = w.op("Add", w.reshape(positions(w, sizes.rows), 1, 1, -1, 1), first)
-    column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
+    row = w.op("Add", w.reshape(_positions(w, sizes.rows), 1, 1, -1, 1), first)
+    column = _columns(w, sizes)
     seen = w.op("Not", w.op("Less", row, column))
     if window < 0:
         return seen
-    oldest = w.op("Sub", row, w.array(np.array(window, dtype=np.int64)))
+    oldest = w.op("Sub", row, w.whole(window))
     return w.op("And", seen, w.op("Not", w.op("Less", column, oldest)))
-
-
-def always(w: Writer, offset: int) -> str:
-    """Write a position that is known."""
-    return w.array(np.array(offset, dtype=np.int64))
 
 
 # --------------------------------------------------------------------------- com.microsoft's forms
@@ -192,10 +183,9 @@ def multi_head(w: Writer) -> None:
             w.op("Identity", name, to=w.output(k)) if w.wants(k) else name
             for k, name in ((1, key), (2, value))
         )
-    sizes = Sizes(heads, heads, rows, past + length, channels)
-    added = total(w, _mask(w, 4, sizes), _unidirectional(w, sizes), w.input(5))
-    probabilities = softmax(w, scores(w, query, key, sizes, w.attribute("scale", 0.0), added))
-    join_heads(w, weighted(w, probabilities, value, sizes), w.output(0))
+    sizes = _Sizes(heads, heads, rows, past + length, channels)
+    added = _total(w, _mask(w, 4, sizes), _unidirectional(w, sizes), w.input(5))
+    _join_heads(w, _attended(w, (query, key, value), sizes, added), w.output(0))
 
 
 def _needs_writing(w: Writer) -> bool:
@@ -220,20 +210,24 @@ def _key_length(w: Writer) -> int:
 def _operands(w: Writer, heads: int) -> tuple[str, str, str]:
     """Queries, keys and values, each ``[batch, heads, positions, channels]``, biases added."""
     if len(w.shape(0)) == _PACKED:
-        query, key, value = (w.transpose(w.pick(w.input(0), 3, k), 0, 2, 1, 3) for k in range(3))
-        refuse_unless(not w.has(3), "a bias of packed operands")
+        query, key, value = _unpacked(w, 0, 3)
         return query, key, value
     biases = _biases(w)
-    query = split_heads(w, total(w, w.input(0), biases[0]), heads)
+    query = _split_heads(w, _total(w, w.input(0), biases[0]), heads)
     if len(w.shape(1)) == _PACKED:
-        refuse_unless(not w.has(3), "a bias of packed operands")
-        key, value = (w.transpose(w.pick(w.input(1), 3, k), 0, 2, 1, 3) for k in range(2))
+        key, value = _unpacked(w, 1, 2)
     elif len(w.shape(1)) == _HEADS:
         key, value = w.input(1), w.input(2)
     else:
-        key = split_heads(w, total(w, w.input(1), biases[1]), heads)
-        value = split_heads(w, total(w, w.input(2), biases[2]), heads)
+        key = _split_heads(w, _total(w, w.input(1), biases[1]), heads)
+        value = _split_heads(w, _total(w, w.input(2), biases[2]), heads)
     return query, key, value
+
+
+def _unpacked(w: Writer, position: int, count: int) -> list[str]:
+    """Operands that are packed in one input."""
+    refuse_unless(not w.has(3), "a bias of packed operands")
+    return [w.transpose(w.pick(w.input(position), 3, k), 0, 2, 1, 3) for k in range(count)]
 
 
 def _biases(w: Writer) -> tuple[str, str, str]:
@@ -241,19 +235,23 @@ def _biases(w: Writer) -> tuple[str, str, str]:
     if not w.has(3):
         return "", "", ""
     hidden_size, everything = w.shape(0)[-1], w.shape(3)[0]
-    bounds = (0, hidden_size, 2 * hidden_size, everything)
-    query, key, value = (w.slice(w.input(3), 0, bounds[k], bounds[k + 1]) for k in range(3))
+    query, key, value = _cut(w, w.input(3), 0, (0, hidden_size, 2 * hidden_size, everything))
     return query, key, value
 
 
-def _unidirectional(w: Writer, sizes: Sizes) -> str:
+def _cut(w: Writer, name: str, axis: int, bounds: Sequence[int]) -> Iterator[str]:
+    """Write the parts of a dimension between bounds, each when it is asked for."""
+    return (w.slice(name, axis, start, end) for start, end in pairwise(bounds))
+
+
+def _unidirectional(w: Writer, sizes: _Sizes) -> str:
     if not w.attribute("unidirectional", 0):
         return ""
-    first = always(w, sizes.length - sizes.rows)
-    return hidden(w, causal(w, sizes, first), w.element())
+    first = w.whole(sizes.length - sizes.rows)
+    return _hidden(w, _causal(w, sizes, first))
 
 
-def _mask(w: Writer, position: int, sizes: Sizes) -> str:
+def _mask(w: Writer, position: int, sizes: _Sizes) -> str:
     """What a mask of keys adds to the scores; ``""`` without one."""
     if not w.has(position):
         return ""
@@ -269,12 +267,12 @@ def _mask(w: Writer, position: int, sizes: Sizes) -> str:
             extents = (0, 1, 1, -1) if len(shape) == 2 else (0, 1, sizes.rows, -1)  # noqa: PLR2004
             name = w.reshape(name, *extents)
         allowed = w.op("Not", w.op("Equal", name, w.number(0, w.element(position))))
-    return hidden(w, allowed, w.element(), w.attribute("mask_filter_value", _MASKED))
+    return _hidden(w, allowed, w.attribute("mask_filter_value", _MASKED))
 
 
-def _within_lengths(w: Writer, name: str, count: int, batch: int, sizes: Sizes) -> str:
+def _within_lengths(w: Writer, name: str, count: int, batch: int, sizes: _Sizes) -> str:
     """Keys before an end per sample, and from a start on where there are both."""
-    column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
+    column = _columns(w, sizes)
     lengths = w.cast(name, TensorProto.INT64)
     end = w.reshape(w.slice(lengths, 0, 0, batch), -1, 1, 1, 1)
     before = w.op("Less", column, end)
@@ -296,10 +294,9 @@ def packed_projection(w: Writer) -> None:
     if w.wants(1):
         pair = [w.unsqueeze(name, 0) for name in (key, value)]
         w.concat(*pair, axis=0, to=w.output(1))
-    sizes = Sizes(heads, heads, rows, past + rows, channels)
-    added = total(w, _mask(w, 3, sizes), _unidirectional(w, sizes), w.input(5))
-    probabilities = softmax(w, scores(w, query, key, sizes, w.attribute("scale", 0.0), added))
-    join_heads(w, weighted(w, probabilities, value, sizes), w.output(0))
+    sizes = _Sizes(heads, heads, rows, past + rows, channels)
+    added = _total(w, _mask(w, 3, sizes), _unidirectional(w, sizes), w.input(5))
+    _join_heads(w, _attended(w, (query, key, value), sizes, added), w.output(0))
 
 
 def _qkv_sizes(w: Writer) -> tuple[int, int, int]:
@@ -311,12 +308,10 @@ def _qkv_sizes(w: Writer) -> tuple[int, int, int]:
 
 
 def _projected(w: Writer, heads: int) -> tuple[str, str, str]:
-    joined = total(w, w.op("MatMul", w.input(0), w.input(1)), w.input(2))
+    joined = _total(w, w.op("MatMul", w.input(0), w.input(1)), w.input(2))
     sizes = _qkv_sizes(w)
     bounds = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
-    query, key, value = (
-        split_heads(w, w.slice(joined, 2, bounds[k], bounds[k + 1]), heads) for k in range(3)
-    )
+    query, key, value = (_split_heads(w, one, heads) for one in _cut(w, joined, 2, bounds))
     return query, key, value
 
 
@@ -341,13 +336,11 @@ def standard(w: Writer) -> None:
     past = w.shape(4)[2] if w.has(4) else 0
     key, value = (_standard_past(w, name, k) for k, name in enumerate((key, value)))
     channels = w.shape(0)[-1] // (heads if len(w.shape(0)) == _FLAT else 1)
-    sizes = Sizes(heads, key_heads, rows, past + w.shape(1)[-2], channels)
+    sizes = _Sizes(heads, key_heads, rows, past + w.shape(1)[-2], channels)
     added = _standard_masks(w, sizes, past, window[0])
-    cap = float(w.attribute("softcap", 0.0))
-    result = scores(w, query, key, sizes, w.attribute("scale", 0.0), added, cap)
-    result = weighted(w, softmax(w, result), value, sizes)
+    result = _attended(w, (query, key, value), sizes, added)
     if len(w.shape(0)) == _FLAT:
-        join_heads(w, result, w.output(0))
+        _join_heads(w, result, w.output(0))
     else:
         w.op("Identity", result, to=w.output(0))
 
@@ -357,7 +350,7 @@ def _standard_operands(w: Writer) -> tuple[int, int, str, str, str]:
         names = (w.input(0), w.input(1), w.input(2))
         return w.shape(0)[1], w.shape(1)[1], *names
     counts = [int(w.attribute(f"{kind}_num_heads", 0)) for kind in ("q", "kv", "kv")]
-    query, key, value = (split_heads(w, w.input(k), counts[k]) for k in range(3))
+    query, key, value = (_split_heads(w, w.input(k), counts[k]) for k in range(3))
     return counts[0], counts[1], query, key, value
 
 
@@ -368,19 +361,197 @@ def _standard_past(w: Writer, name: str, which: int) -> str:
     return w.op("Identity", name, to=to) if to else name
 
 
-def _standard_masks(w: Writer, sizes: Sizes, past: int, window: int) -> str:
+def _standard_masks(w: Writer, sizes: _Sizes, past: int, window: int) -> str:
     """What a mask, lengths per sample and the order of positions add to the scores."""
-    element, added, first = w.element(), "", always(w, past)
+    added, first = "", w.whole(past)
     if w.has(3):
         refuse_unless(w.shape(3)[-1] == sizes.length, "a mask of fewer keys")
         truth = w.element(3) == TensorProto.BOOL
-        added = hidden(w, w.input(3), element) if truth else w.input(3)
+        added = _hidden(w, w.input(3)) if truth else w.input(3)
     if w.has(6):
         ends = w.reshape(w.input(6), -1, 1, 1, 1)
-        first = w.op("Sub", ends, always(w, sizes.rows))
-        column = w.reshape(positions(w, sizes.length), 1, 1, 1, -1)
-        added = total(w, added, hidden(w, w.op("Less", column, ends), element))
+        first = w.op("Sub", ends, w.whole(sizes.rows))
+        column = _columns(w, sizes)
+        added = _total(w, added, _hidden(w, w.op("Less", column, ends)))
     if w.attribute("is_causal", 0):
-        return total(w, added, hidden(w, causal(w, sizes, first, window), element))
+        return _total(w, added, _hidden(w, _causal(w, sizes, first, window)))
     refuse_unless(window < 0, "a window without order")
     return added
+
+
+# -------------------------------------------------------------------- groups of heads with a buffer
+#
+# com.microsoft.GroupQueryAttention is what ONNX Runtime's exporter of generative models writes.
+# A sample with ``n`` tokens in all has its new keys behind its ``n - rows`` past ones. Samples may
+# differ in length, so where keys go is a selection by position; in the first prompt there is no
+# past and they stay where they are.
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """Where the new keys and values of a sample go.
+
+    Attributes:
+        past: extent of the buffer of past ones.
+        rows: new ones.
+        length: past and new ones that are attended to.
+        extent: of the buffer that is made.
+        prompt: nothing is past, whatever the buffer holds.
+        first: position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
+    """
+
+    past: int
+    rows: int
+    length: int
+    extent: int
+    prompt: bool
+    first: str
+
+
+def group_query(w: Writer) -> None:
+    """Write GroupQueryAttention; quantised or windowed caches and lengths of queries stay whole."""
+    _check(w)
+    heads, key_heads = int(w.attribute("num_heads", 0)), int(w.attribute("kv_num_heads", 0))
+    query, key, value = _grouped_operands(w, heads, key_heads)
+    packed = not w.has(1)
+    channels = w.shape(0)[-1] // (heads + 2 * key_heads if packed else heads)
+    query, key = _normalised(w, query, 14, "q"), _normalised(w, key, 15, "k")
+    cache = _cache(w)
+    query, key = (_rotated(w, name, cache, channels) for name in (query, key))
+    key = _present(w, key, 3, cache, w.output(1))
+    value = _present(w, value, 4, cache, w.output(2))
+    sizes = _Sizes(heads, key_heads, cache.rows, cache.length, channels)
+    added = _added(w, sizes, cache)
+    _join_heads(w, _attended(w, (query, key, value), sizes, added, _sink), w.output(0))
+
+
+def _check(w: Writer) -> None:
+    quantised = w.has(12) or w.has(13) or w.attribute("kv_cache_bit_width", 0)
+    refuse_unless(not quantised, "a quantised cache")
+    refuse_unless(not w.attribute("sliding_window_cache", 0), "a window for a cache")
+    refuse_unless(not w.has(16), "lengths of queries")
+    refuse_unless(not w.wants(3), "scores are an output")
+    refuse_unless(w.has(5) and len(w.shape(0)) == _FLAT, "no lengths")
+    refuse_unless(not w.has(1) or w.shape(1)[1] == w.shape(0)[1], "keys of another sequence")
+
+
+def _grouped_operands(w: Writer, heads: int, key_heads: int) -> tuple[str, str, str]:
+    """Queries, keys and values, each ``[batch, heads, rows, channels]``."""
+    counts = (heads, key_heads, key_heads)
+    if w.has(1):
+        names = [w.input(k) for k in range(3)]
+    else:
+        channels = w.shape(0)[-1] // (heads + 2 * key_heads)
+        ends = (heads * channels, (heads + key_heads) * channels, w.shape(0)[-1])
+        names = list(_cut(w, w.input(0), 2, (0, *ends)))
+    query, key, value = (_split_heads(w, n, c) for n, c in zip(names, counts, strict=True))
+    return query, key, value
+
+
+def _normalised(w: Writer, name: str, position: int, which: str) -> str:
+    if not w.has(position):
+        return name
+    epsilon = w.attribute(f"{which}_norm_epsilon", 0.0) or w.attribute("qk_norm_epsilon", 1e-6)
+    return w.op("SimplifiedLayerNormalization", name, w.input(position), axis=-1, epsilon=epsilon)
+
+
+def _cache(w: Writer) -> _Cache:
+    rows = w.shape(0)[1]
+    past = w.shape(3)[2] if w.has(3) else 0
+    given = w.value(6).data if w.has(6) else None
+    length = past + rows if given is None else int(given.ravel()[0])
+    prompt = length == rows
+    first = w.whole(0)
+    if not prompt:
+        ends = w.reshape(w.cast(w.input(5), TensorProto.INT64), -1, 1, 1, 1)
+        first = w.op("Add", ends, w.whole(1 - rows))
+    return _Cache(past, rows, length, max(past, length), prompt, first)
+
+
+def _rotated(w: Writer, name: str, cache: _Cache, channels: int) -> str:
+    if not w.attribute("do_rotary", 0):
+        return name
+    angles = w.shape(7)[1] * 2
+    partial: dict[str, Any] = {} if angles == channels else {"rotary_embedding_dim": angles}
+    if partial:
+        partial["num_heads"] = int(w.attribute("num_heads", 0))
+    interleaved = int(w.attribute("rotary_interleaved", 0))
+    tables = (_places(w, cache), w.input(7), w.input(8))
+    return w.op(
+        "RotaryEmbedding", name, *tables, domain=MICROSOFT, interleaved=interleaved, **partial
+    )
+
+
+def _places(w: Writer, cache: _Cache) -> str:
+    """Position of every row of every sample; in a prompt, of the first row."""
+    if w.has(9):
+        if not cache.prompt:
+            return w.input(9)
+        return w.reshape(w.slice(w.slice(w.input(9), 0, 0, 1), 1, 0, 1), 1)
+    if cache.prompt:
+        return w.integers(0)
+    row = w.reshape(_positions(w, cache.rows), 1, -1)
+    return w.op("Add", w.reshape(cache.first, -1, 1), row)
+
+
+def _present(w: Writer, new: str, position: int, cache: _Cache, to: str | None) -> str:
+    """Write the buffer with what is new, and give what of it is attended to."""
+    if cache.prompt:
+        _padded(w, new, cache.extent - cache.rows, to)
+        return new
+    if cache.extent > cache.past:
+        past = w.concat(w.input(position), new, axis=2)
+        if cache.past + cache.rows != cache.extent:
+            past = w.slice(past, 2, 0, cache.extent)
+    else:
+        past = w.input(position)
+    column = w.reshape(_positions(w, cache.extent), 1, 1, -1, 1)
+    kept = w.op("Less", column, cache.first)
+    placed = w.op("Where", kept, past, _placed(w, new, column, cache))
+    end = w.op("Add", cache.first, w.whole(cache.rows))
+    zero = w.number(0.0, w.element())
+    present = w.op("Where", w.op("Less", column, end), placed, zero, to=to)
+    return present if cache.length == cache.extent else w.slice(present, 2, 0, cache.length)
+
+
+def _padded(w: Writer, new: str, count: int, to: str | None) -> None:
+    """Write the buffer of a prompt: zeros behind what is new."""
+    if to is None:
+        return
+    if not count:
+        w.op("Identity", new, to=to)
+        return
+    widths = w.integers(0, 0, 0, 0, 0, 0, count, 0)
+    w.op("Pad", new, widths, to=to)
+
+
+def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
+    """What is new at its positions; elsewhere anything."""
+    if cache.rows == 1:
+        return new
+    row = w.op("Sub", column, cache.first)
+    row = w.op("Max", w.op("Min", row, w.whole(cache.rows - 1)), w.whole(0))
+    found = w.reshape(row, 0, cache.extent, 1)
+    moved = w.transpose(new, 0, 2, 1, 3)
+    picked = w.op("GatherND", moved, found, batch_dims=1)
+    return w.transpose(picked, 0, 2, 1, 3)
+
+
+def _added(w: Writer, sizes: _Sizes, cache: _Cache) -> str:
+    """What the order of positions, a window and a bias add to the scores."""
+    bias = w.input(10)
+    if bias and w.shape(10)[-1] != sizes.length:
+        bias = w.slice(bias, 3, 0, sizes.length)
+    if not w.attribute("causal", 1):
+        ends = w.op("Add", cache.first, w.whole(cache.rows))
+        column = _columns(w, sizes)
+        return _total(w, _hidden(w, w.op("Less", column, ends)), bias)
+    window = int(w.attribute("local_window_size", -1))
+    seen = _causal(w, sizes, cache.first, window - 1 if window > 0 else -1)
+    return _total(w, _hidden(w, seen), bias)
+
+
+def _sink(w: Writer) -> str:
+    if w.has(11):
+        return w.reshape(w.input(11), 1, -1, 1, 1)
+    return w.number(0.0, w.element()) if w.attribute("smooth_softmax", 0) == 1 else ""

@@ -1,20 +1,22 @@
-"""Fused operators of com.microsoft whose layout or extra operands the operator table lacks."""
+"""Fused and quantised operators of com.microsoft, as ONNX Runtime's optimiser writes them.
+
+Fused ones have a layout or operands that the operator table lacks. Quantised ones with a scale for
+every operand are real operators between conversions; those that quantise while they run are an
+integer product between the conversion and its undoing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
+from autoturbo.graph.table.build import MICROSOFT
 
-MICROSOFT = "com.microsoft"
-
-_ACTIVATIONS = {
-    "LeakyRelu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
-}
+_ACTIVATIONS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 """Attributes of activations, in the order in which a fused node lists them."""
 
 
@@ -92,7 +94,7 @@ def _first(w: Writer, name: str, rank: int) -> str:
     return w.transpose(name, 0, rank - 1, *range(1, rank - 1))
 
 
-def _last(w: Writer, name: str, rank: int, to: str | None) -> str:
+def _last(w: Writer, name: str, rank: int, to: str | None = None) -> str:
     return w.transpose(name, 0, *range(2, rank), 1, to=to)
 
 
@@ -188,24 +190,17 @@ def embeddings(w: Writer) -> None:
         name = w.op("Add", name, w.op("Gather", w.input(4), w.input(1), axis=0))
     if w.wants(2):
         name = w.op("Identity", name, to=w.output(2))
-    epsilon = w.attribute("epsilon", 1e-12)
-    w.op(
-        "LayerNormalization", name, w.input(5), w.input(6), to=w.output(0), axis=-1,
-        epsilon=epsilon,
-    )  # fmt: skip
+    scale, shift, epsilon = w.input(5), w.input(6), w.attribute("epsilon", 1e-12)
+    w.op("LayerNormalization", name, scale, shift, to=w.output(0), axis=-1, epsilon=epsilon)
     if w.wants(1):
         _mask_index(w)
 
 
 def _mask_index(w: Writer) -> None:
     """The number of words of each sample, where a mask says which are."""
-    if w.has(7):
-        count = w.reduce("ReduceSum", w.input(7), 1, keep=False)
-        w.cast(count, TensorProto.INT32, to=w.output(1))
-        return
-    zero = w.number(0, w.element())
-    none = w.reduce("ReduceSum", w.op("Mul", w.input(0), zero), 1, keep=False)
-    w.cast(none, TensorProto.INT32, to=w.output(1))
+    mask = w.input(7) or w.op("Mul", w.input(0), w.number(0, w.element()))
+    count = w.reduce("ReduceSum", mask, 1, keep=False)
+    w.cast(count, TensorProto.INT32, to=w.output(1))
 
 
 _ALL_ORDERS, _ANY_SIZE = 6, 1 << 62
@@ -239,3 +234,138 @@ def einsum(w: Writer) -> None:
         spelt = f"{pair[0][1]},{pair[1][1]}->{made}"
         to = None if terms else w.output(0)
         terms.append((w.op("Einsum", pair[0][0], pair[1][0], to=to, equation=spelt), made))
+
+
+# ------------------------------------------------------------------------------ quantised operators
+
+
+_AXIS_SINCE = 13
+"""Opset since which conversions have a scale per channel."""
+
+
+def _real(w: Writer, position: int, scale: int, zero: int, axis: int | None = None) -> str:
+    """Write the real numbers that a quantised input stands for.
+
+    Args:
+        w: where to.
+        position: of the input.
+        scale: position of its scale.
+        zero: position of its zero point, which may be absent.
+        axis: the dimension that has a scale per entry, if any has.
+    """
+    several = w.shape(scale) not in ((), (1,))
+    given = (w.input(position), _scalar(w, scale), _scalar(w, zero) if w.has(zero) else "")
+    if not several:
+        return w.op("DequantizeLinear", *given)
+    refuse_unless(axis is not None and w.opset >= _AXIS_SINCE, "a scale per channel")
+    return w.op("DequantizeLinear", *given, axis=axis)
+
+
+def _scalar(w: Writer, position: int) -> str:
+    """A scale for all, without dimensions."""
+    return w.op("Squeeze", w.input(position)) if w.shape(position) == (1,) else w.input(position)
+
+
+def _quantised(w: Writer, name: str, scale: int, zero: int) -> None:
+    """Write the output of the node: real numbers quantised."""
+    point = _scalar(w, zero) if w.has(zero) else ""
+    w.op("QuantizeLinear", name, _scalar(w, scale), point, to=w.output(0))
+
+
+def dynamic_product(w: Writer) -> None:
+    """Write DynamicQuantizeMatMul: the left operand is quantised while the model runs."""
+    data, scale, zero = w.several("DynamicQuantizeLinear", (w.input(0),), (None, None, None))
+    _integer_product(w, (data, w.input(1), zero, w.input(3)), (scale, w.input(2)), 4)
+
+
+def mixed_product(w: Writer) -> None:
+    """Write MatMulIntegerToFloat: an integer product, scaled."""
+    operands = (w.input(0), w.input(1), w.input(4), w.input(5))
+    _integer_product(w, operands, (w.input(2), w.input(3)), 6)
+
+
+def _integer_product(
+    w: Writer, operands: Sequence[str], scales: tuple[str, str], bias: int
+) -> None:
+    product = w.cast(w.op("MatMulInteger", *operands), TensorProto.FLOAT)
+    scale = w.op("Mul", *scales)
+    made = w.op("Mul", product, scale, to=None if w.has(bias) else w.output(0))
+    if w.has(bias):
+        w.op("Add", made, w.input(bias), to=w.output(0))
+
+
+def quantised_gemm(w: Writer) -> None:
+    """Write QGemm: a product of converted operands, a bias in steps of both scales."""
+    columns = 0 if w.attribute("transB", 0) else 1
+    left, right = _real(w, 0, 1, 2), _real(w, 3, 4, 5, columns)
+    bias = ""
+    if w.has(6):
+        steps = w.op("Mul", _scalar(w, 1), _scalar(w, 4))
+        factor = w.op("Mul", steps, w.number(w.attribute("alpha", 1.0), TensorProto.FLOAT))
+        bias = w.op("Mul", w.cast(w.input(6), TensorProto.FLOAT), factor)
+    to = None if w.has(7) else w.output(0)
+    made = w.op("Gemm", left, right, bias, to=to, **attributes(w))
+    if w.has(7):
+        _quantised(w, made, 7, 8)
+
+
+def quantised_attention(w: Writer) -> None:
+    """Write QAttention: com.microsoft.Attention of converted input and weight."""
+    data, weight = _real(w, 0, 3, 6), _real(w, 1, 4, 7, 1)
+    inputs = (data, weight, w.input(2), w.input(5), w.input(8))
+    outputs = (w.output(0), w.output(1)) if w.wants(1) else (w.output(0),)
+    w.several("Attention", inputs, outputs, MICROSOFT, **attributes(w))
+
+
+def quantised_pool(w: Writer) -> None:
+    """Write QLinearAveragePool and QLinearGlobalAveragePool."""
+    kind, rank = w.step.node.op_type.removeprefix("QLinear"), len(w.shape(0))
+    name, last = _real(w, 0, 1, 2), bool(w.attribute("channels_last", 0))
+    if last:
+        name = _first(w, name, rank)
+    name = w.op(kind, name, **attributes(w, "channels_last"))
+    if last:
+        name = _last(w, name, rank)
+    _quantised(w, name, 3, 4)
+
+
+def quantised_softmax(w: Writer) -> None:
+    """Write QLinearSoftmax along one dimension."""
+    rank, axis = len(w.shape(0)), int(w.attribute("axis", -1))
+    single = int(w.attribute("opset", w.opset)) >= _AXIS_SINCE or axis % rank == rank - 1
+    refuse_unless(single, "a softmax over several dimensions")
+    refuse_unless(w.opset >= _AXIS_SINCE or axis % rank == rank - 1, "an axis of its own")
+    _quantised(w, w.op("Softmax", _real(w, 0, 1, 2), axis=axis), 3, 4)
+
+
+def quantised_mean(w: Writer) -> None:
+    """Write QLinearReduceMean."""
+    name, keep = _real(w, 0, 1, 2), int(w.attribute("keepdims", 1))
+    rank = len(w.shape(0))
+    for axis in sorted((int(a) % rank for a in w.attribute("axes", range(rank))), reverse=True):
+        name = w.reduce("ReduceMean", name, axis, keep=bool(keep))
+    _quantised(w, name, 3, 4)
+
+
+def quantised_selection(w: Writer) -> None:
+    """Write QLinearWhere."""
+    _quantised(w, w.op("Where", w.input(0), _real(w, 1, 2, 3), _real(w, 4, 5, 6)), 7, 8)
+
+
+def quantised_concatenation(w: Writer) -> None:
+    """Write QLinearConcat: scale and zero point of the result, then each operand with its own."""
+    count = len(w.step.inputs)
+    names = [_real(w, k, k + 1, k + 2) for k in range(2, count, 3)]
+    _quantised(w, w.concat(*names, axis=int(w.attribute("axis", 0))), 0, 1)
+
+
+def quantised_convolution(w: Writer) -> None:
+    """Write com.microsoft.QLinearConv: ONNX's, between transpositions where channels are last."""
+    rank, last = len(w.shape(0)), bool(w.attribute("channels_last", 0))
+    names = [w.input(k) for k in range(len(w.step.inputs))]
+    if last:
+        names[0] = _first(w, names[0], rank)
+    to = None if last else w.output(0)
+    made = w.op("QLinearConv", *names, to=to, **attributes(w, "channels_last"))
+    if last:
+        _last(w, made, rank, w.output(0))

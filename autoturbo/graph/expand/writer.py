@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autoturbo.graph.values import Step, Value, element_type
+from autoturbo.graph.importer.values import Step, Value, element_type
 
 _INPUT_AXES = 13
 """Opset since which ReduceSum, Squeeze and Unsqueeze have their axes as an input."""
@@ -115,12 +115,7 @@ class Writer:
     # ------------------------------------------------------------------------------- writing nodes
 
     def op(
-        self,
-        op_type: str,
-        *inputs: str,
-        to: str | None = None,
-        domain: str = "",
-        **attributes: Any,
+        self, op_type: str, *inputs: str, to: str | None = None, domain: str = "", **attributes: Any
     ) -> str:
         """Write a node of one output and return that output's name; the same one is written once.
 
@@ -171,6 +166,10 @@ class Writer:
         """Write a constant of one dimension: extents, bounds."""
         return self.array(np.array(values, dtype=np.int64))
 
+    def whole(self, value: int) -> str:
+        """Write a whole number without dimensions: a position, the limit of a range."""
+        return self.number(value, TensorProto.INT64)
+
     def number(self, value: float, element: int) -> str:
         """Write a constant without dimensions of an ONNX element type."""
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
@@ -199,10 +198,10 @@ class Writer:
         """Write a Transpose."""
         return self.op("Transpose", name, to=to, perm=list(order))
 
-    def slice(self, name: str, axis: int, start: int, end: int, to: str | None = None) -> str:
+    def slice(self, name: str, axis: int, start: int, end: int) -> str:
         """Write a Slice along one dimension."""
         bounds = (self.integers(start), self.integers(end), self.integers(axis))
-        return self.op("Slice", name, *bounds, to=to)
+        return self.op("Slice", name, *bounds)
 
     def concat(self, *names: str, axis: int, to: str | None = None) -> str:
         """Write a Concat."""
@@ -223,12 +222,12 @@ class Writer:
             return self.op(op_type, name, self.integers(axis), keepdims=int(keep))
         return self.op(op_type, name, axes=[axis], keepdims=int(keep))
 
-    def unsqueeze(self, name: str, axis: int, to: str | None = None) -> str:
+    def unsqueeze(self, name: str, axis: int) -> str:
         """Write an Unsqueeze."""
         if self.opset >= _INPUT_AXES:
-            return self.op("Unsqueeze", name, self.integers(axis), to=to)
-        return self.op("Unsqueeze", name, to=to, axes=[axis])
+            return self.op("Unsqueeze", name, self.integers(axis))
+        return self.op("Unsqueeze", name, axes=[axis])
 
     def pick(self, name: str, axis: int, index: int) -> str:
         """Write a Gather of one entry of a dimension, which goes away."""
-        return self.op("Gather", name, self.array(np.array(index, dtype=np.int64)), axis=axis)
+        return self.op("Gather", name, self.whole(index), axis=axis)

@@ -1,4 +1,4 @@
-"""Convolutions in any number of spatial dimensions.
+"""Convolutions in any number of spatial dimensions, and pools.
 
 Domain: ``n, g, oc, o0.., ic, k0..`` with ``oc`` and ``ic`` counted within a group; axes of extent 1
 are left out for a depthwise convolution. Input row ``o * stride + k * dilation - pad``.
@@ -10,18 +10,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
+from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
 from autoturbo.graph.table.build import (
     MICROSOFT,
     ONNX,
     Domain,
+    NodeView,
+    OperatorSpec,
+    Row,
     Rows,
+    ValueView,
     agree,
     everything,
     per_channel,
 )
-from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,11 @@ class Window:
     stride: int
     dilation: int
     pad: int
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first that it touches to the last."""
+        return (self.kernel - 1) * self.dilation + 1
 
 
 def windows(
@@ -51,27 +59,25 @@ def windows(
     dilations = node.integers("dilations") or (1,) * rank
     pads = (node.integers("pads") or (0,) * (2 * rank))[:rank]
     automatic = node.text("auto_pad", "NOTSET")
-    rows = zip(kernel, strides, dilations, pads, source, target, strict=True)
-    return tuple(
-        Window(k, s, d, _pad(automatic, p, Window(k, s, d, 0), i, o)) for k, s, d, p, i, o in rows
-    )
+    if automatic == "VALID":
+        pads = (0,) * rank
+    found = [Window(*row) for row in zip(kernel, strides, dilations, pads, strict=True)]
+    if automatic.startswith("SAME"):
+        found = [
+            replace(w, pad=_first_part(automatic, (o - 1) * w.stride + w.reach - i))
+            for w, i, o in zip(found, source, target, strict=True)
+        ]
+    return tuple(found)
 
 
-def _pad(automatic: str, given: int, window: Window, source: int, target: int) -> int:
-    """Padding before the first element, by ONNX's rule for each ``auto_pad``."""
-    if not automatic.startswith("SAME"):
-        return 0 if automatic == "VALID" else given
-    reach = (window.kernel - 1) * window.dilation + 1
-    total = max((target - 1) * window.stride + reach - source, 0)
+def _first_part(automatic: str, padding: int) -> int:
+    """How much of the padding is before the first element, by ONNX's rule for each ``auto_pad``."""
+    total = max(padding, 0)
     return total // 2 if automatic == "SAME_UPPER" else total - total // 2
 
 
 def slide(
-    domain: Domain,
-    positions: Sequence[int],
-    windows: Sequence[Window],
-    *,
-    always: bool = False,
+    domain: Domain, positions: Sequence[int], windows: Sequence[Window], *, always: bool = False
 ) -> list[DimAccess]:
     """Add the window axes; answers how the dimensions slid over are addressed.
 
@@ -285,15 +291,77 @@ def _transposed_windows(
     if not automatic.startswith("SAME") and node.integers("output_shape") is None:
         return given
     extra = node.integers("output_padding") or (0,) * len(kernel)
-    rows = zip(given, source, target, extra, strict=True)
-    return tuple(_shared(automatic, w, i, o, more) for w, i, o, more in rows)
+    return tuple(
+        replace(w, pad=_first_part(automatic, (i - 1) * w.stride + more + w.reach - o))
+        for w, i, o, more in zip(given, source, target, extra, strict=True)
+    )
 
 
-def _shared(automatic: str, window: Window, source: int, target: int, extra: int) -> Window:
-    reach = (window.kernel - 1) * window.dilation + 1
-    total = max((source - 1) * window.stride + extra + reach - target, 0)
-    pad = total // 2 if automatic == "SAME_UPPER" else total - total // 2
-    return Window(window.kernel, window.stride, window.dilation, pad)
+# ------------------------------- pools: reductions over a window, or all positions, of each channel
+
+
+def _pool(work: Work) -> Row:
+    """Domain ``n, c, o0.., k0..``; indices of the maxima are addressed like the maxima."""
+
+    def row(node: NodeView) -> OperatorSpec:
+        source, target = node.shape_in(0), node.shape_out()
+        kernel = node.integers("kernel_shape") or ()
+        agree(source[:2] == target[:2] and len(source) > 2, "batch or channels differ")  # noqa: PLR2004
+        domain = Domain()
+        output = domain.dims(target)
+        positions = range(2, len(target))
+        rows = slide(domain, positions, windows(node, kernel, source[2:], target[2:]))
+        maps = [AccessMap(output)] * len(node.outputs)
+        read = AccessMap((*output[:2], *rows))
+        return domain.answer(node, [read], maps, work, pattern=Pattern.OUT_ELEMENTWISE_FUSABLE)
+
+    return row
+
+
+def _global_pool(work: Work) -> Row:
+    """Domain ``n, c, k0..``: every position of a channel."""
+
+    def row(node: NodeView) -> OperatorSpec:
+        source, target = node.shape_in(0), node.shape_out()
+        agree(target == source[:2] + (1,) * (len(source) - 2), "the output is not one position")
+        domain = Domain()
+        output = domain.dims(target[:2])
+        rest = [along(domain.reduction(f"k{i}", e)) for i, e in enumerate(source[2:])]
+        write = AccessMap((*output, *(fixed() for _ in rest)))
+        read = AccessMap((*output, *rest))
+        return domain.answer(node, [read], [write], work, pattern=Pattern.OUT_ELEMENTWISE_FUSABLE)
+
+    return row
+
+
+def _roi_align(node: NodeView) -> OperatorSpec:
+    """Boxes and channels are independent; a box may lie anywhere in any image.
+
+    A bilinear sample is 4 multiplications and 4 additions; ``sampling_ratio`` squared of them per
+    output, taken as 4 where the ratio adapts to the box.
+    """
+    source, target = node.shape_in(0), node.shape_out()
+    agree(len(source) == len(target) == 4, "four dimensions expected")  # noqa: PLR2004
+    domain = Domain()
+    box, channel, *rest = domain.dims(target)
+    ratio = node.integer("sampling_ratio", 0) or 2
+    inputs = [
+        AccessMap((WHOLE_DIM, channel, WHOLE_DIM, WHOLE_DIM)),
+        AccessMap((box, WHOLE_DIM)),
+        AccessMap((box,)),
+    ]
+    work = Work(vector=8.0 * ratio**2)
+    return domain.answer(node, inputs, [AccessMap((box, channel, *rest))], work)
+
+
+def _grid_sample(node: NodeView) -> OperatorSpec:
+    """Every position is sampled anywhere in its own image: 8 operations a bilinear sample."""
+    source, target = node.shape_in(0), node.shape_out()
+    agree(source[:2] == target[:2], "batch or channels differ")
+    domain = Domain()
+    n, channel, *rest = domain.dims(target)
+    inputs = [AccessMap((n, channel, *(WHOLE_DIM for _ in rest))), AccessMap((n, *rest, WHOLE_DIM))]
+    return domain.answer(node, inputs, [AccessMap((n, channel, *rest))], Work(vector=8.0))
 
 
 ROWS: Rows = {
@@ -303,4 +371,14 @@ ROWS: Rows = {
     (ONNX, "ConvInteger"): _conv_integer,
     (ONNX, "QLinearConv"): _qlinear_conv,
     (MICROSOFT, "FusedConv"): _fused_conv,
+    # One comparison, or addition, per window point; the mean scales once per output.
+    (ONNX, "MaxPool"): _pool(Work(vector_per_point=1.0)),
+    (ONNX, "AveragePool"): _pool(Work(vector=1.0, vector_per_point=1.0)),
+    (ONNX, "GlobalMaxPool"): _global_pool(Work(vector_per_point=1.0)),
+    (ONNX, "GlobalAveragePool"): _global_pool(Work(vector=1.0, vector_per_point=1.0)),
+    # A power and an addition per window point (the square of p = 2 is one multiplication), a root.
+    (ONNX, "LpPool"): _pool(Work(special=1.0, vector_per_point=2.0)),
+    (ONNX, "GlobalLpPool"): _global_pool(Work(special=1.0, vector_per_point=2.0)),
+    (ONNX, "RoiAlign"): _roi_align,
+    (ONNX, "GridSample"): _grid_sample,
 }

@@ -7,10 +7,26 @@ or trigonometric function.
 
 from __future__ import annotations
 
-from autoturbo.graph.domain import AccessMap, along
+from collections.abc import Callable
+
+from autoturbo.graph.domain import AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
-from autoturbo.graph.table.build import MICROSOFT, ONNX, Domain, Rows, agree, broadcast, per_channel
-from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, Row, ValueView
+from autoturbo.graph.table.build import (
+    MICROSOFT,
+    ONNX,
+    SCALAR,
+    Domain,
+    NodeView,
+    NoRowError,
+    OperatorSpec,
+    Row,
+    Rows,
+    ValueView,
+    agree,
+    broadcast,
+    per_channel,
+    positive_axis,
+)
 
 _UNARY: dict[str, tuple[float, float]] = {
     # (vector, special); one operation unless a comment says what the several are
@@ -35,12 +51,19 @@ _UNARY: dict[str, tuple[float, float]] = {
     "Gelu": (4, 1),  # error function (or tanh); scale, add, two multiplications
 }
 
-_MICROSOFT_UNARY: dict[str, tuple[float, float]] = {
+_MICROSOFT: dict[str, tuple[float, float]] = {
     "Gelu": (4, 1),  # as ONNX's
     "FastGelu": (7, 1),  # tanh; cubic polynomial (3), add a half, two multiplications, bias
     "QuickGelu": (3, 2),  # sigmoid; scale, multiply
     "BiasGelu": (5, 1),  # Gelu after one addition
+    # Two operands back, the operation, the result (scaled by multiplication). Reals, unlike the
+    # others: hashes of graphs tell 9.0 from 9.
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), (9.0, 0.0)),
+    "QLinearSigmoid": (7.0, 2.0),  # one operand back; sigmoid (1 and 2)
+    "QLinearLeakyRelu": (8.0, 0.0),  # one operand back; leaky relu (2)
 }
+"""Of com.microsoft: activations, those with a bias along the last dimension too, and operators on
+quantised values, whose scales are scalars among the inputs."""
 
 _BINARY: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "And", "Or", "Xor", "PRelu", "BitShift"), (1, 0)),
@@ -110,27 +133,69 @@ def _batch_normalization(node: NodeView) -> OperatorSpec:
     return domain.answer(node, [access, *statistics], [access], work, pattern=Pattern.BROADCAST)
 
 
-def _affine_channels(value: ValueView | None, shape: tuple[int, ...]) -> AccessMap | None:
-    return per_channel(value, along(len(shape) - 1), shape[-1])
+# ---------------------------------------------------- conversions between real and quantised values
 
 
-def _bias_last(vector: float, special: float) -> Row:
-    """A bias along the last dimension, then a function: com.microsoft's fused activations."""
+Scale = Callable[[ValueView | None], AccessMap | None]
+"""How scales and zero points are addressed."""
+
+
+def _linear(work: Work) -> Row:
+    """One scale for all, one per channel along ``axis``, or one per block of it."""
 
     def row(node: NodeView) -> OperatorSpec:
-        shape, domain = node.shape_out(), Domain()
-        access = AccessMap(domain.dims(shape))
-        bias = _affine_channels(node.value_in(1), shape)
-        work = Work(vector=vector, special=special)
-        return domain.answer(node, [access, bias], [access], work, pattern=Pattern.BROADCAST)
+        shape, domain = node.shape_in(0), Domain()
+        axis = node.integer("axis", 1)
+        if node.integer("block_size", 0):
+            access, scale = _blocked(node, domain, positive_axis(axis, len(shape)))
+        else:
+            access, scale = _per_axis(shape, domain, axis)
+        inputs = [access, scale(node.value_in(1)), scale(node.value_in(2))]
+        return domain.answer(node, inputs, [access], work, pattern=Pattern.BROADCAST)
 
     return row
+
+
+def _per_axis(shape: tuple[int, ...], domain: Domain, axis: int) -> tuple[AccessMap, Scale]:
+    dims = domain.dims(shape)
+
+    def scale(value: ValueView | None) -> AccessMap | None:
+        if value is None or value.shape in ((), (1,)):
+            return per_channel(value, DimAccess(), 1)
+        dim = positive_axis(axis, len(shape))
+        return per_channel(value, dims[dim], shape[dim])
+
+    return AccessMap(dims), scale
+
+
+def _blocked(node: NodeView, domain: Domain, axis: int) -> tuple[AccessMap, Scale]:
+    """The blocked dimension is (block, place in the block); a ragged last block is refused."""
+    shape, block = node.shape_in(0), node.integer("block_size", 0)
+    agree(shape[axis] % block == 0, f"{shape[axis]} elements in blocks of {block}")
+    blocks = shape[axis] // block
+    dims = list(domain.dims([blocks if i == axis else e for i, e in enumerate(shape)]))
+    scaled = AccessMap(tuple(dims))
+    place = domain.axis("place", block)
+    dims[axis] = merged((axis, blocks), (place, block))
+    return AccessMap(tuple(dims)), lambda value: None if value is None else scaled
+
+
+def _dynamic(node: NodeView) -> OperatorSpec:
+    """The scale depends on every element; so do all outputs.
+
+    Minimum, maximum, round, add, saturate per element; the division by the scale.
+    """
+    domain = Domain()
+    shape = node.shape_in(0)
+    access = AccessMap(tuple(along(domain.whole(f"d{i}", e)) for i, e in enumerate(shape)))
+    work = Work(vector=5.0, special=1.0)
+    return domain.answer(node, [access], [access, SCALAR, SCALAR], work)
 
 
 ROWS: Rows = {
     **{(ONNX, op): _elementwise(*work, Pattern.ELEMENTWISE) for op, work in _UNARY.items()},
     **{(ONNX, op): _elementwise(*work, Pattern.BROADCAST) for op, work in _BINARY.items()},
-    **{(MICROSOFT, op): _bias_last(*work) for op, work in _MICROSOFT_UNARY.items()},
+    **{(MICROSOFT, op): _elementwise(*work, Pattern.BROADCAST) for op, work in _MICROSOFT.items()},
     (ONNX, "Clip"): _elementwise(*_BINARY["Clip"], Pattern.ELEMENTWISE),
     (ONNX, "Max"): _variadic(0),
     (ONNX, "Min"): _variadic(0),
@@ -140,4 +205,11 @@ ROWS: Rows = {
     (ONNX, "Identity"): _first_input(Engine.NONE, 0.0),
     (ONNX, "Dropout"): _first_input(Engine.NONE, 0.0),
     (ONNX, "BatchNormalization"): _batch_normalization,
+    # Back to real values: subtract the zero point, multiply (2). To quantised values: round, add
+    # the zero point, saturate (3), and the division by the scale.
+    (ONNX, "QuantizeLinear"): _linear(Work(vector=3.0, special=1.0)),
+    (ONNX, "DequantizeLinear"): _linear(Work(vector=2.0)),
+    (ONNX, "DynamicQuantizeLinear"): _dynamic,
+    (MICROSOFT, "QuantizeLinear"): _linear(Work(vector=3.0, special=1.0)),
+    (MICROSOFT, "DequantizeLinear"): _linear(Work(vector=2.0)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,24 +16,17 @@ from autoturbo.graph.table.build import (
     ONNX,
     SCALAR,
     Domain,
+    NodeView,
+    OperatorSpec,
+    Row,
     Rows,
+    ValueView,
     agree,
     everything,
+    moved,
     positive_axis,
     whole_if,
 )
-from autoturbo.graph.table.spec import NodeView, OperatorSpec, Row, ValueView
-
-
-def _picked(
-    node: NodeView,
-    domain: Domain,
-    inputs: Sequence[AccessMap | None],
-    output: AccessMap,
-    pattern: Pattern = Pattern.INJECTIVE,
-) -> OperatorSpec:
-    """The answer of an operator that moves data and computes nothing."""
-    return domain.answer(node, inputs, [output], engine=Engine.MOVE, pattern=pattern)
 
 
 def _gather(node: NodeView) -> OperatorSpec:
@@ -46,7 +40,7 @@ def _gather(node: NodeView) -> OperatorSpec:
     after = _numbered(domain, shape[end:])
     read = AccessMap((*before, *found.rows, *after))
     made = AccessMap((*before, *found.dims, *after))
-    return _picked(node, domain, [read, found.access()], made)
+    return moved(node, domain, [read, found.access()], [made])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +117,7 @@ def _gather_elements(node: NodeView) -> OperatorSpec:
     agree(node.shape_in(1) == target, "indices and output differ in shape")
     found = _lookup(domain, node.value_in(1), (source[axis],), target)
     read = (*found.dims[:axis], *found.rows, *found.dims[axis + 1 :])
-    return _picked(node, domain, [AccessMap(read), found.access()], AccessMap(found.dims))
+    return moved(node, domain, [AccessMap(read), found.access()], [AccessMap(found.dims)])
 
 
 def _gather_nd(node: NodeView) -> OperatorSpec:
@@ -138,7 +132,7 @@ def _gather_nd(node: NodeView) -> OperatorSpec:
     after = _numbered(domain, shape[shown:])
     read = AccessMap((*found.dims[:batch], *found.rows, *after))
     made = AccessMap((*found.dims, *after))
-    return _picked(node, domain, [read, found.access(WHOLE_DIM)], made)
+    return moved(node, domain, [read, found.access(WHOLE_DIM)], [made])
 
 
 def _scatter_elements(node: NodeView) -> OperatorSpec:
@@ -149,7 +143,7 @@ def _scatter_elements(node: NodeView) -> OperatorSpec:
     dims = domain.dims(source)
     access = AccessMap(dims)
     placed = AccessMap((*dims[:axis], WHOLE_DIM, *dims[axis + 1 :]))
-    return _picked(node, domain, [access, placed, placed], access, Pattern.OPAQUE)
+    return moved(node, domain, [access, placed, placed], [access], Pattern.OPAQUE)
 
 
 def _scatter_nd(node: NodeView) -> OperatorSpec:
@@ -161,7 +155,7 @@ def _scatter_nd(node: NodeView) -> OperatorSpec:
     access = AccessMap(dims)
     placed = AccessMap((*(WHOLE_DIM,) * (len(picks) - 1), *slices))
     inputs = [access, everything(node.value_in(1)), placed]
-    return _picked(node, domain, inputs, access, Pattern.OPAQUE)
+    return moved(node, domain, inputs, [access], Pattern.OPAQUE)
 
 
 def _tensor_scatter(node: NodeView) -> OperatorSpec:
@@ -173,7 +167,7 @@ def _tensor_scatter(node: NodeView) -> OperatorSpec:
     dims = domain.dims(source, whole_if([axis]))
     access = AccessMap(dims)
     placed = AccessMap((*dims[:axis], WHOLE_DIM, *dims[axis + 1 :]))
-    return _picked(node, domain, [access, placed, AccessMap(dims[:1])], access, Pattern.OPAQUE)
+    return moved(node, domain, [access, placed, AccessMap(dims[:1])], [access], Pattern.OPAQUE)
 
 
 def _gather_blocks(node: NodeView) -> OperatorSpec:
@@ -223,6 +217,70 @@ def _made(engine: Engine) -> Row:
     return row
 
 
+# ---------------------------------------------------------------------- extents that depend on data
+#
+# What these keep is known only after all was looked at.
+# Their extents are taken at their largest (:mod:`autoturbo.graph.importer.shapes`), and so is their
+# work; nothing of them can be split.
+
+
+_BOXES = 3
+"""Rank of boxes and of scores."""
+
+_OVERLAP = 12.0
+"""Comparisons, subtractions and multiplications of one overlap of two boxes; a division beside."""
+
+
+def _whole(node: NodeView, vector: float, special: float = 0.0) -> OperatorSpec:
+    """Everything read and made by one core, so many operations in all."""
+    shape, domain = node.shape_out(), Domain()
+    dims = domain.dims(shape, whole_if(range(len(shape))))
+    points = max(math.prod(shape), 1)
+    others = [_other(value.shape, shape, dims) if value else None for value in node.outputs[1:]]
+    inputs = [everything(value) for value in node.inputs]
+    work = Work(vector=vector / points, special=special / points)
+    return domain.answer(node, inputs, [AccessMap(dims), *others], work)
+
+
+def _other(
+    shape: tuple[int, ...], first: tuple[int, ...], dims: tuple[DimAccess, ...]
+) -> AccessMap:
+    """A further output, with an entry per entry of the first one's first dimension."""
+    agree(shape == first[:1], f"an output of shape {shape}")
+    return AccessMap(dims[:1])
+
+
+def _boxes(node: NodeView) -> OperatorSpec:
+    """Boxes are sorted by score; each is compared with those that are kept."""
+    boxes, scores = node.shape_in(0), node.shape_in(1)
+    agree(len(boxes) == len(scores) == _BOXES, "boxes and scores of three dimensions")
+    lists, count = scores[0] * scores[1], boxes[1]
+    kept = -(-node.shape_out()[0] // max(lists, 1))
+    overlaps = float(lists * count * min(kept, count))
+    return _whole(node, lists * _sorting(count) + _OVERLAP * overlaps, overlaps)
+
+
+def _sorting(count: int) -> float:
+    return count * max(math.log2(max(count, 1)), 1.0)
+
+
+def _nonzero(node: NodeView) -> OperatorSpec:
+    """A comparison and a step of the count per element; positions are written down."""
+    shape = node.shape_in(0)
+    return _whole(node, 2.0 * math.prod(shape) + math.prod(node.shape_out()))
+
+
+def _compress(node: NodeView) -> OperatorSpec:
+    """A comparison and a step of the count per condition; a copy per element."""
+    return _whole(node, 2.0 * math.prod(node.shape_in(1)) + math.prod(node.shape_in(0)))
+
+
+def _unique(node: NodeView) -> OperatorSpec:
+    """Sorted, then each compared with the one before."""
+    count = math.prod(node.shape_in(0))
+    return _whole(node, _sorting(count) + count)
+
+
 ROWS: Rows = {
     (ONNX, "Gather"): _gather,
     (ONNX, "GatherElements"): _gather_elements,
@@ -239,4 +297,8 @@ ROWS: Rows = {
     (ONNX, "EyeLike"): _made(Engine.MOVE),
     (ONNX, "TensorScatter"): _tensor_scatter,
     (MICROSOFT, "GatherBlockQuantized"): _gather_blocks,
+    (ONNX, "Compress"): _compress,
+    (ONNX, "NonMaxSuppression"): _boxes,
+    (ONNX, "NonZero"): _nonzero,
+    (ONNX, "Unique"): _unique,
 }

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from autoturbo.graph.domain import (
-    WHOLE_DIM,
-    AccessMap,
-    along,
-    merged,
-)
+from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
 from autoturbo.graph.table.build import (
     ONNX,
     Domain,
+    NodeView,
+    OperatorSpec,
+    Row,
     Rows,
     agree,
     broadcast,
     everything,
+    moved,
     positive_axis,
     whole_if,
 )
-from autoturbo.graph.table.spec import NodeView, OperatorSpec
-
-
-def _move(
-    node: NodeView,
-    domain: Domain,
-    inputs: Sequence[AccessMap | None],
-    outputs: Sequence[AccessMap | None],
-    pattern: Pattern = Pattern.INJECTIVE,
-) -> OperatorSpec:
-    """The answer every rearrangement has in common."""
-    return domain.answer(node, inputs, outputs, engine=Engine.MOVE, pattern=pattern)
 
 
 def _transpose(node: NodeView) -> OperatorSpec:
@@ -41,7 +30,7 @@ def _transpose(node: NodeView) -> OperatorSpec:
     agree(sorted(order) == list(range(len(source))), f"perm {order}")
     dims = domain.dims(node.shape_out())
     read = AccessMap(tuple(dims[order.index(i)] for i in range(len(source))))
-    return _move(node, domain, [read], [AccessMap(dims)])
+    return moved(node, domain, [read], [AccessMap(dims)])
 
 
 def _concat(node: NodeView) -> OperatorSpec:
@@ -54,7 +43,7 @@ def _concat(node: NodeView) -> OperatorSpec:
         inputs.append(AccessMap((*dims[:axis], along(axis, 1, -start), *dims[axis + 1 :])))
         start += node.shape_in(position)[axis]
     agree(start == target[axis], "the operands do not add up to the output")
-    return _move(node, domain, inputs, [AccessMap(dims)])
+    return moved(node, domain, inputs, [AccessMap(dims)])
 
 
 def _split(node: NodeView) -> OperatorSpec:
@@ -68,7 +57,7 @@ def _split(node: NodeView) -> OperatorSpec:
         outputs.append(AccessMap((*dims[:axis], along(axis, 1, -start), *dims[axis + 1 :])))
         start += node.shape_out(position)[axis]
     agree(start == source[axis], "the outputs do not add up to the input")
-    return _move(node, domain, [AccessMap(dims)], outputs)
+    return moved(node, domain, [AccessMap(dims)], outputs)
 
 
 def _slice(node: NodeView) -> OperatorSpec:
@@ -84,7 +73,7 @@ def _slice(node: NodeView) -> OperatorSpec:
         last = source[dim] - 1 if step < 0 else source[dim]
         read[dim] = along(dim, step, min(max(first, 0), last))
     outputs = [AccessMap(tuple(along(dim) for dim in range(len(read))))]
-    return _move(node, domain, [AccessMap(tuple(read))], outputs)
+    return moved(node, domain, [AccessMap(tuple(read))], outputs)
 
 
 def _pad(node: NodeView) -> OperatorSpec:
@@ -103,14 +92,14 @@ def _pad(node: NodeView) -> OperatorSpec:
         if begin or end:
             read[dim] = WHOLE_DIM if copies else along(dim, 1, -begin)
     value = everything(node.value_in(2))
-    return _move(node, domain, [AccessMap(tuple(read)), None, value], [AccessMap(dims)])
+    return moved(node, domain, [AccessMap(tuple(read)), None, value], [AccessMap(dims)])
 
 
 def _expand(node: NodeView) -> OperatorSpec:
     target, domain = node.shape_out(), Domain()
     dims = domain.dims(target)
     read = broadcast(node.shape_in(0), target, dims)
-    return _move(node, domain, [read], [AccessMap(dims)], Pattern.BROADCAST)
+    return moved(node, domain, [read], [AccessMap(dims)], Pattern.BROADCAST)
 
 
 def _tile(node: NodeView) -> OperatorSpec:
@@ -125,38 +114,7 @@ def _tile(node: NodeView) -> OperatorSpec:
         read.append(along(inner))
         written.append(merged(*outer, (inner, extent)))
     maps = AccessMap(tuple(read)), AccessMap(tuple(written))
-    return _move(node, domain, maps[:1], maps[1:], Pattern.BROADCAST)
-
-
-def _blocks(shape: tuple[int, ...], block: int) -> tuple[Domain, dict[str, int]]:
-    """Axes of space and depth: ``n, c`` and per spatial dimension a cell and a place in it.
-
-    Args:
-        shape: of the side with many channels.
-        block: extent of a cell.
-    """
-    agree(len(shape) == 4 and block > 0, "four dimensions expected")  # noqa: PLR2004
-    channels = shape[1] // block**2
-    agree(channels * block**2 == shape[1], f"{shape[1]} channels in cells of {block}")
-    domain = Domain()
-    extents = {"n": shape[0], "c": channels, "h": shape[2], "y": block, "w": shape[3], "x": block}
-    return domain, {name: domain.axis(name, extent) for name, extent in extents.items()}
-
-
-def _space(names: dict[str, int], block: int, height: int, width: int) -> AccessMap:
-    return AccessMap(
-        (
-            along(names["n"]),
-            along(names["c"]),
-            merged((names["h"], height), (names["y"], block)),
-            merged((names["w"], width), (names["x"], block)),
-        )
-    )
-
-
-def _depth(names: dict[str, int], order: str, extents: dict[str, int]) -> AccessMap:
-    channel = merged(*((names[name], extents[name]) for name in order))
-    return AccessMap((along(names["n"]), channel, along(names["h"]), along(names["w"])))
+    return moved(node, domain, maps[:1], maps[1:], Pattern.BROADCAST)
 
 
 def _depth_to_space(node: NodeView) -> OperatorSpec:
@@ -169,13 +127,26 @@ def _space_to_depth(node: NodeView) -> OperatorSpec:
 
 
 def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
-    block = node.integer("blocksize", 0)
-    domain, names = _blocks(deep, block)
-    depth = _depth(names, order, {axis.name: axis.extent for axis in domain.axes})
-    space = _space(names, block, deep[2], deep[3])
+    """Axes ``n, c``, and per spatial dimension a cell and a place in it.
+
+    Args:
+        node: the node.
+        deep: shape of the side with many channels.
+        order: of the axes that are channels there.
+    """
+    block, domain = node.integer("blocksize", 0), Domain()
+    agree(len(deep) == 4 and block > 0, "four dimensions expected")  # noqa: PLR2004
+    channels = deep[1] // block**2
+    agree(channels * block**2 == deep[1], f"{deep[1]} channels in cells of {block}")
+    extents = {"n": deep[0], "c": channels, "h": deep[2], "y": block, "w": deep[3], "x": block}
+    axes = {name: (domain.axis(name, extent), extent) for name, extent in extents.items()}
+    depth, space = (
+        AccessMap(tuple(merged(*(axes[name] for name in dim)) for dim in dims))
+        for dims in (("n", order, "h", "w"), ("n", "c", "hy", "wx"))
+    )
     inward = node.shape_out() == deep
     read, written = (space, depth) if inward else (depth, space)
-    return _move(node, domain, [read], [written])
+    return moved(node, domain, [read], [written])
 
 
 def _reverse_sequence(node: NodeView) -> OperatorSpec:
@@ -185,7 +156,7 @@ def _reverse_sequence(node: NodeView) -> OperatorSpec:
     time = positive_axis(node.integer("time_axis", 0), len(shape))
     access = AccessMap(domain.dims(shape, whole_if([time])))
     inputs = [access, AccessMap((access.dims[batch],))]
-    return _move(node, domain, inputs, [access], Pattern.OPAQUE)
+    return moved(node, domain, inputs, [access], Pattern.OPAQUE)
 
 
 def _trilu(node: NodeView) -> OperatorSpec:
@@ -197,13 +168,119 @@ def _trilu(node: NodeView) -> OperatorSpec:
     offset = (node.constant_integers(1) or (0,))[0] if known else "?"
     inputs = [access, None if known else everything(diagonal)]
     return domain.answer(
-        node,
-        inputs,
-        [access],
-        Work(vector=1.0),
-        pattern=Pattern.BROADCAST,
-        extra=[("k", offset)],
+        node, inputs, [access], Work(vector=1.0), pattern=Pattern.BROADCAST, extra=[("k", offset)]
     )
+
+
+# ---------------------------------------------------- reshapes: the same elements in the same order
+#
+# Both shapes are factorised into common axes, outermost first: ``[B, S, H * D] -> [B, S, H, D]``
+# has axes ``B, S, H, D``, and the third input dimension is addressed by ``H`` and ``D`` in mixed
+# radix. Where two dimensions have no common factor (``[6, 4] -> [4, 6]`` after the common 2), the
+# rest of that block, up to where both shapes agree again, is read and written whole; what is
+# outside of the block still splits.
+
+
+@dataclass(slots=True)
+class _Side:
+    """One of the two shapes while it is consumed from the front.
+
+    Attributes:
+        shape: its extents.
+        dim: the dimension being consumed.
+        rest: what is left of that dimension's extent.
+        axes: per dimension, the ``(axis, extent)`` factors found so far.
+        whole: dimensions that are read in full.
+    """
+
+    shape: tuple[int, ...]
+    dim: int = -1
+    rest: int = 1
+    axes: list[list[tuple[int, int]]] = field(default_factory=list)
+    whole: set[int] = field(default_factory=set)
+
+    def advance(self) -> bool:
+        """Go on to the next dimension that has something left; False at the end."""
+        while self.rest == 1:
+            if self.dim + 1 == len(self.shape):
+                return False
+            self.dim += 1
+            self.rest = self.shape[self.dim]
+            self.axes.append([])
+        return True
+
+    def take(self, axis: int, extent: int) -> None:
+        """Consume a factor of the present dimension."""
+        self.axes[self.dim].append((axis, extent))
+        self.rest //= extent
+
+    def access(self) -> AccessMap:
+        """How the shape is addressed by the factors found."""
+        dims = range(len(self.shape))
+        return AccessMap(tuple(WHOLE_DIM if d in self.whole else self._dim(d) for d in dims))
+
+    def _dim(self, dim: int) -> DimAccess:
+        return merged(*self.axes[dim]) if dim < len(self.axes) else DimAccess()
+
+
+def factorise(
+    source: Sequence[int], target: Sequence[int], domain: Domain
+) -> tuple[AccessMap, AccessMap]:
+    """Axes common to two shapes of equal volume, added to ``domain``.
+
+    Returns:
+        How the source and how the target is addressed.
+    """
+    agree(math.prod(source) == math.prod(target), f"{source} and {target} differ in volume")
+    agree(all(extent > 0 for extent in (*source, *target)), "no elements")
+    left, right = _Side(tuple(source)), _Side(tuple(target))
+    while left.advance() and right.advance():
+        common = math.gcd(left.rest, right.rest)
+        if common == 1:
+            _whole_block(left, right, domain)
+            continue
+        axis = domain.axis(f"r{len(domain.axes)}", common)
+        left.take(axis, common)
+        right.take(axis, common)
+    return left.access(), right.access()
+
+
+def _whole_block(left: _Side, right: _Side, domain: Domain) -> None:
+    """Consume dimensions until both sides agree again, all of them needed in full.
+
+    A dimension already divided is addressed, below its outer factors, by an axis that is never
+    split; on the side that is read, such an axis appears nowhere else: it is a reduction.
+    """
+    read, written = 1, 1
+    while read != written or read == 1:
+        if read <= written:
+            read *= _consume(left, domain, read=True)
+        else:
+            written *= _consume(right, domain, read=False)
+
+
+def _consume(side: _Side, domain: Domain, *, read: bool) -> int:
+    """Take all that is left of the present dimension; answers its extent."""
+    side.advance()
+    extent = side.rest
+    if read and not side.axes[side.dim]:
+        side.whole.add(side.dim)
+        side.rest = 1
+        return extent
+    add = domain.reduction if read else domain.whole
+    side.take(add(f"w{len(domain.axes)}", extent), extent)
+    return extent
+
+
+def _reshape(pattern: Pattern) -> Row:
+    """The output's shape says it all: target shapes and axes are absorbed."""
+
+    def row(node: NodeView) -> OperatorSpec:
+        domain = Domain()
+        read, written = factorise(node.shape_in(0), node.shape_out(), domain)
+        return domain.answer(node, [read], [written], engine=Engine.NONE, pattern=pattern)
+
+    return row
 
 
 ROWS: Rows = {
@@ -218,4 +295,8 @@ ROWS: Rows = {
     (ONNX, "SpaceToDepth"): _space_to_depth,
     (ONNX, "ReverseSequence"): _reverse_sequence,
     (ONNX, "Trilu"): _trilu,
+    (ONNX, "Reshape"): _reshape(Pattern.INJECTIVE),
+    (ONNX, "Flatten"): _reshape(Pattern.INJECTIVE),
+    (ONNX, "Squeeze"): _reshape(Pattern.INJECTIVE),
+    (ONNX, "Unsqueeze"): _reshape(Pattern.BROADCAST),  # TVM's expand_dims
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
@@ -11,13 +11,16 @@ from autoturbo.graph.table.build import (
     MICROSOFT,
     ONNX,
     Domain,
+    NodeView,
+    NoRowError,
+    OperatorSpec,
     Rows,
+    ValueView,
     agree,
     broadcast,
     everything,
     per_channel,
 )
-from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, ValueView
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,11 @@ class _Product:
 
 
 def _product(
-    left: tuple[int, ...], right: tuple[int, ...], *, flip_left: bool, flip_right: bool
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    *,
+    flip_left: bool = False,
+    flip_right: bool = False,
 ) -> _Product:
     """``numpy.matmul`` of the two shapes, either of them transposed in its last two dimensions.
 
@@ -105,8 +112,15 @@ def _finish(
     )
 
 
+def _product_of(node: NodeView, right: int = 1) -> _Product:
+    """The product of the first input and another one, transposed as attributes say."""
+    flips = [bool(node.integer(f"trans{side}", 0)) for side in "AB"]
+    shapes = node.shape_in(0), node.shape_in(right)
+    return _product(*shapes, flip_left=flips[0], flip_right=flips[1])
+
+
 def _matmul(node: NodeView) -> OperatorSpec:
-    product = _product(node.shape_in(0), node.shape_in(1), flip_left=False, flip_right=False)
+    product = _product_of(node)
     return _finish(node, product, [product.left, product.right], (0, 1))
 
 
@@ -114,12 +128,7 @@ def _fused_matmul(node: NodeView) -> OperatorSpec:
     """com.microsoft.FusedMatMul: operands transposed, the product scaled by ``alpha``."""
     batched = node.integer("transBatchA", 0) or node.integer("transBatchB", 0)
     agree(not batched, "transposed batch dimensions")
-    product = _product(
-        node.shape_in(0),
-        node.shape_in(1),
-        flip_left=bool(node.integer("transA", 0)),
-        flip_right=bool(node.integer("transB", 0)),
-    )
+    product = _product_of(node)
     return _finish(node, product, [product.left, product.right], (0, 1), vector=1.0)
 
 
@@ -130,12 +139,7 @@ def _gemm(node: NodeView) -> OperatorSpec:
     """
     left, right, target = node.shape_in(0), node.shape_in(1), node.shape_out()
     agree(len(left) == len(right) == len(target) == 2, "operands are not matrices")  # noqa: PLR2004
-    product = _product(
-        left,
-        right,
-        flip_left=bool(node.integer("transA", 0)),
-        flip_right=bool(node.integer("transB", 0)),
-    )
+    product = _product_of(node)
     addend = node.value_in(2)
     third = None if addend is None else broadcast(addend.shape, target, product.output.dims)
     inputs = [product.left, product.right, third]
@@ -145,41 +149,30 @@ def _gemm(node: NodeView) -> OperatorSpec:
 
 def _matmul_integer(node: NodeView) -> OperatorSpec:
     """Zero points cost one subtraction per output, their rows and columns summed beforehand."""
-    product = _product(node.shape_in(0), node.shape_in(1), flip_left=False, flip_right=False)
-    points = [_of_rows(node.value_in(2), product), _of_columns(node.value_in(3), product)]
+    product = _product_of(node)
+    points = [*_scales(node, product, product.rows, 2), *_scales(node, product, product.columns, 3)]
     vector = float(sum(point is not None for point in points))
     return _finish(node, product, [product.left, product.right, *points], (0, 1), vector=vector)
 
 
 def _qlinear_matmul(node: NodeView) -> OperatorSpec:
     """Requantised: subtract, scale, round, add the zero point, saturate (5 per output)."""
-    product = _product(node.shape_in(0), node.shape_in(3), flip_left=False, flip_right=False)
-    inputs = [
-        product.left,
-        _of_rows(node.value_in(1), product),
-        _of_rows(node.value_in(2), product),
-        product.right,
-        _of_columns(node.value_in(4), product),
-        _of_columns(node.value_in(5), product),
-        everything(node.value_in(6)),
-        everything(node.value_in(7)),
-    ]
-    return _finish(node, product, inputs, (0, 3), vector=5.0)
+    product = _product_of(node, 3)
+    left = [product.left, *_scales(node, product, product.rows, 1, 2)]
+    right = [product.right, *_scales(node, product, product.columns, 4, 5)]
+    result = [everything(node.value_in(6)), everything(node.value_in(7))]
+    return _finish(node, product, [*left, *right, *result], (0, 3), vector=5.0)
 
 
-def _of_rows(value: ValueView | None, product: _Product) -> AccessMap | None:
-    return _quantisation(value, product, product.rows)
-
-
-def _of_columns(value: ValueView | None, product: _Product) -> AccessMap | None:
-    return _quantisation(value, product, product.columns)
-
-
-def _quantisation(value: ValueView | None, product: _Product, dim: DimAccess) -> AccessMap | None:
-    """A scale or zero point: one for all, one per row or column, or in some shape of its own."""
-    if value is None or len(value.shape) > 1 or not dim.terms:
-        return everything(value)
-    return per_channel(value, dim, product.domain.axes[dim.terms[0][0]].extent)
+def _scales(
+    node: NodeView, product: _Product, dim: DimAccess, *positions: int
+) -> Iterator[AccessMap | None]:
+    """Scales and zero points: one for all, one per row or column, or in some shape of their own."""
+    for value in map(node.value_in, positions):
+        if value is None or len(value.shape) > 1 or not dim.terms:
+            yield everything(value)
+        else:
+            yield per_channel(value, dim, product.domain.axes[dim.terms[0][0]].extent)
 
 
 def _matmul_nbits(node: NodeView) -> OperatorSpec:
@@ -191,7 +184,7 @@ def _matmul_nbits(node: NodeView) -> OperatorSpec:
     left, packed = node.shape_in(0), node.value_in(1)
     inner, outer = node.integer("K", -1), node.integer("N", -1)
     agree(packed is not None and packed.shape[0] == outer, "the packed weight is not N x ...")
-    product = _product(left, (inner, outer), flip_left=False, flip_right=False)
+    product = _product(left, (inner, outer))
     others = [_blocks(node.value_in(i), outer, product.columns) for i in range(1, 4)]
     rest = [everything(value) for value in node.inputs[4:]]
     spec = _finish(node, product, [product.left, *others, *rest], (1,))
@@ -254,15 +247,10 @@ def _einsum(node: NodeView) -> OperatorSpec:
     output = AccessMap(tuple(letters[letter] for letter in result))
     positions = tuple(range(len(terms)))
     product = _Product(domain, inputs[0], inputs[-1], output, fixed(), fixed())
-    if len(terms) == 1:
-        return _alone(node, product, inputs)
+    if len(terms) == 1:  # a transposition, or a sum over some dimensions
+        work = Work(vector_per_point=1.0)
+        return domain.answer(node, inputs, [output], work, pattern=Pattern.REDUCE)
     return _finish(node, product, inputs, positions, macs=len(terms) - 1)
-
-
-def _alone(node: NodeView, product: _Product, inputs: list[AccessMap]) -> OperatorSpec:
-    """An Einsum of one operand: a transposition, or a sum over some dimensions."""
-    work = Work(vector_per_point=1.0)
-    return product.domain.answer(node, inputs, [product.output], work, pattern=Pattern.REDUCE)
 
 
 def _equation(node: NodeView) -> tuple[list[str], str]:

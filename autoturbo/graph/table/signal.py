@@ -1,4 +1,4 @@
-"""Fourier transforms, and columns put together to images.
+"""Fourier transforms, columns put together to images, and resized images.
 
 A transform of ``n`` points is counted as a fast one: ``5 n log2 n`` operations, half of that for
 real numbers. Angles are tables, so nothing is transcendental.
@@ -7,11 +7,23 @@ real numbers. Angles are tables, so nothing is transcendental.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+
+import numpy as np
 
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
-from autoturbo.graph.operators import Work
-from autoturbo.graph.table.build import ONNX, Domain, Rows, agree, chosen_axes, everything, whole_if
-from autoturbo.graph.table.spec import NodeView, OperatorSpec
+from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.table.build import (
+    ONNX,
+    Domain,
+    NodeView,
+    OperatorSpec,
+    Rows,
+    agree,
+    chosen_axes,
+    everything,
+    whole_if,
+)
 
 _AXIS_INPUT = 20
 """Opset since which DFT has its axis as an input."""
@@ -84,8 +96,129 @@ def _col2im(node: NodeView) -> OperatorSpec:
     return domain.answer(node, [read], [AccessMap((n, along(c), *space))], work)
 
 
+# -------------------------------------------------------------- Resize and its predecessor Upsample
+#
+# Enlarging by a whole factor ``f`` has output row ``f * i + r``, computed from the neighbours of
+# input row ``i``: itself for the nearest, one to each side for linear, two for cubic interpolation.
+# Any other change of an extent reads that dimension whole.
+
+
+_LIKE_HALF_PIXEL = frozenset(("pytorch_half_pixel", "half_pixel_symmetric"))
+"""Coordinates that lie where half_pixel's do when a factor is whole."""
+
+_REACH = {
+    # Rows before and after input row i that output row f * i + r may touch for every r: by the
+    # rounding to the nearest or the interpolation, and where the sample lies.
+    ("round_prefer_floor", "half_pixel"): (0, 0),  # within half a row of i
+    ("round_prefer_ceil", "half_pixel"): (0, 0),
+    ("floor", "asymmetric"): (0, 0),  # i + r / f
+    ("floor", "tf_half_pixel_for_nn"): (0, 0),  # i + (r + 1/2) / f
+    ("linear", "half_pixel"): (1, 1),
+    ("linear", "asymmetric"): (0, 1),
+    ("cubic", "half_pixel"): (2, 2),
+    ("cubic", "asymmetric"): (1, 2),
+}
+
+_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """How samples are placed and combined.
+
+    Attributes:
+        mode: nearest, linear or cubic.
+        exact: scales are the ratios of the extents.
+        reach: rows before and after that a whole factor needs; None where there is no such rule.
+    """
+
+    mode: str
+    exact: bool
+    reach: tuple[int, int] | None
+
+
+def _resize(node: NodeView) -> OperatorSpec:
+    """Opset 10 and Upsample: corner-aligned coordinates, rounded down."""
+    source, target = node.shape_in(0), node.shape_out()
+    agree(len(source) == len(target), "input and output differ in rank")
+    method, domain = _method(node, source, target), Domain()
+    read, written = [], []
+    for index, (extent, wanted) in enumerate(zip(source, target, strict=True)):
+        r, w = _dimension(domain, index, extent, wanted, method)
+        read.append(r)
+        written.append(w)
+    resized = sum(a != b for a, b in zip(source, target, strict=True))
+    maps = [AccessMap(tuple(read))], [AccessMap(tuple(written))]
+    if method.mode == "nearest":
+        return domain.answer(node, *maps, engine=Engine.MOVE, pattern=Pattern.INJECTIVE)
+    # A multiplication and an addition per sample combined.
+    work = Work(vector=2.0 * _TAPS.get(method.mode, 1) ** resized)
+    return domain.answer(node, *maps, work, pattern=Pattern.INJECTIVE)
+
+
+def _dimension(
+    domain: Domain, index: int, extent: int, wanted: int, method: _Method
+) -> tuple[DimAccess, DimAccess]:
+    """How one dimension is read and written."""
+    if extent == wanted and method.exact:
+        axis = along(domain.axis(f"d{index}", extent))
+        return axis, axis
+    factor, rest = divmod(wanted, max(extent, 1))
+    if method.reach is None or rest or factor <= 1:
+        return WHOLE_DIM, along(domain.axis(f"d{index}", wanted))
+    i, r = domain.axis(f"d{index}", extent), domain.axis(f"r{index}", factor)
+    terms, (before, after) = [(i, 1)], method.reach
+    if before + after:
+        terms.append((domain.window(f"k{index}", before + after + 1), 1))
+    return DimAccess(tuple(terms), -before), merged((i, extent), (r, factor))
+
+
+def _method(node: NodeView, source: tuple[int, ...], target: tuple[int, ...]) -> _Method:
+    """Read the attributes."""
+    mode = node.text("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
+    old = node.op_type == "Upsample" or node.opset <= 10  # noqa: PLR2004 - the first Resize
+    default, rounding = ("asymmetric", "floor") if old else ("half_pixel", "round_prefer_floor")
+    coordinates = node.text("coordinate_transformation_mode", default)
+    plain = (
+        coordinates != "tf_crop_and_resize"
+        and node.text("keep_aspect_ratio_policy", "stretch") == "stretch"
+        and not node.integer("antialias", 0)
+    )
+    exact = plain and _ratios(node, source, target, old=old)
+    way = node.text("nearest_mode", rounding) if mode == "nearest" else mode
+    placed = "half_pixel" if coordinates in _LIKE_HALF_PIXEL else coordinates
+    return _Method(mode, exact, _REACH.get((way, placed)) if exact else None)
+
+
+def _ratios(node: NodeView, source: tuple[int, ...], target: tuple[int, ...], *, old: bool) -> bool:
+    """Whether every scale is the ratio of the extents (given sizes imply that)."""
+    scales = _scales(node, old=old)
+    if scales is None:
+        return node.value_in(3) is not None
+    axes = node.attributes.get("axes")
+    wanted = [b / max(a, 1) for a, b in zip(source, target, strict=True)]
+    if isinstance(axes, (tuple, list)):
+        wanted = [wanted[int(axis)] for axis in axes]
+    return len(scales) == len(wanted) and all(
+        math.isclose(a, b, rel_tol=1e-6) for a, b in zip(scales, wanted, strict=True)
+    )
+
+
+def _scales(node: NodeView, *, old: bool) -> list[float] | None:
+    """The scales where they are known."""
+    given = node.attributes.get("scales")
+    value = node.value_in(1 if old else 2)
+    if given is None and value is not None:
+        given = value.value
+    flat = np.asarray(() if given is None else given, dtype=np.float64).ravel()
+    return flat.tolist() if flat.size else None
+
+
 ROWS: Rows = {
     (ONNX, "Col2Im"): _col2im,
     (ONNX, "DFT"): _dft,
     (ONNX, "STFT"): _stft,
+    (ONNX, "Resize"): _resize,
+    (ONNX, "Upsample"): _resize,
 }

@@ -15,15 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoturbo.graph.domain import AccessMap, DimAccess, Interval, Region, volume
-from autoturbo.graph.table import (
-    attention,
-    elementwise,
-    matrix,
-    normalisation,
-    quantisation,
-    recurrent,
-    reduction,
-)
+from autoturbo.graph.table import elementwise, matrix, reduction, sequence
 from autoturbo.verify.onnx_writer.partial_operator import (
     Box,
     NodeRegions,
@@ -279,7 +271,7 @@ NODE_CHANGES: Mapping[str, NodeChange] = {
 """By kind: what else changes on a part."""
 
 
-_FAMILIES = (attention, elementwise, matrix, normalisation, quantisation, recurrent, reduction)
+_FAMILIES = (elementwise, matrix, reduction, sequence)
 
 _OTHERS = (
     "DepthToSpace", "Gather", "GatherElements", "GatherND", "GlobalAveragePool", "GlobalLpPool",

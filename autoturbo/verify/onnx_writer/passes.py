@@ -14,10 +14,10 @@ from autoturbo.errors import ModelError, VerifyError
 from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.model_nodes import ModelNodes, Repeated, load_nodes
 from autoturbo.graph.operators import Graph, Tensor
-from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.problem import BATCH
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.onnx_writer.builder import GraphBuilder
+from autoturbo.verify.weight_values import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from enum import StrEnum
 from onnx import GraphProto, NodeProto
 
 from autoturbo.graph.domain import Region
+from autoturbo.graph.importer.structure import bodies, captured_names, initializer_names
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
-from autoturbo.graph.structure import bodies, captured_names, initializer_names
 from autoturbo.verify.onnx_writer.builder import GraphBuilder
 from autoturbo.verify.onnx_writer.data_movement import write_data_movement
 from autoturbo.verify.onnx_writer.parallel_axes import plan_parallel

@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto
 
 from autoturbo.errors import VerifyError
 from autoturbo.files import NO_OTHERS, Kind, Outputs, atomic_write
-from autoturbo.graph.external_data import put_outside
+from autoturbo.graph.importer.external_data import put_outside
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.source import one_line
 from autoturbo.schedule.schedule import Schedule

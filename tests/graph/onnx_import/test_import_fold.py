@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.external_data import INDICES
-from autoturbo.graph.fold import Folder
-from autoturbo.graph.values import Value, tensor_type
+from autoturbo.graph.importer.external_data import INDICES
+from autoturbo.graph.importer.fold import Folder
+from autoturbo.graph.importer.values import Value, tensor_type
 from tests.graph.onnx_import.import_models import (
     BOOL,
     FLOAT,

@@ -12,14 +12,19 @@ import pytest
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.assemble import MOST_ELEMENTS, attributes_of, check_size
-from autoturbo.graph.external_data import INDICES, MOST_READ, SMALL, stored_bytes, tensors_of
-from autoturbo.graph.fold import Folder, FoldError, constant_array, small_array
-from autoturbo.graph.freeze import Extents, freeze, resolve
-from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
-from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
-from autoturbo.graph.structure import captured_names, in_order
-from autoturbo.graph.values import (
+from autoturbo.graph.importer.assemble import MOST_ELEMENTS, attributes_of, check_size
+from autoturbo.graph.importer.external_data import (
+    INDICES,
+    MOST_READ,
+    SMALL,
+    stored_bytes,
+    tensors_of,
+)
+from autoturbo.graph.importer.fold import Folder, FoldError, constant_array, small_array
+from autoturbo.graph.importer.freeze import Extents, freeze, resolve
+from autoturbo.graph.importer.shapes import InferenceError, infer, merge, schema_of
+from autoturbo.graph.importer.structure import captured_names, in_order
+from autoturbo.graph.importer.values import (
     Value,
     dims_of,
     dtype_name,
@@ -27,6 +32,7 @@ from autoturbo.graph.values import (
     static_shape,
     tensor_type,
 )
+from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from tests.graph.onnx_import.import_models import (
     FLOAT,
     INT64,

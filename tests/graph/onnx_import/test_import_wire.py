@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from autoturbo.graph.wire import (
+from autoturbo.graph.importer.external_data import (
     INLINE,
     LARGE,
     TruncatedError,

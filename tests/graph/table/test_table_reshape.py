@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.domain import AxisKind, volume
 from autoturbo.graph.table.build import Domain
-from autoturbo.graph.table.reshape import factorise
+from autoturbo.graph.table.layout import factorise
 from tests.graph.table.operator_harness import (
     Described,
     address,

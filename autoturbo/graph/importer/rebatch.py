@@ -22,17 +22,24 @@ stands in its place, else outermost in a dimension that is not the last (heads),
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 from onnx import NodeProto, TypeProto, helper
 
+from autoturbo.graph.importer.values import (
+    Repetition,
+    Step,
+    Value,
+    element_type,
+    static_shape,
+    tensor_type,
+)
 from autoturbo.graph.indices import MOST_GROWN, Indexed, counted_from_front, regrown
-from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.source import Source, domain_of, integer_of
 from autoturbo.graph.table.build import MICROSOFT
-from autoturbo.graph.values import Repetition, Step, Value, element_type, static_shape, tensor_type
 
 _SAME_ORDER = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 """Operators that leave the elements in their order."""
@@ -135,14 +142,13 @@ class Rebatch:
 
     def follow(self, step: Step) -> None:
         """Note where the outputs of a node hold the batch."""
-        sources = [value for value in (*step.inputs, *step.captured) if value is not None]
-        if self._reached.isdisjoint(sources):
+        if self._reached.isdisjoint(step.read):
             return
         for value in step.outputs:
             if value is not None and not value.constant:
                 self._reached.add(value)
                 self.place(value)
-                self._inherit(step, value, sources)
+                self._inherit(step, value)
 
     def place(self, value: Value) -> None:
         """Note where a value holds the batch: the one dimension that has grown."""
@@ -154,10 +160,10 @@ class Rebatch:
             self._layouts[value] = Layout(axes[0])
             self._reached.add(value)
 
-    def _inherit(self, step: Step, value: Value, sources: list[Value]) -> None:
+    def _inherit(self, step: Step, value: Value) -> None:
         """What is to the right of the batch within its dimension follows from the inputs."""
         layout = self._layouts.get(value)
-        known = [source for source in sources if source in self._layouts]
+        known = [source for source in step.read if source in self._layouts]
         if layout is None or not known:
             return
         shape = self.baked[value.name]
@@ -251,7 +257,7 @@ class Rebatch:
         axis, extent = self._layouts[grown].axis, self._extent(grown)
         from_right = len(self.baked[grown.name]) - axis
         along = node.op_type == "Concat" or node.op_type in _SCATTERS
-        if along and _axis(node) in (axis, -from_right):
+        if along and integer_of(node, "axis") in (axis, -from_right):
             return inputs
         if node.op_type in _COMBINES and extent == 1:
             return inputs
@@ -265,29 +271,28 @@ class Rebatch:
 
     def _rerotate(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Positions and angles of the samples that are rotated."""
-        data = inputs[0] if inputs else None
-        if data is None or data not in self._layouts or self._layouts[data].axis:
-            return inputs
         places = 1 if domain_of(node) else len(inputs) - 1
-        extent, inner = self._extent(data), self._layouts[data].inner
-        return [
-            self._repeated(value, 0, extent, inner)
-            if value and value.constant
-            and (place == places or len(value.shape or ()) > _TABLE)
-            else value
-            for place, value in enumerate(inputs)
-        ]  # fmt: skip
+        chosen = {
+            k for k, v in enumerate(inputs) if k == places or (v and len(v.shape or ()) > _TABLE)
+        }
+        return self._repeated_along(0, inputs, chosen)
 
     def _restart(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """States and lengths of the sequences that a recurrence goes through."""
+        axis = 1 - integer_of(node, "layout")
+        return self._repeated_along(axis, inputs, _STATES[node.op_type])
+
+    def _repeated_along(
+        self, axis: int, inputs: list[Value | None], places: Container[int]
+    ) -> list[Value | None]:
+        """Constants at some places that have the samples where the first input has them."""
         data = inputs[0] if inputs else None
-        axis = 1 - _integer(node, "layout")
         if data is None or data not in self._layouts or self._layouts[data].axis != axis:
             return inputs
-        extent, inner = self._extent(data), self._layouts[data].inner
+        own = self._extent(data), self._layouts[data].inner
         return [
-            self._repeated(value, min(axis, len(value.shape or ()) - 1), extent, inner)
-            if value and value.constant and place in _STATES[node.op_type]
+            self._repeated(value, min(axis, len(value.shape or ()) - 1), *own)
+            if value and value.constant and place in places
             else value
             for place, value in enumerate(inputs)
         ]
@@ -410,16 +415,16 @@ def _alike(array: np.ndarray, origin: Repetition, grown: Shape) -> np.ndarray | 
 def _counted(node: NodeProto, data: Value, indices: Value) -> range:
     """Dimensions that indices count along."""
     if node.op_type == "GatherND":
-        first = _integer(node, "batch_dims")
+        first = integer_of(node, "batch_dims")
         return range(first, first + (indices.shape or (0,))[-1])
-    axis = _axis(node) % max(len(data.shape or ()), 1)
+    axis = integer_of(node, "axis") % max(len(data.shape or ()), 1)
     return range(axis, axis + 1)
 
 
 def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -> dict[int, slice]:
     """Which numbers of which inputs are positions along a dimension."""
     if node.op_type == "Split":
-        return {1: slice(None)} if _axis(node) % rank == axis else {}
+        return {1: slice(None)} if integer_of(node, "axis") % rank == axis else {}
     numbers = [None if value is None else value.data for value in inputs]
     starts, _, axes, steps = (*numbers[1:], None, None, None, None)[:4]
     if starts is None:
@@ -430,11 +435,3 @@ def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -
         return {}
     entry = slice(found[0], found[0] + 1)
     return {1: entry, 2: entry}
-
-
-def _axis(node: NodeProto) -> int:
-    return _integer(node, "axis")
-
-
-def _integer(node: NodeProto, name: str) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == name), 0)

@@ -122,6 +122,11 @@ class Step:
     outputs: list[Value | None]
     repeats: Repeats | None = None
 
+    @property
+    def read(self) -> list[Value]:
+        """The values that it reads, those of its bodies too."""
+        return [value for value in (*self.inputs, *self.captured) if value is not None]
+
 
 def tensor_type(element: int, shape: Sequence[int]) -> TypeProto:
     """The type of a tensor of static shape."""

@@ -13,16 +13,16 @@ from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind
-from autoturbo.graph.external_data import is_stored
-from autoturbo.graph.infer import schema_of
+from autoturbo.graph.importer.external_data import is_stored
+from autoturbo.graph.importer.shapes import schema_of
+from autoturbo.graph.importer.values import Repeats, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
-from autoturbo.graph.values import Repeats, Step, Value, element_type, tensor_type
 
 if TYPE_CHECKING:
-    from autoturbo.graph.propagate import Program
+    from autoturbo.graph.importer.propagate import Program
 
 MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""
@@ -59,7 +59,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
     steps = _alive(program)
     if not steps:
         raise source.error("nothing in the model depends on an input: nothing to schedule")
-    read = _read_values(steps, program.outputs)
+    read = set(values_read(steps, program.outputs))
     _drop_unused_outputs(steps, read, source)
     _check_values(program, steps, source)
     tensors = Tensors(program.inputs)
@@ -95,7 +95,7 @@ def _alive(program: Program) -> list[Step]:
     for step in reversed(program.steps):
         if any(value in needed for value in step.outputs):
             _forget_elements(step)
-            needed.update(value for value in (*step.inputs, *step.captured) if value is not None)
+            needed.update(step.read)
             alive.append(step)
     return alive[::-1]
 
@@ -122,10 +122,11 @@ def _forget_elements(step: Step) -> None:
     step.inputs = inputs
 
 
-def _read_values(steps: Iterable[Step], outputs: Iterable[Value]) -> set[Value]:
-    """Return the values that a step reads or that leave the model."""
-    read = {value for step in steps for value in (*step.inputs, *step.captured) if value}
-    return read.union(outputs)
+def values_read(steps: Iterable[Step], outputs: Iterable[Value]) -> Iterator[Value]:
+    """The values that steps read or that leave the model."""
+    for step in steps:
+        yield from step.read
+    yield from outputs
 
 
 def _drop_unused_outputs(steps: Iterable[Step], read: set[Value], source: Source) -> None:
@@ -151,7 +152,8 @@ def _values_of(program: Program, steps: Iterable[Step]) -> Iterator[Value]:
     """Every value of the graph, in order of first appearance."""
     yield from program.inputs
     for step in steps:
-        yield from (v for v in (*step.inputs, *step.captured, *step.outputs) if v is not None)
+        yield from step.read
+        yield from filter(None, step.outputs)
     yield from program.outputs
 
 
@@ -423,7 +425,8 @@ def attributes_of(node: NodeProto) -> Mapping[str, object]:
     return {
         attribute.name: _plain(attribute)
         for attribute in node.attribute
-        if attribute.type not in _LEFT_OUT and _is_here(attribute)
+        if attribute.type not in _LEFT_OUT
+        and (attribute.type != AttributeProto.TENSOR or is_stored(attribute.t))
     }
 
 
@@ -432,10 +435,6 @@ _LEFT_OUT = frozenset(
      AttributeProto.TYPE_PROTOS, AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS,
      AttributeProto.TENSORS)
 )  # fmt: skip
-
-
-def _is_here(attribute: AttributeProto) -> bool:
-    return not attribute.HasField("t") or is_stored(attribute.t)
 
 
 def _plain(attribute: AttributeProto) -> object:

@@ -1,8 +1,8 @@
 """Computes small constants, by ONNX's reference implementation.
 
 Only what may decide a shape or be an index is computed: values of at most :data:`SMALL` elements,
-integers of at most :data:`~autoturbo.graph.external_data.INDICES`. Everything else that depends on
-no real input is a constant of known shape and unknown value.
+integers of at most :data:`~autoturbo.graph.importer.external_data.INDICES`. Everything else that
+depends on no real input is a constant of known shape and unknown value.
 """
 
 from __future__ import annotations
@@ -25,11 +25,17 @@ from onnx import (
 )
 from onnx.reference import ReferenceEvaluator
 
-from autoturbo.graph.external_data import INDICES, MOST_READ, SMALL, is_stored, most_elements
+from autoturbo.graph.importer.external_data import (
+    INDICES,
+    MOST_READ,
+    SMALL,
+    is_stored,
+    most_elements,
+)
 from autoturbo.graph.source import domain_of, one_line
 
 if TYPE_CHECKING:
-    from autoturbo.graph.values import Value
+    from autoturbo.graph.importer.values import Value
 
 RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",

@@ -1,21 +1,29 @@
-"""How regenerated weights are distributed: by what the graph does with each tensor.
+"""Random values of stored tensors: how they are distributed, and each piece by piece.
 
-A network with arbitrary weights overflows or dies within a few layers. Weights that multiply are
-scaled by their fan-in, so that activations keep their magnitude: variance ``2 / fan_in`` in front
-of a rectifier (convolutions), ``1 / fan_in`` in matrix products. Normalisation scales are near
-one, variances positive, everything that is added small.
+A network with arbitrary weights overflows or dies within a few layers, so values go by what the
+graph does with each tensor. Weights that multiply are scaled by their fan-in, so that activations
+keep their magnitude: variance ``2 / fan_in`` in front of a rectifier (convolutions), ``1 / fan_in``
+in matrix products. Normalisation scales are near one, variances positive, everything that is added
+small.
+
+Each tensor has a random stream of its own, keyed by the SHA-256 of seed and tensor name, so its
+values depend neither on the other tensors nor on their order. Values are made in pieces of a few
+MiB: a model of several GiB needs no more memory than a small one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from onnx import GraphProto, NodeProto
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autoturbo.graph.source import domain_of
-from autoturbo.graph.structure import bodies
+from autoturbo.graph.importer.structure import nodes_in
+from autoturbo.graph.source import domain_of, integer_of
 
 Dims = tuple[int, ...]
 
@@ -83,13 +91,13 @@ def _convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
 
 def _transposed_convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
     """Extents are input channels, output channels of a group, kernel."""
-    groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+    groups = integer_of(node, "group", 1)
     outputs = dims[1] * groups if len(dims) > 1 else 1
     return _spread(2.0, math.prod(dims) // outputs)
 
 
 def _gemm(node: NodeProto, dims: Sequence[int]) -> Fill:
-    transposed = any(a.name == "transB" and a.i for a in node.attribute)
+    transposed = integer_of(node, "transB")
     return _spread(1.0, dims[1 if transposed else 0] if len(dims) > 1 else max(dims, default=1))
 
 
@@ -147,7 +155,7 @@ def readings(graph: GraphProto, dims: Mapping[str, Dims]) -> dict[str, list[Read
     """Where each of the named values is read, bodies of control flow included, in graph order."""
     found: dict[str, list[Reading]] = {name: [] for name in dims}
     seen = {name: (name, shape) for name, shape in dims.items()}
-    for node in _nodes(graph):
+    for node in nodes_in(graph.node):
         for position, name in enumerate(node.input):
             if name in seen:
                 origin, shape = seen[name]
@@ -158,13 +166,6 @@ def readings(graph: GraphProto, dims: Mapping[str, Dims]) -> dict[str, list[Read
     return found
 
 
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for body in bodies(node):
-            yield from _nodes(body)
-
-
 def _viewed(node: NodeProto, dims: Dims) -> Dims:
     """Extents after a view; those of a reshape are not followed, so a later order may not fit."""
     if node.op_type != "Transpose":
@@ -172,3 +173,67 @@ def _viewed(node: NodeProto, dims: Dims) -> Dims:
     backwards = list(range(len(dims)))[::-1]
     order = next((list(a.ints) for a in node.attribute if a.name == "perm"), backwards)
     return tuple(dims[d] for d in order) if len(order) == len(dims) else dims
+
+
+# ------------------------------------------------------------------------------------------ values
+
+
+_PIECE = 1 << 20
+"""Values per piece: 4 MiB of float32. Even, as packed types hold two to the byte."""
+
+Array = np.ndarray[Any, Any]
+
+
+def generator(seed: str | int, name: str) -> np.random.Generator:
+    """The random stream of what is called ``name``."""
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+
+
+def pieces(tensor: TensorProto, fill: Fill, seed: str | int) -> Iterator[bytes]:
+    """Yield a tensor's values as ``raw_data`` has them: little-endian, sub-byte types packed."""
+    stream = generator(seed, tensor.name)
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    left = math.prod(tensor.dims)
+    while left > 0:
+        count = min(left, _PIECE)
+        values = _converted(drawn(stream, fill, count), dtype, tensor.data_type)
+        yield bytes(numpy_helper.from_array(values).raw_data)
+        left -= count
+
+
+def drawn(stream: np.random.Generator, fill: Fill, count: int) -> Array:
+    """``count`` values of a distribution, as float32."""
+    if fill.uniform:
+        width = np.float32(2 * fill.spread)
+        return stream.random(count, np.float32) * width + np.float32(fill.mean - fill.spread)
+    deviates = stream.standard_normal(count, np.float32)
+    return deviates * np.float32(fill.spread) + np.float32(fill.mean)
+
+
+_SUB_BYTE: dict[int, tuple[int, int]] = {
+    getattr(TensorProto, name): limits
+    for name, limits in (
+        ("INT4", (-8, 7)), ("UINT4", (0, 15)), ("INT2", (-2, 1)), ("UINT2", (0, 3)),
+    )
+    if hasattr(TensorProto, name)  # earlier releases of ONNX lack the smallest
+}  # fmt: skip
+
+
+def integer_range(element: int) -> tuple[int, int] | None:
+    """Smallest and largest value of an ONNX integer type; None for any other type."""
+    if element in _SUB_BYTE:
+        return _SUB_BYTE[element]
+    dtype = helper.tensor_dtype_to_np_dtype(element)
+    if dtype.kind not in "iu":
+        return None
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
+
+
+def _converted(values: Array, dtype: np.dtype[Any], element: int) -> Array:
+    """As the type has them: integers rounded and kept within its range."""
+    bounds = integer_range(element)
+    if bounds is not None:
+        return np.clip(np.rint(values), *bounds).astype(dtype)
+    return (values >= np.float32(0.5)) if dtype.kind == "b" else values.astype(dtype)

@@ -11,16 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
+from typing import TypeGuard
 
 from onnx import TypeProto, ValueInfoProto
 
 from autoturbo.errors import did_you_mean
+from autoturbo.graph.importer.inputs import NO_SAMPLES
+from autoturbo.graph.importer.values import dims_of
 from autoturbo.graph.source import Source
-from autoturbo.graph.structure import NO_SAMPLES
-from autoturbo.graph.values import dims_of
 
 Dim = int | str | None
 """A declared extent: static, named, or neither."""
+
+Declared = Mapping[str, list[Dim] | None]
+"""Declared extents by input name; None for an unknown rank."""
+
+Wanted = Mapping[str, list[int | None]]
+"""Extents by input name as far as they are known."""
 
 ASSUMED_BATCH = "batch 1 assumed: the file leaves it open; --batch N for another"
 """The note of a model whose batch nobody gives."""
@@ -130,9 +137,7 @@ def in_doubt(inputs: Sequence[ValueInfoProto], asked: Extents, samples: Mapping[
     return asked.batch is not None and len(set(own)) > 1 and all(map(_static, own))
 
 
-def _own(
-    declared: Mapping[str, list[Dim] | None], asked: Extents, places: Mapping[str, int]
-) -> dict[str, Dim]:
+def _own(declared: Declared, asked: Extents, places: Mapping[str, int]) -> dict[str, Dim]:
     """Return the batch that inputs have in the file, where their shapes are not given."""
     return {
         name: dims[places[name]]
@@ -150,7 +155,7 @@ def _declared(value: ValueInfoProto) -> list[Dim] | None:
     ]
 
 
-def _static(dim: Dim) -> bool:
+def _static(dim: Dim) -> TypeGuard[int]:
     """Whether a declared extent is a usable number; some exporters write -1 or 0 for 'any'."""
     return isinstance(dim, int) and dim > 0
 
@@ -158,9 +163,7 @@ def _static(dim: Dim) -> bool:
 # ---------------------------------------------------------------------------- what the user asks
 
 
-def _check_request(
-    declared: Mapping[str, list[Dim] | None], asked: Extents, source: Source
-) -> None:
+def _check_request(declared: Declared, asked: Extents, source: Source) -> None:
     if asked.batch is not None:
         if asked.batch < 1:
             raise source.error(f"--batch {asked.batch} is not a positive number")
@@ -181,9 +184,7 @@ def _check_request(
             )
 
 
-def _check_dims(
-    declared: Mapping[str, list[Dim] | None], asked: Mapping[str, int], source: Source
-) -> None:
+def _check_dims(declared: Declared, asked: Mapping[str, int], source: Source) -> None:
     names = dict.fromkeys(
         name for dims in declared.values() for dim in dims or () for name in _names(dim)
     )
@@ -204,9 +205,7 @@ def _spelt(name: str, dims: Sequence[object]) -> str:
     return f"{name}=" + ",".join(str(dim) for dim in dims)
 
 
-def _bindings(
-    declared: Mapping[str, list[Dim] | None], asked: Extents, source: Source
-) -> dict[str, int]:
+def _bindings(declared: Declared, asked: Extents, source: Source) -> dict[str, int]:
     """Return extents of named dimensions, as they and whole shapes are given."""
     bindings = dict(asked.dims)
     for name, extents in asked.shapes.items():
@@ -249,9 +248,7 @@ def _like_a_batch(dim: Dim) -> bool:
 
 
 def _wanted(
-    dims: list[Dim] | None,
-    given: Sequence[int] | None,
-    bindings: Mapping[str, int],
+    dims: list[Dim] | None, given: Sequence[int] | None, bindings: Mapping[str, int]
 ) -> list[int | None]:
     if given is not None:
         return list(given)
@@ -261,7 +258,7 @@ def _wanted(
 def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
     """Return the extent of a dimension: its own, or what is given to its name or names."""
     if not isinstance(dim, str):
-        return dim if isinstance(dim, int) and dim > 0 else None
+        return dim if _static(dim) else None
     if dim in bindings:
         return bindings[dim]
     expression = _expression(dim)
@@ -305,11 +302,7 @@ def _names(dim: Dim) -> list[str]:
 # --------------------------------------------------------------------------------- what is missing
 
 
-def _check_complete(
-    declared: Mapping[str, list[Dim] | None],
-    wanted: Mapping[str, list[int | None]],
-    source: Source,
-) -> None:
+def _check_complete(declared: Declared, wanted: Wanted, source: Source) -> None:
     """Refuse inputs with open dimensions; the first is named, with the flags that close all."""
     open_inputs = [name for name, dims in wanted.items() if None in dims]
     if not open_inputs:
@@ -328,11 +321,7 @@ def _check_complete(
     raise source.error(f"{several} {which} {verb} no value{more}", name, hint)
 
 
-def _flags(
-    name: str,
-    declared: Mapping[str, list[Dim] | None],
-    wanted: Mapping[str, list[int | None]],
-) -> list[str]:
+def _flags(name: str, declared: Declared, wanted: Wanted) -> list[str]:
     """Return the flags that give an input the extents it lacks."""
     dims = declared[name]
     if dims is None:
@@ -352,7 +341,7 @@ def _called(dim: Dim) -> str:
 
 
 def _frozen(
-    declared: Mapping[str, list[Dim] | None],
+    declared: Declared,
     final: dict[str, tuple[int, ...]],
     bindings: dict[str, int],
     places: Mapping[str, int],
@@ -387,10 +376,7 @@ def _frozen(
 def _made_for(dims: list[Dim] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     if dims is None:
         return shape
-    return tuple(
-        dim if isinstance(dim, int) and dim > 0 else extent
-        for dim, extent in zip(dims, shape, strict=True)
-    )
+    return tuple(dim if _static(dim) else extent for dim, extent in zip(dims, shape, strict=True))
 
 
 def resolve(kind: TypeProto, bindings: Mapping[str, int]) -> TypeProto:

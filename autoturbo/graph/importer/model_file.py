@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, inliner
 
 from autoturbo.files import MEMORY, NODES, is_bomb
-from autoturbo.graph.infer import drop_unknown_attributes
+from autoturbo.graph.importer.external_data import TruncatedError, WireError, read_without_weights
+from autoturbo.graph.importer.shapes import drop_unknown_attributes
+from autoturbo.graph.importer.structure import bodies, initializer_names, nodes_in
 from autoturbo.graph.source import Source, domain_of, kind_of, one_line
-from autoturbo.graph.structure import bodies, initializer_names
-from autoturbo.graph.wire import TruncatedError, WireError, read_without_weights
 
 _SNIFF_BYTES = 64
 _ONNX_START = 0x08
@@ -54,13 +55,11 @@ def open_model(source: Source, *, weights: bool = False) -> ModelProto:
 
 def _drop_unknown(graph: GraphProto, source: Source) -> None:
     """Take away attributes that an operator does not have; a note names them."""
-    for node in graph.node:
+    for node in nodes_in(graph.node):
         version = source.opsets.get(domain_of(node), 1)
         for name in drop_unknown_attributes(node, source):
             text = f"{kind_of(node)} of opset {version} has no attribute {name!r}: left out"
             source.note(text)
-        for body in bodies(node):
-            _drop_unknown(body, source)
 
 
 def _read(source: Source, *, weights: bool) -> ModelProto:
@@ -72,7 +71,8 @@ def _read(source: Source, *, weights: bool) -> ModelProto:
             raise source.error("not a regular file", hint="save the model as one first")
         if path.stat().st_size == 0:
             raise source.error("the file is empty")
-        head = _head(source)
+        with path.open("rb") as file:
+            head = file.read(_SNIFF_BYTES)
         _refuse_other_formats(head, source)
         model = read_without_weights(path)
         return onnx.load(path, load_external_data=False) if weights else model
@@ -86,11 +86,6 @@ def _read(source: Source, *, weights: bool) -> ModelProto:
         raise source.error(f"truncated: {error}", hint="copy or download the file again") from None
     except WireError:
         raise source.error("not an ONNX file, or a damaged one") from None
-
-
-def _head(source: Source) -> bytes:
-    with source.path.open("rb") as file:
-        return file.read(_SNIFF_BYTES)
 
 
 def _refuse_other_formats(head: bytes, source: Source) -> None:
@@ -199,18 +194,10 @@ def _called(node: NodeProto) -> _Key:
     return _key_of(domain_of(node), node.op_type, node.overload)
 
 
-def _nodes_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Return nodes and those in their bodies of control flow."""
-    for node in nodes:
-        yield node
-        for body in bodies(node):
-            yield from _nodes_in(body.node)
-
-
 def _size(nodes: Iterable[NodeProto], sizes: dict[_Key, _Size]) -> _Size:
     """Return what nodes come to, given what the functions that they call come to."""
     count = total = 0
-    for node in _nodes_in(nodes):
+    for node in nodes_in(nodes):
         inner = sizes.get(_called(node), _Size(1, node.ByteSize()))
         count, total = count + inner.nodes, total + inner.bytes
     return _Size(count, total)
@@ -219,23 +206,12 @@ def _size(nodes: Iterable[NodeProto], sizes: dict[_Key, _Size]) -> _Size:
 def _callees_first(functions: dict[_Key, FunctionProto], source: Source) -> list[_Key]:
     """Return the functions, each after those that it calls; refuse one that calls itself."""
     calls = {
-        key: [name for node in _nodes_in(function.node) if (name := _called(node)) in functions]
+        key: [name for node in nodes_in(function.node) if (name := _called(node)) in functions]
         for key, function in functions.items()
     }
-    order: list[_Key] = []
-    waiting = {key: len(set(names)) for key, names in calls.items()}
-    callers: dict[_Key, list[_Key]] = {key: [] for key in functions}
-    for key, names in calls.items():
-        for name in set(names):
-            callers[name].append(key)
-    ready = [key for key, count in waiting.items() if not count]
-    while ready:
-        order.append(ready.pop())
-        for caller in callers[order[-1]]:
-            waiting[caller] -= 1
-            if not waiting[caller]:
-                ready.append(caller)
-    if len(order) < len(functions):
-        endless = next(key[1] for key in functions if waiting[key])
-        raise source.error("its functions call themselves, so that they never end", endless)
-    return order
+    try:
+        return list(TopologicalSorter(calls).static_order())
+    except CycleError as error:
+        endless = next(key[1] for key in functions if key in error.args[1])
+        message = "its functions call themselves, so that they never end"
+        raise source.error(message, endless) from None

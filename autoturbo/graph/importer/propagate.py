@@ -22,8 +22,8 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, h
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand, first_trip
-from autoturbo.graph.external_data import most_elements
-from autoturbo.graph.fold import (
+from autoturbo.graph.importer.external_data import most_elements
+from autoturbo.graph.importer.fold import (
     RANDOM,
     TOO_LARGE,
     Folder,
@@ -31,13 +31,23 @@ from autoturbo.graph.fold import (
     constant_array,
     small_array,
 )
-from autoturbo.graph.foreign import foreign_types
-from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
-from autoturbo.graph.integers import rearranged, stored_as
-from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
-from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
-from autoturbo.graph.unknown_extents import upper_bounds
-from autoturbo.graph.values import (
+from autoturbo.graph.importer.shapes import (
+    InferenceError,
+    foreign_types,
+    infer,
+    merge,
+    schema_of,
+    upper_bounds,
+)
+from autoturbo.graph.importer.structure import (
+    bodies,
+    captured_names,
+    check_names,
+    in_order,
+    outer_names,
+    stored_tensor,
+)
+from autoturbo.graph.importer.values import (
     Repeats,
     Step,
     Unfolded,
@@ -46,9 +56,11 @@ from autoturbo.graph.values import (
     static_shape,
     tensor_type,
 )
+from autoturbo.graph.integers import rearranged, stored_as
+from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 
 if TYPE_CHECKING:
-    from autoturbo.graph.rebatch import Rebatch
+    from autoturbo.graph.importer.rebatch import Rebatch
 
 Scope = ChainMap[str, Value]
 """Values by name; the bodies of control flow see those around them."""
@@ -80,29 +92,12 @@ class Program:
 
 
 @dataclass(slots=True)
-class Declared:
-    """Types that the file states for its values.
-
-    Attributes:
-        types: by value name, for the input shapes that are wanted.
-        trusted: whether they hold for the input shapes that are wanted.
-    """
-
-    types: Mapping[str, TypeProto]
-    trusted: bool = True
-
-    def get(self, name: str) -> TypeProto | None:
-        """The type stated for a value."""
-        return self.types.get(name) if self.trusted else None
-
-
-@dataclass(slots=True)
 class Propagation:
     """The pass over one graph.
 
     Attributes:
         source: where the model is from.
-        declared: what the file states about its values.
+        declared: types that the file states for its values, and that hold.
         missing: data file by tensor, where the file does not exist.
         rebatch: the change of batch, if any.
         steps: the nodes kept so far.
@@ -111,7 +106,7 @@ class Propagation:
     """
 
     source: Source
-    declared: Declared
+    declared: Mapping[str, TypeProto]
     missing: Mapping[str, str]
     rebatch: Rebatch | None = None
     steps: list[Step] = field(default_factory=list)
@@ -191,7 +186,7 @@ class Propagation:
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
         else:
-            step.captured = [scope[name] for name in _outer_names(node)]
+            step.captured = [scope[name] for name in outer_names(node)]
             if node.op_type in ("Loop", "Scan") and not domain_of(node):
                 step.repeats = self._repeats(step, scope)
             step.outputs = self._outputs(step)
@@ -244,11 +239,10 @@ class Propagation:
         """The values that a node makes, constant where it depends on no real input."""
         schema = schema_of(step.node, self.source)
         self._check(step.node, schema)
-        read = [value for value in (*step.inputs, *step.captured) if value is not None]
         types = self._types(step, schema)
-        constant = _only_shape_matters(step) or all(value.constant for value in read)
+        constant = _only_shape_matters(step) or all(value.constant for value in step.read)
         data, unfolded = self._data(step, types) if constant else (None, None)
-        missing = next((v.missing for v in read if v.missing and v.constant), None)
+        missing = next((v.missing for v in step.read if v.missing and v.constant), None)
         outputs = [
             Value(
                 name,
@@ -291,7 +285,7 @@ class Propagation:
     def _types(self, step: Step, schema: defs.OpSchema | None) -> dict[str, TypeProto]:
         """Types of a node's outputs: inferred, else as the file states them, else bounded."""
         named = dict(zip(step.node.input, step.inputs, strict=True))
-        named.update(zip(_outer_names(step.node), step.captured, strict=True))
+        named.update(zip(outer_names(step.node), step.captured, strict=True))
         read = {name: value for name, value in named.items() if value is not None}
         inferred = self._inferred(step, schema, read)
         names = [name for name in step.node.output if name]
@@ -305,7 +299,7 @@ class Propagation:
     ) -> dict[str, TypeProto]:
         if schema is None:
             return foreign_types(step)
-        stored = _stored_tensor(step.node)
+        stored = stored_tensor(step.node)
         if stored is not None:  # exporters write whole numbers before opset 9 allows them
             return {step.node.output[0]: tensor_type(stored.data_type, stored.dims)}
         try:
@@ -337,17 +331,16 @@ class Propagation:
         for value in outputs:
             if value is None:
                 continue
-            if _known(value.type):
-                self.shapes[value.name] = value.shape or ()
+            if element_type(value.type) and value.shape is not None:
+                self.shapes[value.name] = value.shape
             else:
                 value.unknown = self._why(step, schema, value)
 
     def _why(self, step: Step, schema: defs.OpSchema | None, value: Value) -> ModelError:
-        read = [v for v in (*step.inputs, *step.captured) if v is not None]
-        for earlier in read:
+        for earlier in step.read:
             if earlier.unknown is not None:
                 return earlier.unknown
-        missing = next((v.missing for v in read if v.missing), None)
+        missing = next((v.missing for v in step.read if v.missing), None)
         if missing:
             text = f"the shape of its output {value.name!r} depends on values in {missing}"
             return self.source.error(f"{text}, which is missing", step.name, "add the file")
@@ -355,7 +348,7 @@ class Propagation:
         if schema is None:
             text = f"unknown operator {kind_of(step.node)}, and the file does not state the shape"
             return self.source.error(f"{text} of its output {value.name!r}", step.name, hint)
-        unfolded = next((v.unfolded for v in read if v.unfolded), None)
+        unfolded = next((v.unfolded for v in step.read if v.unfolded), None)
         if unfolded is not None:
             text = f"{unfolded.why}, and the shape of {value.name!r} depends on it"
             return self.source.error(text, unfolded.node, hint)
@@ -403,14 +396,18 @@ class Propagation:
         if not domain_of(node) and node.op_type in _FROM_SHAPE:
             return _shape_data(step)
         if node.op_type == "Constant" and not domain_of(node):
-            return _stored_data(node)
+            array = constant_array(node)
+            if array is None:
+                raise FoldError(TOO_LARGE)
+            return [array]
         if node.op_type in RANDOM:
             raise FoldError("it gives other values each time")
         if step.captured or any(True for _ in bodies(node)):
             raise FoldError("it runs a body")
         for value in step.inputs:
             if value is not None and value.data is None:
-                raise FoldError(f"its input {value.name!r} {_why_not_read(value)}")
+                why = f"has {TOO_LARGE}" if _is_large(value.type) else "has no values in the file"
+                raise FoldError(f"its input {value.name!r} {why}")
         if any(map(_is_large, types.values())):
             raise FoldError(TOO_LARGE)
         return self._folder.evaluate(node, step.inputs)
@@ -428,15 +425,6 @@ def _is_large(kind: TypeProto) -> bool:
     return shape is not None and math.prod(shape) > most_elements(element_type(kind))
 
 
-def _outer_names(node: NodeProto) -> list[str]:
-    """Names that only the bodies of a node read, not the node itself."""
-    return [name for name in captured_names(node) if name not in node.input]
-
-
-def _known(kind: TypeProto) -> bool:
-    return element_type(kind) != 0 and static_shape(kind) is not None
-
-
 def _only_shape_matters(step: Step) -> bool:
     """Whether the outputs follow from static input shapes alone."""
     plain = not domain_of(step.node) and step.node.op_type in _FROM_SHAPE
@@ -451,26 +439,6 @@ def _shape_data(step: Step) -> list[np.ndarray]:
     bounds = {attribute.name: int(attribute.i) for attribute in step.node.attribute}
     part = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
     return [np.asarray(part, dtype=np.int64)]
-
-
-def _stored_tensor(node: NodeProto) -> TensorProto | None:
-    """Return the tensor that a Constant holds, if it holds one."""
-    if node.op_type != "Constant" or domain_of(node):
-        return None
-    return next((a.t for a in node.attribute if a.name == "value"), None)
-
-
-def _stored_data(node: NodeProto) -> list[np.ndarray]:
-    array = constant_array(node)
-    if array is None:
-        raise FoldError(TOO_LARGE)
-    return [array]
-
-
-def _why_not_read(value: Value) -> str:
-    if _is_large(value.type):
-        return f"has {TOO_LARGE}"
-    return "has no values in the file"
 
 
 def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:

@@ -1,0 +1,333 @@
+"""Types and shapes of one node's outputs: by ONNX's own inference, by rules, at their largest.
+
+Nodes are inferred one at a time in topological order, with the values of small constants given:
+a whole-model inference would not see the values that folding makes on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from onnx import NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
+
+from autoturbo.graph.importer.external_data import SMALL
+from autoturbo.graph.importer.values import (
+    Step,
+    Value,
+    dims_of,
+    element_type,
+    static_shape,
+    tensor_type,
+)
+from autoturbo.graph.source import Source, domain_of, integer_of
+from autoturbo.graph.table.build import MICROSOFT
+
+
+class InferenceError(Exception):
+    """The node contradicts its operator's definition."""
+
+
+def schema_of(node: NodeProto, source: Source) -> defs.OpSchema | None:
+    """The definition of a node's operator at the model's opset, or None for an unknown one."""
+    domain = domain_of(node)
+    try:
+        return defs.get_schema(node.op_type, source.opsets.get(domain, 1), domain)
+    except (defs.SchemaError, TypeError):  # the second of a name that is no text
+        return None
+
+
+def drop_unknown_attributes(node: NodeProto, source: Source) -> list[str]:
+    """Take away the attributes of a node that its operator does not have; return their names."""
+    schema = schema_of(node, source)
+    unknown = [a.name for a in node.attribute if schema and a.name not in schema.attributes]
+    kept = [a for a in node.attribute if a.name not in unknown]
+    if unknown:
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return unknown
+
+
+def infer(
+    node: NodeProto, schema: defs.OpSchema, inputs: Mapping[str, Value], source: Source
+) -> dict[str, TypeProto]:
+    """Types of a node's outputs by name, as far as they follow from its inputs.
+
+    Args:
+        node: the node.
+        schema: its operator's definition.
+        inputs: its inputs, and the outer values that its bodies read, by name.
+        source: where the versions are from.
+
+    Raises:
+        InferenceError: shapes or types do not fit together.
+    """
+    if any(element_type(value.type) == 0 for value in inputs.values()):
+        return {}
+    try:
+        if schema.has_type_and_shape_inference_function:
+            return _by_definition(node, schema, inputs, source)
+        return {node.output[0]: inputs[node.input[0]].type} if node.op_type in _KEEP_SHAPE else {}
+    except Exception as error:  # the library raises its own classes and RuntimeError
+        raise InferenceError(str(error)) from error
+
+
+def _by_definition(
+    node: NodeProto, schema: defs.OpSchema, inputs: Mapping[str, Value], source: Source
+) -> dict[str, TypeProto]:
+    data = {
+        name: numpy_helper.from_array(value.data, name)
+        for name, value in inputs.items()
+        if value.data is not None and value.data.size <= SMALL
+    }
+    return shape_inference.infer_node_outputs(
+        schema,
+        _with_default(node),
+        {name: value.type for name, value in inputs.items()},
+        data,
+        opset_imports=[helper.make_opsetid(*opset) for opset in source.opsets.items()],
+        ir_version=source.ir_version,
+    )
+
+
+def _with_default(node: NodeProto) -> NodeProto:
+    """An STFT that says that it is one-sided: inference takes one that does not say for two-sided.
+
+    The definition has one-sided as the default, and runtimes follow it.
+    """
+    if node.op_type != "STFT" or any(item.name == "onesided" for item in node.attribute):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.attribute.append(helper.make_attribute("onesided", 1))
+    return copy
+
+
+_KEEP_SHAPE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
+"""Operators that ONNX defines by a body and gives no inference."""
+
+
+def merge(first: TypeProto | None, second: TypeProto | None) -> TypeProto:
+    """The first type, with what it leaves open taken from the second where they agree in rank."""
+    if first is None or element_type(first) == 0:
+        return second or first or TypeProto()
+    if second is None or static_shape(first) is not None or not _is_tensor(first, second):
+        return first
+    merged = TypeProto()
+    merged.CopyFrom(first)
+    shape, other = merged.tensor_type.shape, second.tensor_type.shape
+    if not merged.tensor_type.HasField("shape"):
+        shape.CopyFrom(other)
+    elif len(shape.dim) == len(other.dim):
+        for dim, known in zip(shape.dim, other.dim, strict=True):
+            if not dim.HasField("dim_value"):
+                dim.CopyFrom(known)
+    return merged
+
+
+def _is_tensor(first: TypeProto, second: TypeProto) -> bool:
+    return bool(
+        first.HasField("tensor_type")
+        and second.HasField("tensor_type")
+        and second.tensor_type.HasField("shape")
+    )
+
+
+# ---------------------------------------------------------------------------- operators with a rule
+
+Shape = tuple[int, ...]
+Rule = Callable[[Step], Shape]
+"""The shape of a node's first output; raises LookupError or ValueError where inputs do not say."""
+
+
+def foreign_types(step: Step) -> dict[str, TypeProto]:
+    """Types of the outputs of an operator of ONNX Runtime's own, as far as they are known.
+
+    Those that optimised and quantised models are full of: each has the shape of its first input,
+    of a standard operator, or of a matrix product.
+
+    Args:
+        step: the node; its outputs need not be filled in.
+    """
+    shape = _by_rule(step, _FOREIGN)
+    typed = _TYPE_FROM.get(step.node.op_type, 0)
+    if shape is None or typed >= len(step.inputs):
+        return {}
+    kind = tensor_type(element_type(_value(step, typed).type), shape)
+    alike = (0, _SUM) if step.node.op_type in _SKIP else (0,)
+    return {name: kind for k, name in enumerate(step.node.output) if name and k in alike}
+
+
+def _by_rule(step: Step, rules: Mapping[tuple[str, str], Rule]) -> Shape | None:
+    rule = rules.get((domain_of(step.node), step.node.op_type))
+    if rule is None or any(value and value.shape is None for value in step.inputs):
+        return None
+    try:
+        return rule(step)
+    except (LookupError, ValueError, TypeError):
+        return None
+
+
+def _value(step: Step, position: int) -> Value:
+    value = step.inputs[position]
+    if value is None:
+        raise LookupError(position)
+    return value
+
+
+def _shape(step: Step, position: int) -> Shape:
+    return _value(step, position).shape or ()
+
+
+def _like_first(step: Step) -> Shape:
+    return _shape(step, 0)
+
+
+def _quantised_pair(step: Step) -> Shape:
+    """Operands are values, scale and zero point each."""
+    return np.broadcast_shapes(_shape(step, 0), _shape(step, 3))
+
+
+def _matmul(step: Step) -> Shape:
+    """A matrix product of which either operand may be transposed."""
+    left, right = (
+        (*shape[:-2], shape[-1], shape[-2]) if integer_of(step.node, flag) else shape
+        for shape, flag in ((_shape(step, 0), "transA"), (_shape(step, 1), "transB"))
+    )
+    if left[-1] != right[-2]:
+        raise ValueError(step.name)
+    return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
+
+
+def _n_bits(step: Step) -> Shape:
+    return (*_shape(step, 0)[:-1], integer_of(step.node, "N"))
+
+
+def _attention(step: Step) -> Shape:
+    """``[batch, sequence, hidden]``: the packed weight makes query, key and value."""
+    return (*_shape(step, 0)[:-1], _shape(step, 1)[-1] // 3)
+
+
+def _multi_head(step: Step) -> Shape:
+    """``[batch, sequence, hidden of the value]``, the value as ``[batch, sequence, hidden]``."""
+    query, value = _shape(step, 0), _shape(step, 2)
+    if len(query) != 3 or len(value) != 3:  # noqa: PLR2004 - packed forms say less
+        raise ValueError(step.name)
+    return (*query[:-1], value[-1])
+
+
+def _gathered_blocks(step: Step) -> Shape:
+    """Rows of a table; bytes hold two numbers of four bits unless they are eight wide."""
+    table, picks = _shape(step, 0), _shape(step, 1)
+    each = 8 // (integer_of(step.node, "bits") or 4) if _value(step, 0).dtype == "uint8" else 1
+    return (*picks, *table[1:-1], table[-1] * each)
+
+
+_SKIP = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+_SUM = 3
+"""Output of the skip normalisations that holds the sum, of the same shape as the first."""
+
+_TYPE_FROM = {"QuantizeLinear": 2, "DequantizeLinear": 1, "GatherBlockQuantized": 2}
+"""Inputs whose element type the output has, where it is not the first one's."""
+
+_LIKE_FIRST = (
+    "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", *_SKIP, "MoE", "QMoE",
+    "QuantizeLinear", "DequantizeLinear", "GroupQueryAttention", "QLinearSigmoid",
+    "QLinearLeakyRelu", "QLinearSoftmax",
+)  # fmt: skip
+
+_FOREIGN: dict[tuple[str, str], Rule] = {
+    # Without a domain: unknown to ONNX, or to earlier opsets of it.
+    ("", "SimplifiedLayerNormalization"): _like_first,
+    ("", "LayerNormalization"): _like_first,
+    **{(MICROSOFT, op_type): _like_first for op_type in _LIKE_FIRST},
+    (MICROSOFT, "GatherBlockQuantized"): _gathered_blocks,
+    (MICROSOFT, "QLinearAdd"): _quantised_pair,
+    (MICROSOFT, "QLinearMul"): _quantised_pair,
+    (MICROSOFT, "FusedMatMul"): _matmul,
+    (MICROSOFT, "FusedGemm"): _matmul,
+    (MICROSOFT, "MatMulNBits"): _n_bits,
+    (MICROSOFT, "Attention"): _attention,
+    (MICROSOFT, "MultiHeadAttention"): _multi_head,
+}
+
+
+# ---------------------------------------------------------------------- extents that depend on data
+
+
+_BOX_COLUMNS = 3
+"""NonMaxSuppression answers batch, class and box per row."""
+
+
+def upper_bounds(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
+    """Types of the outputs whose extents are bounded though not known, so that they are scheduled.
+
+    ``NonZero`` finds at most every element, ``NonMaxSuppression`` keeps at most every box, a
+    ``Loop`` of known trip count runs at most that often and carries values that keep their shape.
+
+    Args:
+        step: the node.
+        types: what is known of its outputs.
+    """
+    if step.node.op_type == "Loop" and not domain_of(step.node):
+        return _loop(step, types)
+    shape = _by_rule(step, _BOUNDS)
+    if shape is None:
+        return {}
+    return {
+        name: tensor_type(element_type(kind) or TensorProto.INT64, shape if first else shape[-1:])
+        for first, (name, kind) in zip((True, False, False, False), types.items(), strict=False)
+    }
+
+
+def _nonzero(step: Step) -> Shape:
+    shape = _shape(step, 0)
+    return (max(len(shape), 1), math.prod(shape))
+
+
+def _boxes(step: Step) -> Shape:
+    (_, kept, _), (batch, classes, _) = _shape(step, 0), _shape(step, 1)
+    most = step.inputs[2] if len(step.inputs) > 2 else None  # noqa: PLR2004 - ONNX's position
+    if most is not None and most.data is not None:
+        kept = min(kept, int(most.data.ravel()[0]))
+    return (batch * classes * kept, _BOX_COLUMNS)
+
+
+def _flat_or_axis(step: Step) -> Shape:
+    """Unique and Compress: all elements without an axis, the extent of the axis with one."""
+    shape = _shape(step, 0)
+    whole = any(attribute.name == "axis" for attribute in step.node.attribute)
+    return shape if whole else (math.prod(shape),)
+
+
+_BOUNDS: dict[tuple[str, str], Rule] = {
+    ("", "NonZero"): _nonzero,
+    ("", "NonMaxSuppression"): _boxes,
+    ("", "Compress"): _flat_or_axis,
+    ("", "Unique"): _flat_or_axis,
+}
+
+
+def _loop(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
+    """Values that a Loop carries keep their shape; stacked ones have an entry per trip."""
+    trips = step.inputs[0] if step.inputs else None
+    longest = None if trips is None or trips.data is None else int(trips.data.ravel()[0])
+    bounded = {}
+    for position, name in enumerate(step.node.output):
+        kind = types.get(name)
+        if kind is None or static_shape(kind) is not None:
+            continue
+        carried = step.inputs[position + 2] if position + 2 < len(step.inputs) else None
+        shape = _stacked(kind, longest) if carried is None else carried.shape
+        if shape is not None:
+            bounded[name] = tensor_type(element_type(kind), shape)
+    return bounded
+
+
+def _stacked(kind: TypeProto, trips: int | None) -> Shape | None:
+    """The shape of an output with one entry per trip."""
+    dims = dims_of(kind)
+    if trips is None or not dims or dims[0] is not None or None in dims[1:]:
+        return None
+    return (trips, *(int(dim or 0) for dim in dims[1:]))

@@ -1,0 +1,112 @@
+"""Names and order of the nodes of a graph: what is defined where, and in which order it can run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from onnx import GraphProto, NodeProto, TensorProto
+
+from autoturbo.graph.ordering import in_topological_order
+from autoturbo.graph.source import Source, domain_of, label
+
+
+def bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs inside a node of control flow."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def nodes_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Nodes and those in their bodies of control flow."""
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from nodes_in(body.node)
+
+
+def captured_names(node: NodeProto) -> list[str]:
+    """Names that the bodies of a node read from outside, in the order of their first use."""
+    return list(dict.fromkeys(name for body in bodies(node) for name in free_names(body)))
+
+
+def outer_names(node: NodeProto) -> list[str]:
+    """Names that only the bodies of a node read, not the node itself."""
+    return [name for name in captured_names(node) if name not in node.input]
+
+
+def stored_tensor(node: NodeProto) -> TensorProto | None:
+    """Return the tensor that a Constant holds, if it holds one."""
+    if node.op_type != "Constant" or domain_of(node):
+        return None
+    return next((a.t for a in node.attribute if a.name == "value"), None)
+
+
+def free_names(graph: GraphProto) -> Iterator[str]:
+    """Names that a body reads from outside."""
+    defined = {value.name for value in graph.input} | set(initializer_names(graph))
+    defined.update(name for node in graph.node for name in node.output)
+    for node in graph.node:
+        yield from (n for n in (*node.input, *captured_names(node)) if n and n not in defined)
+    yield from (value.name for value in graph.output if value.name not in defined)
+
+
+def initializer_names(graph: GraphProto) -> list[str]:
+    """Names of the values stored in a graph."""
+    dense = [tensor.name for tensor in graph.initializer]
+    return dense + [tensor.values.name for tensor in graph.sparse_initializer]
+
+
+def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None:
+    """Refuse names that are defined twice or not at all.
+
+    Args:
+        graph: the graph, or a body of control flow.
+        outer: names that it may read from outside.
+        source: where it is from.
+
+    Raises:
+        ModelError: naming the value and the node.
+    """
+    stored = initializer_names(graph)
+    inputs = [value.name for value in graph.input]
+    made = [name for node in graph.node for name in node.output if name]
+    for names in (stored, inputs, [*made, *set(inputs).union(stored)]):
+        for name, times in Counter(names).items():
+            if times > 1:
+                raise source.error(f"defined {times} times", name, "every value has one origin")
+    known = {*stored, *inputs, *made, *outer}
+    for node in graph.node:
+        for name in (*node.input, *captured_names(node)):
+            if name and name not in known:
+                raise source.error(f"reads {name!r}, which nothing defines", label(node))
+    for value in graph.output:
+        if value.name not in known:
+            raise source.error("is an output of the graph, but nothing defines it", value.name)
+
+
+_SHOWN = 4
+"""Nodes of a cycle that a message names."""
+
+
+def in_order(nodes: Sequence[NodeProto], source: Source) -> list[NodeProto]:
+    """The nodes in topological order, as near to the file's order as it allows.
+
+    Raises:
+        ModelError: the nodes form a cycle.
+    """
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    needs = [
+        {maker[name] for name in (*node.input, *captured_names(node)) if name in maker}
+        for node in nodes
+    ]
+    order, around = in_topological_order(needs)
+    if around:
+        first = around.index(min(around))
+        cycle = [label(nodes[i]) for i in (*around[first:-1], *around[:first], around[first])]
+        if len(cycle) > _SHOWN + 1:
+            cycle = [*cycle[:_SHOWN], "...", cycle[-1]]
+        raise source.error(f"the graph has a cycle: {' -> '.join(cycle)}")
+    return [nodes[index] for index in order]

@@ -1,0 +1,30 @@
+"""Topological order of whatever is numbered: nodes of a file, layers of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
+
+
+def in_topological_order(needs: Sequence[Iterable[int]]) -> tuple[list[int], list[int]]:
+    """Numbers so that each comes behind those it needs, else as small ones as can be first.
+
+    Returns:
+        The order, without the numbers on and behind a cycle; and those along one, the first twice.
+    """
+    cycle: list[int] = []
+    sorter = TopologicalSorter(dict(enumerate(needs)))
+    try:
+        sorter.prepare()
+    except CycleError as error:  # numbers that need none of the cycle are handed out all the same
+        cycle = error.args[1]
+    ready = list(sorter.get_ready())
+    heapify(ready)
+    order = []
+    while ready:
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+        for number in sorter.get_ready():
+            heappush(ready, number)
+    return order, cycle
