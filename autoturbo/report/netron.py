@@ -27,7 +27,7 @@ from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.shares import LayerShare, schedule_shares
-from autoturbo.verify.onnx_writer.metadata import annotate, model_facts
+from autoturbo.verify.onnx_writer.calls import annotate, model_facts
 
 SIGNATURE = "netron:attachment"
 

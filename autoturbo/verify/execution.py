@@ -34,7 +34,7 @@ from autoturbo.verify.onnx_writer.builder import (
     stored_constants,
     tensor_info,
 )
-from autoturbo.verify.onnx_writer.passes import Pass, input_shapes, nodes_at, write_repeated
+from autoturbo.verify.onnx_writer.calls import Pass, input_shapes, nodes_at, write_repeated
 from autoturbo.verify.onnx_writer.restriction import restrict
 from autoturbo.verify.weights import seeded_weights, with_weights
 

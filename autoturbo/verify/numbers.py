@@ -47,14 +47,14 @@ from autoturbo.verify.onnx_writer.builder import (
     stored_constants,
     tensor_info,
 )
-from autoturbo.verify.onnx_writer.partial_operator import RegionError
-from autoturbo.verify.onnx_writer.passes import (
+from autoturbo.verify.onnx_writer.calls import (
     Pass,
     one_pass,
     passes_of,
     samples_of,
     write_repeated,
 )
+from autoturbo.verify.onnx_writer.partial_operator import RegionError
 from autoturbo.verify.onnx_writer.scheduled_model import (
     BuildError,
     Call,
@@ -383,9 +383,10 @@ class _FaultLocator:
     ) -> dict[int, Array]:
         """Return what the layers of an instance make of given inputs, by tensor index."""
         nodes = self.setup.nodes
-        own = next(f.node for f in self.model.proto.functions if f.name == call.function.name)
+        name = call.function.proto.name
+        own = next(f.node for f in self.model.proto.functions if f.name == name)
         names = {t: nodes.graph.tensors[t].name for t in (*tensors, *inputs)}
-        names |= dict(zip(call.function.inputs, call.function.given, strict=True))
+        names |= dict(zip(call.function.inputs, call.function.proto.input, strict=False))
         elements = element_types(nodes)
         given = [tensor_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
         given += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]

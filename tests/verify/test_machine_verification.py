@@ -21,7 +21,7 @@ from autoturbo.simulate.units.evaluator import MachineEvaluator
 from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.memory import check_runs
-from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_model import write_scheduled_model
 
 FILE = workloads.get("squeezenet1_1").file
 
