@@ -27,7 +27,6 @@ from autoturbo.graph.values import spread
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum
-from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.onnx_writer.builder import (
     GraphBuilder,
     element_types,
@@ -36,7 +35,7 @@ from autoturbo.verify.onnx_writer.builder import (
 )
 from autoturbo.verify.onnx_writer.calls import Pass, input_shapes, nodes_at, write_repeated
 from autoturbo.verify.onnx_writer.restriction import restrict
-from autoturbo.verify.weights import seeded_weights, with_weights
+from autoturbo.verify.random_values import random_inputs, seeded_weights, with_weights
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError
 from autoturbo.graph.weight_values import Array
-from autoturbo.verify.inputs import LIMITS_KEY, Range, index_ranges, random_inputs
+from autoturbo.verify.random_values import LIMITS_KEY, Range, index_ranges, random_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,10 +12,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from autoturbo.datasets import workloads
 from autoturbo.graph.weight_fills import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
 from autoturbo.verify.execution import open_session, run
-from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.weights import (
+from autoturbo.verify.random_values import (
     DATA_FILE,
     ValueSource,
+    random_inputs,
     seeded_weights,
     stored_tensors,
     value_sources,
