@@ -289,14 +289,6 @@ class ModelRuns:
         """Values that the original names as the graph does."""
         return frozenset(name for node in self._reference.graph.node for name in node.output)
 
-    def originals(self, tensors: Sequence[int]) -> dict[int, Array]:
-        """Return tensors of the original, of all samples that are run, by tensor index.
-
-        Raises:
-            UnrunnableError: ONNX Runtime cannot run it.
-        """
-        return self.outputs_and(tensors)[1]
-
     def outputs_and(self, tensors: Sequence[int]) -> tuple[dict[str, Array], dict[int, Array]]:
         """Return the original's outputs by name, and tensors of it by index.
 

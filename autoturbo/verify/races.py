@@ -277,16 +277,6 @@ def _share_a_byte(one: Ints, two: Ints) -> NDArray[np.bool_]:
     return np.asarray((low < high) & (writes == 1))
 
 
-def _first_meeting(first: Ints, second: Ints) -> tuple[int, int]:
-    """Return the first pair of accesses to a common byte, one of which writes; -1 for none."""
-    for one, access in enumerate(first):
-        same = second[:, Access.SCOPE] == access[Access.SCOPE]
-        met = np.flatnonzero(same & _share_a_byte(access, second))
-        if len(met):
-            return one, int(met[0])
-    return -1, -1
-
-
 def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
     """Return, per access, the last instruction on each engine, and the least clocks."""
     layers = accesses[:, Access.LAYER]
@@ -360,9 +350,11 @@ def _race_across_phases(schedule: Schedule, cluster: int, one: Phase, two: Phase
     """Return a race over a buffer or over slots between two phases, or None."""
     labels = _KernelLabels(schedule, cluster, two)
     names = _phase_name(schedule, one), _phase_name(schedule, two)
-    first, second = _first_meeting(one.accesses, two.accesses)
-    if first >= 0:
-        return labels.race(*names, labels.place(one.accesses[first], two.accesses[second]))
+    first, second = one.accesses[:, None], two.accesses
+    same = first[..., Access.SCOPE] == second[:, Access.SCOPE]
+    met = np.argwhere(same & _share_a_byte(first, second))
+    if len(met):
+        return labels.race(*names, labels.place(one.accesses[met[0, 0]], second[met[0, 1]]))
     if one.program is None or two.program is None:
         return None
     rings = (set(p.events[:, Event.RING].tolist()) for p in (one.program, two.program))

@@ -267,23 +267,12 @@ def _nearest(boxes: Ints, corner: Ints) -> int:
 
 
 def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
-    """Return, per cell of the grid of all bounds, how many boxes hold it.
-
-    Boxes add one at their low corner and take it off past their high ones; sums along every
-    dimension then count.
-    """
-    counts = np.zeros([len(b) for b in bounds], np.int64)
-    ends = [
-        np.stack([np.searchsorted(b, boxes[:, dim, end]) for end in (0, 1)])
-        for dim, b in enumerate(bounds)
-    ]
-    for corner in itertools.product((0, 1), repeat=len(bounds)):
-        at = tuple(ends[dim][end] for dim, end in enumerate(corner))
-        np.add.at(counts, at, (-1) ** sum(corner) if at else len(boxes))
-    for dim in range(len(bounds)):
-        counts = counts.cumsum(axis=dim)
-    inner: Ints = counts[tuple(slice(0, -1) for _ in bounds)]
-    return inner
+    """Return, per cell of the grid of all bounds, how many boxes hold it."""
+    counts = np.zeros([len(b) - 1 for b in bounds], np.int64)
+    ends = [np.searchsorted(b, boxes[:, dim]).tolist() for dim, b in enumerate(bounds)]
+    for cells in zip(*ends, strict=True) if bounds else [()] * len(boxes):
+        counts[tuple(slice(*cell) for cell in cells)] += 1
+    return counts
 
 
 def _halos(schedule: Schedule) -> Iterator[Finding]:
