@@ -30,7 +30,7 @@ from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum
 from autoturbo.verify.onnx_writer.builder import (
     GraphBuilder,
     element_types,
-    stored_constants,
+    model_of,
     tensor_info,
 )
 from autoturbo.verify.onnx_writer.calls import Pass, input_shapes, nodes_at, write_repeated
@@ -151,14 +151,8 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
     inputs = [
         tensor_info(graph.tensors[t].name, types[t], graph.tensors[t].shape) for t in graph.inputs
     ]
-    inputs += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
     outputs = [tensor_info(name, value.element, value.shape) for name, value in nodes.outputs]
-    stored = stored_constants(builder.nodes, nodes.stored, (name for name, _ in nodes.outputs))
-    return helper.make_model(
-        helper.make_graph(builder.nodes, graph.name, inputs, outputs, stored),
-        opset_imports=[helper.make_opsetid(d, v) for d, v in nodes.opsets.items()],
-        ir_version=nodes.ir_version,
-    )
+    return model_of(nodes, builder.nodes, inputs, outputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

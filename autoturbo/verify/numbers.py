@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from onnx import ValueInfoProto, helper
+from onnx import ValueInfoProto
 
 from autoturbo.errors import UnrunnableError, VerifyError
 from autoturbo.graph.batch import trace_batch
@@ -42,7 +42,7 @@ from autoturbo.verify.findings import Check, Finding, Numbers, instance_name
 from autoturbo.verify.onnx_writer.builder import (
     GraphBuilder,
     element_types,
-    stored_constants,
+    model_of,
     tensor_info,
 )
 from autoturbo.verify.onnx_writer.calls import (
@@ -362,20 +362,15 @@ class _FaultLocator:
         names |= dict(zip(call.function.inputs, call.function.proto.input, strict=False))
         elements = element_types(nodes)
         given = [tensor_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
-        given += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
         start = self._pass(call).start
         before = GraphBuilder(nodes.opsets[""], taken=set(names.values()) | set(nodes.stored))
         made = {name for node in own for name in node.output}
         before.nodes.extend(n for n in nodes.constants if made.isdisjoint(n.output))
         write_repeated(before, nodes.repeated, {}, start)
-        graph = helper.make_graph(
-            [*before.nodes, *own], "instance", given,
-            [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
-            stored_constants([*before.nodes, *own], nodes.stored),
-        )  # fmt: skip
-        model = helper.make_model(
-            graph, opset_imports=self.model.proto.opset_import,
-            ir_version=self.model.proto.ir_version,
+        outputs = [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)]
+        model = model_of(
+            nodes, [*before.nodes, *own], given, outputs,
+            opset_imports=self.model.proto.opset_import, ir_version=self.model.proto.ir_version,
         )  # fmt: skip
         path = self.setup.folder / "instance.onnx"
         onnx.save(model, path)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from autoturbo.graph.domain import Interval, Region, volume
 from autoturbo.graph.model_nodes import ModelNode, ModelNodes, Operand
@@ -35,17 +35,9 @@ _EXACT = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16))
 """Types of real values that tell any two bytes apart, also after a division by the scale."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dequantised:
-    """How a constant is made from a quantised one.
-
-    Attributes:
-        proto: the node that makes it.
-        inputs: of the node: the quantised constant, its scale, and its zero point if it has one.
-    """
-
-    proto: NodeProto
-    inputs: tuple[Operand, ...]
+Dequantised = tuple[NodeProto, tuple[Operand, ...]]
+"""How a constant is made from a quantised one: the node that makes it, and what that reads: the
+quantised constant, its scale, and its zero point if it has one."""
 
 
 def is_dequantize(proto: NodeProto) -> bool:
@@ -73,7 +65,7 @@ def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
                 Operand(t.name, -1, tuple(t.dims), t.data_type, constant=True, data=None)
                 for t in stored
             )
-            found[proto.output[0]] = Dequantised(proto, tuple(inputs))
+            found[proto.output[0]] = proto, tuple(inputs)
     return found
 
 
@@ -91,9 +83,9 @@ def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
     return (scale, zero) if single and exact else None
 
 
-def plain_dequantize(proto: NodeProto, inputs: list[str], output: str) -> NodeProto:
+def plain_dequantize(proto: NodeProto, inputs: Iterable[str], output: str) -> NodeProto:
     """Return a DequantizeLinear with other names."""
-    made = helper.make_node(DEQUANTIZE, inputs, [output])
+    made = helper.make_node(DEQUANTIZE, list(inputs), [output])
     made.attribute.extend(proto.attribute)
     return made
 
@@ -219,7 +211,9 @@ class GraphBuilder:
         self._extents[operand.name] = operand.shape
         if operand.name not in self.reads and operand.name not in self._values:
             if operand.name in self.dequantised:
-                self._dequantise(self.dequantised[operand.name])
+                self._values[operand.name] = operand.name
+                proto, inputs = self.dequantised[operand.name]
+                self.add(plain_dequantize(proto, map(self.operand, inputs), operand.name))
             elif operand.data is None or operand.tensor >= 0:
                 self.reads[operand.name] = operand
             else:
@@ -227,13 +221,6 @@ class GraphBuilder:
                 self._literal(operand.data, operand.name)
             self.taken.add(operand.name)
         return operand.name
-
-    def _dequantise(self, made: Dequantised) -> None:
-        """Add a constant made from a quantised one, which the function is given."""
-        name = made.proto.output[0]
-        self._values[name] = name
-        inputs = [self.operand(operand) for operand in made.inputs]
-        self.add(plain_dequantize(made.proto, inputs, name))
 
     def _literal(self, array: np.ndarray, name: str) -> None:
         """Add a constant node; early opsets hold only real numbers, which are cast."""
@@ -504,3 +491,28 @@ def element_types(nodes: ModelNodes) -> dict[int, int]:
 def tensor_info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
     """Return the declaration of a graph's input or output."""
     return helper.make_tensor_value_info(name, element, list(shape))
+
+
+def model_of(
+    nodes: ModelNodes,
+    body: Sequence[NodeProto],
+    inputs: Sequence[ValueInfoProto],
+    outputs: Sequence[ValueInfoProto],
+    **more: Any,
+) -> ModelProto:
+    """Return a model of some nodes, with what the file stores of the constants that they read.
+
+    Args:
+        nodes: of the file; inputs that stand for constants are given to the model too.
+        body: its nodes, in order.
+        inputs: the others.
+        outputs: they may be constants.
+        more: what else :func:`onnx.helper.make_model` takes; versions are the file's.
+    """
+    given = [tensor_info(one.name, one.element, one.shape) for one in nodes.given]
+    stored = stored_constants(body, nodes.stored, (value.name for value in outputs))
+    graph = helper.make_graph(body, nodes.graph.name, [*inputs, *given], outputs, stored)
+    opsets = [helper.make_opsetid(domain, version) for domain, version in nodes.opsets.items()]
+    return helper.make_model(
+        graph, **{"opset_imports": opsets, "ir_version": nodes.ir_version, **more}
+    )

@@ -106,13 +106,11 @@ class SampleSlicer:
         if tensor not in self._trace.tensors or (first, stop) == (0, batch):
             return name
         shape, dim = self._digits(tensor, batch)
-        apart = builder.reshape(name, shape) if len(shape) != self._rank(tensor) else name
+        apart = shape != self.shape(tensor, batch)
         whole = tuple((0, extent) for extent in shape)
         want = (*whole[:dim], (first, stop), *whole[dim + 1 :])
-        part = builder.slice(apart, whole, want)
-        if len(shape) == self._rank(tensor):
-            return part
-        return builder.reshape(part, self.shape(tensor, stop - first))
+        part = builder.slice(builder.reshape(name, shape) if apart else name, whole, want)
+        return builder.reshape(part, self.shape(tensor, stop - first)) if apart else part
 
     def join(
         self, builder: GraphBuilder, names: Sequence[str], tensor: int, passes: Sequence[Pass]
@@ -120,41 +118,48 @@ class SampleSlicer:
         """Return what several passes made of a tensor, joined: the used samples of each."""
         if tensor not in self._trace.tensors:
             return names[0]
+        used = [tuple(sample - one.start for sample in one.used) for one in passes]
         parts = [
-            self.cut(builder, name, tensor, one.used[0] - one.start, one.used[1] - one.start,
-                     one.samples)
-            for name, one in zip(names, passes, strict=True)
-        ]  # fmt: skip
-        if len(parts) == 1:
-            return parts[0]
-        if len(self._digits(tensor, self._batch)[0]) == self._rank(tensor):
-            return builder.concat(parts, self._trace.tensors[tensor][0])
-        apart = []
-        for part, one in zip(parts, passes, strict=True):
-            shape, dim = self._digits(tensor, one.used[1] - one.used[0])
-            apart.append(builder.reshape(part, shape))
-        return builder.reshape(builder.concat(apart, dim), self.shape(tensor, self._batch))
-
-    def _rank(self, tensor: int) -> int:
-        return len(self._tensors[tensor].shape)
+            self.cut(builder, name, tensor, first, stop, one.samples)
+            for name, one, (first, stop) in zip(names, passes, used, strict=True)
+        ]
+        shape, dim = self._digits(tensor, self._batch)
+        whole = self.shape(tensor, self._batch)
+        if len(parts) == 1 or shape == whole:
+            return builder.concat(parts, dim)
+        apart = [
+            builder.reshape(part, self._digits(tensor, stop - first)[0])
+            for part, (first, stop) in zip(parts, used, strict=True)
+        ]
+        return builder.reshape(builder.concat(apart, dim), whole)
 
     def shape(self, tensor: int, samples: int) -> tuple[int, ...]:
         """Return the extents of a tensor that holds some samples."""
-        shape = list(self._tensors[tensor].shape)
+        shape = self._tensors[tensor].shape
         if tensor not in self._trace.tensors:
-            return tuple(shape)
+            return shape
         dim, _ = self._trace.tensors[tensor]
-        shape[dim] = shape[dim] // self._batch * samples
-        return tuple(shape)
+        return (*shape[:dim], shape[dim] // self._batch * samples, *shape[dim + 1 :])
 
     def _digits(self, tensor: int, samples: int) -> tuple[tuple[int, ...], int]:
-        """Return a shape with the samples in a dimension of their own, and that dimension."""
-        shape = self.shape(tensor, samples)
-        dim, unit = self._trace.tensors[tensor]
-        outer = shape[dim] // (unit * samples)
-        if outer == 1 and unit == 1:
-            return shape, dim
-        return (*shape[:dim], outer, samples, unit, *shape[dim + 1 :]), dim + 1
+        return _digits(self.shape(tensor, samples), self._trace.tensors[tensor], samples)
+
+
+def _digits(
+    shape: tuple[int, ...], place: tuple[int, int], samples: int
+) -> tuple[tuple[int, ...], int]:
+    """Return a shape with the samples in a dimension of their own, and that dimension.
+
+    Args:
+        shape: of a tensor.
+        place: the dimension with the samples, and the weight of their digit.
+        samples: that the tensor holds.
+    """
+    dim, unit = place
+    outer = shape[dim] // (unit * samples)
+    if outer == 1 and unit == 1:
+        return shape, dim
+    return (*shape[:dim], outer, samples, unit, *shape[dim + 1 :]), dim + 1
 
 
 def samples_of(
@@ -172,12 +177,10 @@ def samples_of(
     first, count = wanted
     if tensor not in trace.tensors or count == batch:
         return array
-    dim, unit = trace.tensors[tensor]
-    shape = array.shape
-    digits = (shape[dim] // (unit * batch), batch, unit)
-    apart = array.reshape(*shape[:dim], *digits, *shape[dim + 1 :])
-    taken = apart.take(range(first, first + count), axis=dim + 1)
-    return taken.reshape(*shape[:dim], shape[dim] // batch * count, *shape[dim + 1 :])
+    shape, axis = _digits(array.shape, trace.tensors[tensor], batch)
+    extents, (dim, _) = list(array.shape), trace.tensors[tensor]
+    extents[dim] = extents[dim] // batch * count
+    return array.reshape(shape).take(range(first, first + count), axis=axis).reshape(extents)
 
 
 def input_shapes(graph: Graph) -> dict[str, tuple[int, ...]]:

@@ -168,7 +168,7 @@ class PartialOperator:
 
     def absorbed(self, position: int) -> str:
         """Return the name of an input whose values the domain has taken in already."""
-        operand = self.values[position]
+        operand = self.values[position] if position < len(self.values) else None
         if operand is None:
             return ""
         if operand.constant and self.builder.regions.get(operand.tensor) is None:
@@ -325,18 +325,13 @@ def _input_names(
     partial: PartialOperator, names: Sequence[str], node_regions: NodeRegions
 ) -> list[str]:
     """Return names by ONNX position, absent ones at the end left out."""
-    found = []
-    for position in range(len(partial.node.inputs)):
+    found, parameters = [], node_regions.parameters
+    for position in range(max(len(partial.node.inputs), *(p + 1 for p in parameters), 0)):
         index = partial.input_at(position)
-        if position in node_regions.parameters:
-            found.append(_parameter(partial, node_regions.parameters[position]))
-        elif index is not None:
-            found.append(names[index])
+        if position in parameters:
+            found.append(_parameter(partial, parameters[position]))
         else:
-            found.append(partial.absorbed(position))
-    for position in sorted(p for p in node_regions.parameters if p >= len(found)):
-        found += [""] * (position - len(found))
-        found.append(_parameter(partial, node_regions.parameters[position]))
+            found.append(partial.absorbed(position) if index is None else names[index])
     while found and not found[-1]:
         found.pop()
     return found

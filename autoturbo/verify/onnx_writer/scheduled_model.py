@@ -39,8 +39,8 @@ from autoturbo.verify.onnx_writer.builder import (
     UncoveredError,
     concatenate_pieces,
     element_types,
+    model_of,
     slice_region,
-    stored_constants,
     tensor_info,
     without_unread_constants,
 )
@@ -310,7 +310,6 @@ class _Writer:
             tensor_info(graph.tensors[t].name, self.elements[t], self.samples.shape(t, self.batch))
             for t in graph.inputs
         ]
-        inputs += [tensor_info(o.name, o.element, o.shape) for o in self.nodes.given]
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
         leaving = [value.name for value in outputs]
         nodes = without_unread_constants(self.builder.nodes, len(self.nodes.constants), leaving)
@@ -320,11 +319,8 @@ class _Writer:
             n for n in self.builder.nodes if n.domain != FUNCTION_DOMAIN
         )
         opsets |= {one.domain: one.version for own in functions for one in own.opset_import}
-        proto = helper.make_model(
-            helper.make_graph(
-                nodes, graph.name, inputs, outputs,
-                stored_constants(nodes, self.nodes.stored, leaving),
-            ),
+        proto = model_of(
+            self.nodes, nodes, inputs, outputs,
             functions=functions,
             opset_imports=[helper.make_opsetid(d, v) for d, v in sorted(opsets.items())],
             ir_version=max(self.nodes.ir_version, IR_VERSION),
