@@ -253,7 +253,6 @@ class BrokenModelError(Exception):
     """The scheduled model does not run, though the original does."""
 
 
-@dataclass(eq=False)
 class ModelRuns:
     """What gives values of both models on the inputs of a setting.
 
@@ -263,9 +262,11 @@ class ModelRuns:
         proto: the scheduled model.
     """
 
-    setup: ComparisonSetup
-    graph: Graph
-    proto: ModelProto
+    def __init__(self, setup: ComparisonSetup, graph: Graph, proto: ModelProto) -> None:
+        self.setup, self.graph, self.proto = setup, graph, proto
+        self._reference = onnx.load(setup.reference, load_external_data=False)
+        # values that the original names as the graph does
+        self._known = {name for node in self._reference.graph.node for name in node.output}
 
     @functools.cached_property
     def nodes(self) -> ModelNodes:
@@ -273,15 +274,6 @@ class ModelRuns:
         if not self.setup.whole:
             return self.setup.nodes
         return nodes_at(self.setup.original, self.graph, self.graph)
-
-    @functools.cached_property
-    def _reference(self) -> ModelProto:
-        return onnx.load(self.setup.reference, load_external_data=False)
-
-    @functools.cached_property
-    def _known(self) -> frozenset[str]:
-        """Values that the original names as the graph does."""
-        return frozenset(name for node in self._reference.graph.node for name in node.output)
 
     def outputs_and(self, tensors: Sequence[int]) -> tuple[dict[str, Array], dict[int, Array]]:
         """Return the original's outputs by name, and tensors of it by index.

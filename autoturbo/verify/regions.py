@@ -140,17 +140,17 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
     """Check that every operator is in one layer, and every layer in one sub-graph."""
     problem = schedule.problem
     operators = Counter(op for layer in problem.layers for op in layer.operators)
-    for index, operator in enumerate(problem.graph.operators):
-        if operators[index] != 1:
-            word = "repeated" if operators[index] else "missing"
-            message = f"operator {operator.name} is in {operators[index]} layers"
-            yield _finding(schedule, f"{word} operator", message)
     layers = Counter(x for s in schedule.instances.subgraphs for x in s.layers)
-    for layer in problem.layers:
-        if layers[layer.index] != 1:
-            word = "repeated" if layers[layer.index] else "missing"
-            message = f"layer {layer.name} is in {layers[layer.index]} sub-graphs"
-            yield _finding(schedule, f"{word} layer", message, layer=layer.index)
+    for kind, counts, names, place in (
+        ("operator", operators, [one.name for one in problem.graph.operators], "layers"),
+        ("layer", layers, [one.name for one in problem.layers], "sub-graphs"),
+    ):
+        for index, name in enumerate(names):
+            if counts[index] != 1:
+                word = "repeated" if counts[index] else "missing"
+                message = f"{kind} {name} is in {counts[index]} {place}"
+                layer = index if kind == "layer" else -1
+                yield _finding(schedule, f"{word} {kind}", message, layer=layer)
     yield from _left_inside(schedule)
 
 

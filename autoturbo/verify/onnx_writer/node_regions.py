@@ -230,7 +230,7 @@ def plan_window(partial: PartialOperator) -> NodeRegions | None:
 
 
 _TABLE = 2
-"""Rank of a table of angles by position."""
+"""Rank of a table of angles by position, and of positions by sample and row."""
 
 AxesOf = Callable[[PartialOperator], set[int]]
 """Axes of a kind that are to be computed in full."""
@@ -407,41 +407,24 @@ def _of_heads(partial: PartialOperator, bias: int, heads: Interval) -> str:
 
 
 def _rotary(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> NodeRegions | None:
-    """Change a rotary embedding: positions and angles of the samples and rows at hand."""
-    place = len(box) - 2
-    for index in range(1, len(partial.operands)):
-        if _by_row(partial, index):
-            node_regions = _with_input(
-                node_regions, index, (box[0], box[place], *node_regions.inputs[index][2:])
-            )
+    """Change a rotary embedding: positions and angles of the samples and rows at hand.
+
+    In com.microsoft, positions come before the tables of angles, and may be that of the first row.
+    """
+    place, microsoft = len(box) - 2, bool(partial.node.proto.domain)
+    for index, position in enumerate(partial.node.positions[1:], 1):
+        rank = len(partial.input_shapes[index])
+        if rank > (1 if position == (1 if microsoft else 3) else _TABLE):  # an entry per row
+            rows = (box[0], box[place], *node_regions.inputs[index][2:])
+            node_regions = _with_input(node_regions, index, rows)
     if place > 1 and partial.attributes.get("num_heads"):
         node_regions = replace(node_regions, attributes={"num_heads": box[1][1] - box[1][0]})
-    first = partial.input_at(1) if _starts(partial) else None
-    if first is None or box[place][0] == 0:
+    first, later = partial.input_at(1), box[place][0]
+    if not microsoft or first is None or len(partial.input_shapes[first]) >= _TABLE or later == 0:
         return node_regions
-    return replace(node_regions, parameters={1: _later(partial, first, box[place][0])})
-
-
-def _by_row(partial: PartialOperator, index: int) -> bool:
-    """Return whether an input has an entry per sample and row."""
-    rank, positions = len(partial.input_shapes[index]), _positions(partial)
-    return (rank > 1) if partial.node.positions[index] == positions else rank > _TABLE
-
-
-def _positions(partial: PartialOperator) -> int:
-    return 1 if partial.node.proto.domain else 3
-
-
-def _starts(partial: PartialOperator) -> bool:
-    """Return whether just the position of the first row is given (com.microsoft)."""
-    given = partial.node.inputs[1]
-    return _positions(partial) == 1 and given is not None and len(given.shape) < _TABLE
-
-
-def _later(partial: PartialOperator, first: int, rows: int) -> str:
-    """Return the name of the position of a later row than the first."""
     name, _ = partial.fit(first, partial.needs[first])
-    return partial.builder.one("Add", name, partial.builder.constant(_integers(rows)))
+    moved = partial.builder.one("Add", name, partial.builder.constant(_integers(later)))
+    return replace(node_regions, parameters={1: moved})
 
 
 UNCUT_AXES: Mapping[str, AxesOf] = {

@@ -159,9 +159,11 @@ class _Writer:
 
     Attributes:
         calls: in order.
-        made: per pass, instance and tensor, the value that a call makes.
-        outputs: per pass and output of the model, the name of what the pass makes of it.
-        constants: what the pass at hand calls the constants that are written for its samples.
+        outputs: per output of the model, the names of what the passes make of it.
+        one: the pass at hand.
+        given: names of its samples of every input.
+        constants: what it calls the constants that are written for its samples.
+        made: per instance and tensor, the value that a call of it makes.
     """
 
     def __init__(self, schedule: Schedule, nodes: ModelNodes, passes: tuple[Pass, ...]) -> None:
@@ -176,9 +178,9 @@ class _Writer:
         self.samples = SampleSlicer(model.tensors, trace_batch(model), model.batch)
         self.elements = element_types(nodes)
         self.calls: list[Call] = []
-        self.made: dict[tuple[int, int, int], RegionValue] = {}
-        self.outputs: dict[tuple[int, int], str] = {}
-        self.constants: dict[str, str] = {}
+        self.outputs: dict[int, list[str]] = {tensor: [] for tensor in nodes.graph.outputs}
+        self.one, self.given, self.constants = passes[0], dict[int, str](), dict[str, str]()
+        self.made: dict[tuple[int, int], RegionValue] = {}
 
     # ------------------------------------------------------------------------------------ nodes
 
@@ -186,29 +188,27 @@ class _Writer:
         """Write all passes, then the outputs."""
         for one in self.passes:
             self.builder.operator = f"pass{one.index}"
-            given = self._given(one)
+            self.one, self.made, bounds = one, {}, (one.start, one.start + one.samples)
+            self.given = {
+                t: self.samples.cut(self.builder, self.name(t), t, *bounds, self.batch)
+                for t in self.nodes.graph.inputs
+            }
             self.constants = {r.name: f"{r.name}@{one.index}" for r in self.nodes.repeated}
             write_repeated(self.builder, self.nodes.repeated, self.constants, one.start)
             for instance in self.schedule.order:
-                self._call(one, instance, given)
-            for tensor in self.nodes.graph.outputs:
-                self.outputs[one.index, tensor] = self._whole(one, tensor, given)
+                self._call(instance)
+            for tensor, names in self.outputs.items():
+                names.append(self._whole(tensor))
         self.builder.operator = "outputs"
         self._finish()
 
-    def _given(self, one: Pass) -> dict[int, str]:
-        """Return the names of the samples of every input that a pass processes."""
-        graph = self.nodes.graph
-        return {
-            tensor: self.samples.cut(
-                self.builder, graph.tensors[tensor].name, tensor, one.start,
-                one.start + one.samples, self.batch,
-            )
-            for tensor in graph.inputs
-        }  # fmt: skip
+    def name(self, tensor: int) -> str:
+        """Return the name of a tensor in the file."""
+        return self.nodes.graph.tensors[tensor].name
 
-    def _call(self, one: Pass, instance: int, given: Mapping[int, str]) -> None:
-        graph = self.schedule.instances
+    def _call(self, instance: int) -> None:
+        """Write a call of an instance, and what feeds it."""
+        graph, one = self.schedule.instances, self.one
         label = instance_name(self.schedule, instance)
         read = read_regions(self.schedule, instance)
         regions = {t: region for t, region in read.items() if volume(region)}
@@ -216,12 +216,11 @@ class _Writer:
         layers = graph.subgraphs[int(graph.subgraph[instance])].layers
         try:
             function = self.functions.function(layers, regions, wanted)
-            inputs = {t: self._input(one, instance, t, regions[t], given) for t in function.inputs}
+            inputs = {t: self._input(instance, t, regions[t]) for t in function.inputs}
         except UncoveredError as error:
             raise BuildError("uncovered", label, f"{label}: {error}") from None
-        names = {t: self.nodes.graph.tensors[t].name for t in wanted}
         part = instance - int(graph.first[graph.subgraph[instance]])
-        outputs = {t: f"{names[t]}#{part}@{one.index}" for t in function.outputs}
+        outputs = {t: f"{self.name(t)}#{part}@{one.index}" for t in function.outputs}
         constants = [self.constants.get(name, name) for name in function.constants]
         self.builder.node(
             function.proto.name, [*inputs.values(), *constants],
@@ -230,24 +229,22 @@ class _Writer:
         node = self.builder.nodes[-1]
         node.name = f"{label}@{one.index}"
         facts = self.facts.of(instance, one.cluster)
-        facts |= {"regions": {names[t]: region for t, region in wanted.items()}}
+        facts |= {"regions": {self.name(t): region for t, region in wanted.items()}}
         annotate(node, {"instance": label, "pass": one.index, **facts})
         for tensor, name in outputs.items():
-            self.made[one.index, instance, tensor] = RegionValue(name, wanted[tensor])
+            self.made[instance, tensor] = RegionValue(name, wanted[tensor])
         self.calls.append(Call(one.index, instance, function, inputs, outputs))
 
-    def _input(
-        self, one: Pass, instance: int, tensor: int, want: Region, given: Mapping[int, str]
-    ) -> str:
+    def _input(self, instance: int, tensor: int, want: Region) -> str:
         """Return the name of the region of a tensor that an instance reads."""
-        if tensor in given:
+        if tensor in self.given:
             whole = self.nodes.graph.tensors[tensor].whole
-            return slice_region(self.builder, RegionValue(given[tensor], whole), want)
+            return slice_region(self.builder, RegionValue(self.given[tensor], whole), want)
         graph = self.schedule.instances
         own = graph.parts[int(graph.subgraph[instance])].inputs
         links = range(int(graph.links.start[instance]), int(graph.links.start[instance + 1]))
         pieces = [
-            self._piece(one, instance, link, want)
+            self._piece(instance, link, want)
             for link in links
             if own[int(graph.links.slot[link])] == tensor
         ]
@@ -256,12 +253,12 @@ class _Writer:
             annotate(self.builder.nodes[-1], {"movement": "concat"})
         return joined
 
-    def _piece(self, one: Pass, reader: int, link: int, want: Region) -> RegionValue:
+    def _piece(self, reader: int, link: int, want: Region) -> RegionValue:
         """Return what one instance made of a region, moved if the schedule moves it."""
         graph, schedule = self.schedule.instances, self.schedule
         maker, output = int(graph.links.maker[link]), int(graph.links.output[link])
         tensor = graph.parts[int(graph.subgraph[maker])].outputs[output]
-        value = self.made.get((one.index, maker, tensor))
+        value = self.made.get((maker, tensor))
         if value is None:
             label, late = instance_name(schedule, reader), instance_name(schedule, maker)
             raise BuildError("order", label, f"{label} runs before {late}, whose output it reads")
@@ -276,21 +273,15 @@ class _Writer:
             annotate(self.builder.nodes[-1], facts)
         return RegionValue(name, region)
 
-    def _whole(self, one: Pass, tensor: int, given: Mapping[int, str]) -> str:
-        """Return the name of a whole output of the model, as one pass makes it."""
-        if tensor in given:
-            return given[tensor]
-        graph = self.nodes.graph
-        if graph.tensors[tensor].constant:
-            return graph.tensors[tensor].name
-        pieces = [
-            value for (number, _, made), value in self.made.items()
-            if number == one.index and made == tensor
-        ]  # fmt: skip
+    def _whole(self, tensor: int) -> str:
+        """Return the name of a whole output of the model, as the pass at hand makes it."""
+        name, own = self.name(tensor), self.nodes.graph.tensors[tensor]
+        if tensor in self.given or own.constant:
+            return self.given.get(tensor, name)
+        pieces = [value for (_, made), value in self.made.items() if made == tensor]
         try:
-            return concatenate_pieces(self.builder, pieces, graph.tensors[tensor].whole)
+            return concatenate_pieces(self.builder, pieces, own.whole)
         except UncoveredError as error:
-            name = graph.tensors[tensor].name
             raise BuildError("gap", name, f"output {name}: {error}") from None
 
     def _finish(self) -> None:
@@ -298,18 +289,15 @@ class _Writer:
         for name, value in dict(self.nodes.outputs).items():
             made = value.name
             if value.tensor >= 0 and not value.constant:
-                names = [self.outputs[one.index, value.tensor] for one in self.passes]
+                names = self.outputs[value.tensor]
                 made = self.samples.join(self.builder, names, value.tensor, self.passes)
             if made != name:
                 self.builder.one("Identity", made, to=name)
 
     def model(self) -> ScheduledModel:
         """Return the model of the nodes written."""
-        graph = self.nodes.graph
-        inputs = [
-            tensor_info(graph.tensors[t].name, self.elements[t], self.samples.shape(t, self.batch))
-            for t in graph.inputs
-        ]
+        shapes = {t: self.samples.shape(t, self.batch) for t in self.nodes.graph.inputs}
+        inputs = [tensor_info(self.name(t), self.elements[t], shapes[t]) for t in shapes]
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
         leaving = [value.name for value in outputs]
         nodes = without_unread_constants(self.builder.nodes, len(self.nodes.constants), leaving)
