@@ -105,7 +105,7 @@ def example_inputs(name: str, seed: int = 0) -> dict[str, Any]:
     """Return random arrays that the workload accepts, by input (indices stay within tables)."""
     import onnx
 
-    from autoturbo.verify.inputs import random_inputs
+    from autoturbo.verify.random_values import random_inputs
 
     return random_inputs(onnx.load(get(name).file, load_external_data=False), seed)
 

@@ -29,7 +29,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.shares import LayerShare, schedule_shares
 from autoturbo.verify.findings import instance_name
-from autoturbo.verify.onnx_writer.metadata import annotate, model_facts
+from autoturbo.verify.onnx_writer.calls import annotate, model_facts
 
 DETAILS = ("kernels", "layers", "instructions")
 """How deep slices are nested."""

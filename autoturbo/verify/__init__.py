@@ -3,8 +3,9 @@
 A reader's map::
 
     regions: parts tile every tensor and read what is made
-    memory: buffers in space -> replay: contents in time -> races: what nothing orders
-    numbers: both models in ONNX Runtime (execution, weights, inputs, comparison)
+    memory: buffers in space, and times of several units -> replay: contents in time -> trace,
+        races: what nothing orders
+    numbers: both models in ONNX Runtime (execution, random_values, comparison)
     onnx_writer: the schedule as an ONNX model, which ``apply`` hands out and ``numbers`` runs
 
 Imports are inside of :func:`verify_schedule`: records need no more than the version.

@@ -20,11 +20,12 @@ either: in float32 it stands out by orders of magnitude; in float16 a row of a l
 away behind it, may not. What a value that hardly matters to the output should be is not seen at
 all: where a schedule is suspect, the values between its layers are worth comparing too.
 
-A quantised network is all or nothing. With scales that are powers of two (:mod:`fills`) its sums
-are exact, and in the opposite order all networks measured gave the very same output. Where it
-computes in floats (a softmax, a normalisation) a value on the edge can still be rounded to the next
-integer: a small share of the output may therefore differ by a few steps of 8 bits. With any other
-scales such flips are everywhere, spread, and make differences as large as those of a wrong row.
+A quantised network is all or nothing. With scales that are powers of two
+(:mod:`autoturbo.verify.random_values`) its sums are exact, and in the opposite order all networks
+measured gave the very same output. Where it computes in floats (a softmax, a normalisation) a value
+on the edge can still be rounded to the next integer: a small share of the output may therefore
+differ by a few steps of 8 bits. With any other scales such flips are everywhere, spread, and make
+differences as large as those of a wrong row.
 
 Integers that a network computes (the index of the largest score) must be equal, save for a small
 share where two candidates were nearly equal.

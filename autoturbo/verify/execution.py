@@ -26,17 +26,16 @@ from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum
-from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.onnx_writer.builder import (
     GraphBuilder,
     element_types,
-    stored_constants,
+    model_of,
     tensor_info,
 )
-from autoturbo.verify.onnx_writer.passes import Pass, input_shapes, nodes_at, write_repeated
+from autoturbo.verify.onnx_writer.calls import Pass, input_shapes, nodes_at, write_repeated
 from autoturbo.verify.onnx_writer.restriction import restrict
+from autoturbo.verify.random_values import random_inputs, seeded_weights, with_weights
 from autoturbo.verify.weight_values import Array
-from autoturbo.verify.weights import seeded_weights, with_weights
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -152,14 +151,8 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
     inputs = [
         tensor_info(graph.tensors[t].name, types[t], graph.tensors[t].shape) for t in graph.inputs
     ]
-    inputs += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
     outputs = [tensor_info(name, value.element, value.shape) for name, value in nodes.outputs]
-    stored = stored_constants(builder.nodes, nodes.stored, (name for name, _ in nodes.outputs))
-    return helper.make_model(
-        helper.make_graph(builder.nodes, graph.name, inputs, outputs, stored),
-        opset_imports=[helper.make_opsetid(d, v) for d, v in nodes.opsets.items()],
-        ir_version=nodes.ir_version,
-    )
+    return model_of(nodes, builder.nodes, inputs, outputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,7 +253,6 @@ class BrokenModelError(Exception):
     """The scheduled model does not run, though the original does."""
 
 
-@dataclass(eq=False)
 class ModelRuns:
     """What gives values of both models on the inputs of a setting.
 
@@ -270,9 +262,11 @@ class ModelRuns:
         proto: the scheduled model.
     """
 
-    setup: ComparisonSetup
-    graph: Graph
-    proto: ModelProto
+    def __init__(self, setup: ComparisonSetup, graph: Graph, proto: ModelProto) -> None:
+        self.setup, self.graph, self.proto = setup, graph, proto
+        self._reference = onnx.load(setup.reference, load_external_data=False)
+        # values that the original names as the graph does
+        self._known = {name for node in self._reference.graph.node for name in node.output}
 
     @functools.cached_property
     def nodes(self) -> ModelNodes:
@@ -280,23 +274,6 @@ class ModelRuns:
         if not self.setup.whole:
             return self.setup.nodes
         return nodes_at(self.setup.original, self.graph, self.graph)
-
-    @functools.cached_property
-    def _reference(self) -> ModelProto:
-        return onnx.load(self.setup.reference, load_external_data=False)
-
-    @functools.cached_property
-    def _known(self) -> frozenset[str]:
-        """Values that the original names as the graph does."""
-        return frozenset(name for node in self._reference.graph.node for name in node.output)
-
-    def originals(self, tensors: Sequence[int]) -> dict[int, Array]:
-        """Return tensors of the original, of all samples that are run, by tensor index.
-
-        Raises:
-            UnrunnableError: ONNX Runtime cannot run it.
-        """
-        return self.outputs_and(tensors)[1]
 
     def outputs_and(self, tensors: Sequence[int]) -> tuple[dict[str, Array], dict[int, Array]]:
         """Return the original's outputs by name, and tensors of it by index.

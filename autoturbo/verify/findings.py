@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,10 +43,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``verify --json`` lists under ``failures``."""
-        return {
-            "check": self.check.value, "kind": self.kind, "message": self.message,
-            "instance": self.instance, "layer": self.layer,
-        }  # fmt: skip
+        return {**dataclasses.asdict(self), "check": self.check.value}
 
 
 @dataclass(frozen=True, slots=True)

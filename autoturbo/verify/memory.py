@@ -235,8 +235,17 @@ def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
             key = id(phase.program)
             if key not in known:
                 known[key] = _largest_weight_tiles(phase.program)
-            limit = limits.get(phase.instance, limits[-1])
-            found += _check_weight_tiles(schedule, phase.instance, *known[key], limit)
+            (need, position), limit = known[key], limits.get(phase.instance, limits[-1])
+            if need > limit:
+                graph = schedule.instances
+                layers = graph.subgraphs[int(graph.subgraph[phase.instance])].layers
+                name = instance_name(schedule, phase.instance)
+                layer = layer_name(schedule, layers[position])
+                message = (
+                    f"{name}, layer {layer}: slots for its weights take {need} bytes of {limit} "
+                    f"per core"
+                )
+                found.append(Finding(Check.MEMORY, "capacity", message, name, layer))
     return tuple(found)
 
 
@@ -263,15 +272,3 @@ def _largest_weight_tiles(program: Program) -> tuple[int, int]:
     tiles = program.amounts[own, Amount.CORE]
     layer = int(program.where[own[tiles.argmax()], Column.LAYER])
     return int(tiles.max() * program.slots[RingBuffer.WEIGHTS_IN_LB]), layer
-
-
-def _check_weight_tiles(
-    schedule: Schedule, instance: int, need: int, position: int, limit: int
-) -> Iterator[Finding]:
-    if need <= limit:
-        return
-    graph = schedule.instances
-    layer = layer_name(schedule, graph.subgraphs[int(graph.subgraph[instance])].layers[position])
-    name = instance_name(schedule, instance)
-    message = f"{name}, layer {layer}: slots for its weights take {need} bytes of {limit} per core"
-    yield Finding(Check.MEMORY, "capacity", message, name, layer)

@@ -13,18 +13,16 @@ layers make, do its layers make what the original makes? If all that is so, roun
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from onnx import ValueInfoProto, helper
+from onnx import ValueInfoProto
 
 from autoturbo.errors import UnrunnableError, VerifyError
-from autoturbo.graph.batch import BatchTrace, trace_batch
+from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.importer.fold import RANDOM
 from autoturbo.graph.operators import Graph
@@ -42,17 +40,17 @@ from autoturbo.verify.findings import Check, Finding, Numbers, instance_name
 from autoturbo.verify.onnx_writer.builder import (
     GraphBuilder,
     element_types,
-    stored_constants,
+    model_of,
     tensor_info,
 )
-from autoturbo.verify.onnx_writer.partial_operator import RegionError
-from autoturbo.verify.onnx_writer.passes import (
+from autoturbo.verify.onnx_writer.calls import (
     Pass,
     one_pass,
     passes_of,
     samples_of,
     write_repeated,
 )
+from autoturbo.verify.onnx_writer.partial_operator import RegionError
 from autoturbo.verify.onnx_writer.scheduled_model import (
     BuildError,
     Call,
@@ -162,74 +160,51 @@ def compare_models(
     Raises:
         UnrunnableError: ONNX Runtime cannot run the original.
     """
+    locator = _FaultLocator(schedule, setup, model)
     try:
-        compared = compare_calls(schedule, setup, model)
+        outputs, fault = locator.compare()
     except BrokenModelError as error:
         finding = Finding(Check.NUMBERS, "cannot run", f"the original runs, but {error}")
         return Numbers(setup.samples, setup.whole, seed, None, findings=(finding,))
-    outputs = compared.outputs
-    largest = max((one.max_abs_error for one in outputs), default=None)
-    wrong = tuple(
+    wrong = [
         Finding(Check.NUMBERS, "difference", f"output {described(one)}")
         for one in outputs
         if not one.ok
-    )
+    ]
     return Numbers(
-        setup.samples, setup.whole, seed, largest,
+        setup.samples, setup.whole, seed,
+        max((one.max_abs_error for one in outputs), default=None),
         tuple((one.name, one.difference, one.tolerance) for one in outputs),
-        wrong + compared.findings,
+        (*wrong, fault) if fault else tuple(wrong),
         remarks=tuple(
             f"output {one.name} {one.remark}" for one in outputs if one.ok and one.remark
         ),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What comparing two models gave.
-
-    Attributes:
-        outputs: of the model.
-        findings: at most one: the first instance that differs.
-    """
-
-    outputs: tuple[Comparison, ...]
-    findings: tuple[Finding, ...]
-
-
-def compare_calls(schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel) -> Compared:
-    """Compare the outputs of a model, and the results of every call.
-
-    Raises:
-        UnrunnableError: ONNX Runtime cannot run the original.
-        BrokenModelError: it cannot run the scheduled model.
-    """
-    search = _FaultLocator(schedule, setup, model)
-    outputs: tuple[Comparison, ...] = ()
-    for chunk in search.chunks():
-        compared, suspects = search.compare_chunk(chunk)
-        outputs = outputs or compared
-        found = next(filter(None, map(search.diagnose, suspects)), None)
-        if found is not None:
-            return Compared(outputs, (found,))
-    return Compared(outputs, ())
-
-
-@dataclass(eq=False)
 class _FaultLocator:
-    schedule: Schedule
-    setup: ComparisonSetup
-    model: ScheduledModel
+    """Compares the outputs of a model and the results of its calls, and says what is wrong."""
 
-    @functools.cached_property
-    def runs(self) -> ModelRuns:
-        """Values of both models."""
-        return ModelRuns(self.setup, self.schedule.model, self.model.proto)
+    def __init__(self, schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel) -> None:
+        self.schedule, self.setup, self.model = schedule, setup, model
+        self.runs = ModelRuns(setup, schedule.model, model.proto)
+        self.trace = trace_batch(schedule.model)
 
-    @functools.cached_property
-    def trace(self) -> BatchTrace:
-        """Where samples are."""
-        return trace_batch(self.schedule.model)
+    def compare(self) -> tuple[tuple[Comparison, ...], Finding | None]:
+        """Return the compared outputs, and what is wrong with the first instance that differs.
+
+        Raises:
+            UnrunnableError: ONNX Runtime cannot run the original.
+            BrokenModelError: it cannot run the scheduled model.
+        """
+        outputs: tuple[Comparison, ...] = ()
+        for chunk in self.chunks():
+            compared, suspects = self.compare_chunk(chunk)
+            outputs = outputs or compared
+            found = next(filter(None, map(self.diagnose, suspects)), None)
+            if found is not None:
+                return outputs, found
+        return outputs, None
 
     def chunks(self) -> Iterator[list[Call]]:
         """Yield the calls in order, so many at a time as may be compared at once."""
@@ -257,20 +232,18 @@ class _FaultLocator:
 
     def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
         """Return the region of an original tensor that a call should have."""
-        one, trace = self._pass(call), self.trace
-        own = samples_of(whole, trace, tensor, (one.start, one.samples), self.setup.samples)
+        one, batch = self._pass(call), self.setup.samples
+        own = samples_of(whole, self.trace, tensor, (one.start, one.samples), batch)
         return own[tuple(slice(low, high) for low, high in region)]
 
     # ------------------------------------------------------------------------------- comparison
 
     def compare_chunk(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
         """Return the compared outputs of the model, and the calls whose results are suspect."""
-        tensors = [t for call in calls for t in call.outputs]
-        outputs, originals = self.runs.outputs_and(tensors)
+        outputs, originals = self.runs.outputs_and([t for call in calls for t in call.outputs])
         made = [name for call in calls for name in call.outputs.values()]
         values = self.runs.scheduled([*made, *outputs])
-        own = {name: values[name] for name in outputs}
-        found = compare(outputs, own, self.setup.arithmetic)
+        found = compare(outputs, values, self.setup.arithmetic)
         scales = {tensor: Scale.of(whole).times(SUSPECT) for tensor, whole in originals.items()}
         return found, [c for c in calls if not self._matches(c, originals, values, scales)]
 
@@ -364,7 +337,7 @@ class _FaultLocator:
             if t in held and volume(held[t])
         ]
         regions, tensors = self._read(call), [t for _, t in made]
-        originals = self.runs.originals([*regions, *tensors])
+        _, originals = self.runs.outputs_and([*regions, *tensors])
         inputs = {t: self._original_part(originals[t], t, call, r) for t, r in regions.items()}
         values = self._run_alone(call, tensors, inputs)
         for layer, tensor in made:
@@ -381,25 +354,21 @@ class _FaultLocator:
     ) -> dict[int, Array]:
         """Return what the layers of an instance make of given inputs, by tensor index."""
         nodes = self.setup.nodes
-        own = next(f.node for f in self.model.proto.functions if f.name == call.function.name)
+        name = call.function.proto.name
+        own = next(f.node for f in self.model.proto.functions if f.name == name)
         names = {t: nodes.graph.tensors[t].name for t in (*tensors, *inputs)}
-        names |= dict(zip(call.function.inputs, call.function.given, strict=True))
+        names |= dict(zip(call.function.inputs, call.function.proto.input, strict=False))
         elements = element_types(nodes)
         given = [tensor_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
-        given += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
         start = self._pass(call).start
         before = GraphBuilder(nodes.opsets[""], taken=set(names.values()) | set(nodes.stored))
         made = {name for node in own for name in node.output}
         before.nodes.extend(n for n in nodes.constants if made.isdisjoint(n.output))
         write_repeated(before, nodes.repeated, {}, start)
-        graph = helper.make_graph(
-            [*before.nodes, *own], "instance", given,
-            [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
-            stored_constants([*before.nodes, *own], nodes.stored),
-        )  # fmt: skip
-        model = helper.make_model(
-            graph, opset_imports=self.model.proto.opset_import,
-            ir_version=self.model.proto.ir_version,
+        outputs = [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)]
+        model = model_of(
+            nodes, [*before.nodes, *own], given, outputs,
+            opset_imports=self.model.proto.opset_import, ir_version=self.model.proto.ir_version,
         )  # fmt: skip
         path = self.setup.folder / "instance.onnx"
         onnx.save(model, path)

@@ -46,7 +46,6 @@ _NEVER = np.iinfo(np.int64).max
 def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
     """Return findings of kind ``"race"`` in a trace of a schedule."""
     orders: dict[int, _Order] = {}
-    clashes: dict[int, list[tuple[int, int, RingBuffer]]] = {}
     found: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
         for phase in phases:
@@ -55,9 +54,10 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
             key = id(phase.program)
             if key not in orders:
                 orders[key] = _order_of(phase.program)
-                clashes[key] = list(_slot_clashes(phase.program, orders[key].clocks))
             labels = _KernelLabels(schedule, cluster, phase)
-            found += (labels.slot_race(*clash) for clash in clashes[key])
+            for one, two, ring in orders[key].clashes:
+                names = labels.instruction(one), labels.instruction(two)
+                found.append(labels.race(*names, _slot_name(ring)))
             found += _buffer_races(labels, orders[key])
         found += _lost_barriers(schedule, cluster, phases)
     return (*found, *_lost_waits(schedule, trace))
@@ -71,11 +71,13 @@ class _Order:
         clocks: per instruction and engine, the last instruction that has ended before it begins.
         last: per layer, role and engine, the last instruction; -1 for none.
         least: per layer, role and engine, the least of their clocks.
+        clashes: pairs of instructions that nothing orders in a slot, one per ring buffer.
     """
 
     clocks: Ints
     last: Ints
     least: Ints
+    clashes: tuple[tuple[int, int, RingBuffer], ...]
 
 
 def _order_of(program: Program) -> _Order:
@@ -87,7 +89,7 @@ def _order_of(program: Program) -> _Order:
     cell = where[:, Column.LAYER], where[:, Column.ROLE]
     np.maximum.at(last, (*cell, where[:, Column.ENGINE]), np.arange(len(where)))
     np.minimum.at(least, cell, clocks)
-    return _Order(clocks, last, least)
+    return _Order(clocks, last, least, tuple(_slot_clashes(program, clocks)))
 
 
 def clocks_of(where: Ints) -> Ints:
@@ -172,10 +174,6 @@ class _KernelLabels:
         graph = self.schedule.instances
         subgraph = graph.subgraphs[int(graph.subgraph[self.phase.instance])]
         return layer_name(self.schedule, subgraph.layers[position])
-
-    def slot_race(self, first: int, second: int, ring: RingBuffer) -> Finding:
-        """Return a finding about two instructions that share a slot."""
-        return self.race(self.instruction(first), self.instruction(second), _slot_name(ring))
 
     def place(self, first: Ints, second: Ints) -> str:
         """Return in words what two accesses share."""
@@ -277,16 +275,6 @@ def _share_a_byte(one: Ints, two: Ints) -> NDArray[np.bool_]:
     return np.asarray((low < high) & (writes == 1))
 
 
-def _first_meeting(first: Ints, second: Ints) -> tuple[int, int]:
-    """Return the first pair of accesses to a common byte, one of which writes; -1 for none."""
-    for one, access in enumerate(first):
-        same = second[:, Access.SCOPE] == access[Access.SCOPE]
-        met = np.flatnonzero(same & _share_a_byte(access, second))
-        if len(met):
-            return one, int(met[0])
-    return -1, -1
-
-
 def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
     """Return, per access, the last instruction on each engine, and the least clocks."""
     layers = accesses[:, Access.LAYER]
@@ -360,9 +348,11 @@ def _race_across_phases(schedule: Schedule, cluster: int, one: Phase, two: Phase
     """Return a race over a buffer or over slots between two phases, or None."""
     labels = _KernelLabels(schedule, cluster, two)
     names = _phase_name(schedule, one), _phase_name(schedule, two)
-    first, second = _first_meeting(one.accesses, two.accesses)
-    if first >= 0:
-        return labels.race(*names, labels.place(one.accesses[first], two.accesses[second]))
+    first, second = one.accesses[:, None], two.accesses
+    same = first[..., Access.SCOPE] == second[:, Access.SCOPE]
+    met = np.argwhere(same & _share_a_byte(first, second))
+    if len(met):
+        return labels.race(*names, labels.place(one.accesses[met[0, 0]], second[met[0, 1]]))
     if one.program is None or two.program is None:
         return None
     rings = (set(p.events[:, Event.RING].tolist()) for p in (one.program, two.program))
@@ -387,10 +377,10 @@ def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
     """
     clocks = _kernel_clocks(schedule, trace)
     for need, tensor, instance in dict.fromkeys(trace.handed):
-        if clocks.get((need.cluster, need.kernel), {}).get(need.maker, -1) < need.made:
-            reader = instance_name(
-                schedule, int(schedule.timelines[need.cluster].order[need.kernel])
-            )
+        clock = clocks.get((need.cluster, need.kernel))
+        if clock is None or clock[need.maker] < need.made:
+            index = int(schedule.timelines[need.cluster].order[need.kernel])
+            reader = instance_name(schedule, index)
             maker = instance_name(schedule, instance)
             message = (
                 f"nothing orders {maker} on cluster {need.maker} and {reader} on cluster "
@@ -399,25 +389,20 @@ def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
             yield Finding(Check.MEMORY, "race", message, reader)
 
 
-def _kernel_clocks(schedule: Schedule, trace: Trace) -> dict[tuple[int, int], dict[int, int]]:
+def _kernel_clocks(schedule: Schedule, trace: Trace) -> dict[tuple[int, int], Ints]:
     """Return, per cluster and kernel, the last kernel of each cluster that ended before it."""
     waits: dict[tuple[int, int], list[Wait]] = {}
     for wait in trace.waits:
         waits.setdefault((wait.cluster, wait.kernel), []).append(wait)
-    at = kernel_positions(schedule)
-    clocks: dict[tuple[int, int], dict[int, int]] = {}
-    for index in schedule.order:
-        if index not in at or not trace.handed:
+    at, never = kernel_positions(schedule), np.full(len(schedule.timelines), -1)
+    clocks: dict[tuple[int, int], Ints] = {}
+    for index in schedule.order if trace.handed else ():
+        if index not in at:
             continue
         cluster, kernel = at[index]
-        own = dict(clocks.get((cluster, kernel - 1), {}))
+        own = clocks.get((cluster, kernel - 1), never).copy()
         for wait in waits.get((cluster, kernel), []):
-            _advance(own, clocks.get((wait.maker, wait.made), {}))
-            _advance(own, {wait.maker: wait.made})
+            np.maximum(own, clocks.get((wait.maker, wait.made), never), out=own)
+            own[wait.maker] = max(own[wait.maker], wait.made)
         clocks[cluster, kernel] = own
     return clocks
-
-
-def _advance(clock: dict[int, int], other: dict[int, int]) -> None:
-    for cluster, kernel in other.items():
-        clock[cluster] = max(clock.get(cluster, -1), kernel)

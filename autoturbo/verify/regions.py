@@ -140,17 +140,17 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
     """Check that every operator is in one layer, and every layer in one sub-graph."""
     problem = schedule.problem
     operators = Counter(op for layer in problem.layers for op in layer.operators)
-    for index, operator in enumerate(problem.graph.operators):
-        if operators[index] != 1:
-            word = "repeated" if operators[index] else "missing"
-            message = f"operator {operator.name} is in {operators[index]} layers"
-            yield _finding(schedule, f"{word} operator", message)
     layers = Counter(x for s in schedule.instances.subgraphs for x in s.layers)
-    for layer in problem.layers:
-        if layers[layer.index] != 1:
-            word = "repeated" if layers[layer.index] else "missing"
-            message = f"layer {layer.name} is in {layers[layer.index]} sub-graphs"
-            yield _finding(schedule, f"{word} layer", message, layer=layer.index)
+    for kind, counts, names, place in (
+        ("operator", operators, [one.name for one in problem.graph.operators], "layers"),
+        ("layer", layers, [one.name for one in problem.layers], "sub-graphs"),
+    ):
+        for index, name in enumerate(names):
+            if counts[index] != 1:
+                word = "repeated" if counts[index] else "missing"
+                message = f"{kind} {name} is in {counts[index]} {place}"
+                layer = index if kind == "layer" else -1
+                yield _finding(schedule, f"{word} {kind}", message, layer=layer)
     yield from _left_inside(schedule)
 
 
@@ -267,23 +267,12 @@ def _nearest(boxes: Ints, corner: Ints) -> int:
 
 
 def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
-    """Return, per cell of the grid of all bounds, how many boxes hold it.
-
-    Boxes add one at their low corner and take it off past their high ones; sums along every
-    dimension then count.
-    """
-    counts = np.zeros([len(b) for b in bounds], np.int64)
-    ends = [
-        np.stack([np.searchsorted(b, boxes[:, dim, end]) for end in (0, 1)])
-        for dim, b in enumerate(bounds)
-    ]
-    for corner in itertools.product((0, 1), repeat=len(bounds)):
-        at = tuple(ends[dim][end] for dim, end in enumerate(corner))
-        np.add.at(counts, at, (-1) ** sum(corner) if at else len(boxes))
-    for dim in range(len(bounds)):
-        counts = counts.cumsum(axis=dim)
-    inner: Ints = counts[tuple(slice(0, -1) for _ in bounds)]
-    return inner
+    """Return, per cell of the grid of all bounds, how many boxes hold it."""
+    counts = np.zeros([len(b) - 1 for b in bounds], np.int64)
+    ends = [np.searchsorted(b, boxes[:, dim]).tolist() for dim, b in enumerate(bounds)]
+    for cells in zip(*ends, strict=True) if bounds else [()] * len(boxes):
+        counts[tuple(slice(*cell) for cell in cells)] += 1
+    return counts
 
 
 def _halos(schedule: Schedule) -> Iterator[Finding]:

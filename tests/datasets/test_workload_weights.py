@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError, UsageError
-from autoturbo.verify import weight_values
-from autoturbo.verify.inputs import random_inputs
+from autoturbo.graph import weight_values
+from autoturbo.verify.random_values import random_inputs
 from tests.tiers import tiered
 
 if TYPE_CHECKING:

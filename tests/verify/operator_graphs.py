@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto, defs, helper, numpy_helper
 
 from autoturbo.graph.importer.inputs import PARAMETERS
-from autoturbo.verify.inputs import LIMITS_KEY
+from autoturbo.verify.random_values import LIMITS_KEY
 from tests.graph.table.operator_cases import CASES
 from tests.graph.table.operator_harness import Array, Case, Input
 from tests.verify.restriction_harness import run_whole

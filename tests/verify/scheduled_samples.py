@@ -10,8 +10,7 @@ from onnx import numpy_helper, save
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.verify.onnx_writer.scheduled_file import nodes_of
-from autoturbo.verify.onnx_writer.scheduled_model import ScheduledModel, scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_model import ScheduledModel, nodes_of, scheduled_model
 from tests.schedule.schedule_samples import Net, target
 
 if TYPE_CHECKING:

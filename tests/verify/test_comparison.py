@@ -12,9 +12,8 @@ from onnx import ModelProto, TensorProto, helper
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.verify.comparison import Arithmetic, Comparison, arithmetic_of, compare, longest_sum
 from autoturbo.verify.execution import open_session, run, with_outputs
-from autoturbo.verify.inputs import random_inputs
+from autoturbo.verify.random_values import random_inputs, seeded_weights, with_weights
 from autoturbo.verify.weight_values import Array
-from autoturbo.verify.weights import seeded_weights, with_weights
 from tests.schedule.schedule_samples import Net
 from tests.verify.verify_samples import (
     SAMPLES,

@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError
-from autoturbo.verify.inputs import LIMITS_KEY, Range, index_ranges, random_inputs
+from autoturbo.verify.random_values import LIMITS_KEY, Range, index_ranges, random_inputs
 from autoturbo.verify.weight_values import Array
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from autoturbo.heterogeneous.parts import Assignment, assign
 from autoturbo.heterogeneous.verification import check_runs
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.verify import verify_schedule
-from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_model import write_scheduled_model
 
 FILE = workloads.get("squeezenet1_1").file
 

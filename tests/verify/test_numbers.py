@@ -21,8 +21,8 @@ from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import prepare_comparison
 from autoturbo.verify.findings import Numbers, Verification, instance_name
 from autoturbo.verify.numbers import check_numbers, compare_models, fits_whole
-from autoturbo.verify.onnx_writer.passes import passes_of
-from autoturbo.verify.onnx_writer.scheduled_model import FUNCTION_DOMAIN, scheduled_model
+from autoturbo.verify.onnx_writer.calls import FUNCTION_DOMAIN, passes_of
+from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model
 from tests.schedule.schedule_samples import Net, nets, settings_of, targets
 from tests.verify.scheduled_samples import image_net, row_net, scheduled
 

@@ -24,8 +24,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import open_session, run, with_outputs
-from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.weights import seeded_weights, with_weights
+from autoturbo.verify.random_values import random_inputs, seeded_weights, with_weights
 from tests.graph.table.operator_cases import ELEMENTWISE, REDUCTION
 from tests.schedule.schedule_samples import settings_of, target
 from tests.verify.operator_graphs import BY_DATA, PLACEABLE, SPECIAL, Placeable, operator_graph

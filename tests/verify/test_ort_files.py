@@ -16,7 +16,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.verify import verify_schedule
-from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_model import write_scheduled_model
 from tests.verify.ort_files import Decoder, bert_layer, decoder_macs, optimised
 
 MS = "com.microsoft"

@@ -11,16 +11,16 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from autoturbo.datasets import workloads
 from autoturbo.verify.execution import open_session, run
-from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.weight_values import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
-from autoturbo.verify.weights import (
+from autoturbo.verify.random_values import (
     DATA_FILE,
     ValueSource,
+    random_inputs,
     seeded_weights,
     stored_tensors,
     value_sources,
     with_weights,
 )
+from autoturbo.verify.weight_values import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
 from tests.verify.verify_samples import SAMPLES, QdqWriter, Writer, cnn, saved
 
 if TYPE_CHECKING:

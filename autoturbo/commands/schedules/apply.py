@@ -35,7 +35,7 @@ from autoturbo.files import NO_OTHERS, Kind, Outputs
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
-    from autoturbo.verify.onnx_writer.scheduled_file import Applied
+    from autoturbo.verify.onnx_writer.scheduled_model import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
 EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.stcp920.onnx"
@@ -143,8 +143,7 @@ def apply_schedule(
         ModelError: the file is not usable.
     """
     from autoturbo.verify.onnx_writer.partial_operator import RegionError
-    from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
-    from autoturbo.verify.onnx_writer.scheduled_model import BuildError
+    from autoturbo.verify.onnx_writer.scheduled_model import BuildError, write_scheduled_model
 
     source, place = model_file(model), Path(out)
     outputs.reading(source).check(place, Kind.MODEL)

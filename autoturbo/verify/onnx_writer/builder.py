@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from autoturbo.graph.domain import Interval, Region, volume
 from autoturbo.graph.importer.structure import captured_names
@@ -35,28 +35,20 @@ _EXACT = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16))
 """Types of real values that tell any two bytes apart, also after a division by the scale."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dequantised:
-    """How a constant is made from a quantised one.
-
-    Attributes:
-        proto: the node that makes it.
-        inputs: of the node: the quantised constant, its scale, and its zero point if it has one.
-    """
-
-    proto: NodeProto
-    inputs: tuple[Operand, ...]
+Dequantised = tuple[NodeProto, tuple[Operand, ...]]
+"""How a constant is made from a quantised one: the node that makes it, and what that reads: the
+quantised constant, its scale, and its zero point if it has one."""
 
 
 def is_dequantize(proto: NodeProto) -> bool:
     """Return whether a node is ONNX's DequantizeLinear with a scale per tensor or per axis."""
-    blocks = any(item.name == "block_size" and item.i for item in proto.attribute)
-    return proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx") and not blocks
+    own = proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx")
+    return own and not attributes_of(proto).get("block_size")
 
 
 def axis_of(proto: NodeProto, rank: int) -> int:
     """Return the dimension along which the scales of a DequantizeLinear differ."""
-    return next((int(i.i) for i in proto.attribute if i.name == "axis"), _AXIS) % max(rank, 1)
+    return int(attributes_of(proto).get("axis", _AXIS)) % max(rank, 1)
 
 
 def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
@@ -65,16 +57,16 @@ def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
     Without those of types that ``Slice`` has not (4 bits, 8-bit floats): what is made is cut.
     """
     found = {}
-    for proto in nodes.constants:
-        stored = [nodes.stored.get(name) for name in proto.input if name]
-        inputs = tuple(_stored_operand(tensor) for tensor in stored if tensor is not None)
-        if is_dequantize(proto) and len(inputs) == len(stored) and inputs[0].element in _CUT:
-            found[proto.output[0]] = Dequantised(proto, inputs)
+    for proto in filter(is_dequantize, nodes.constants):
+        names = [name for name in proto.input if name]
+        stored = [nodes.stored[name] for name in names if name in nodes.stored]
+        if len(stored) == len(names) and stored[0].data_type in _CUT:
+            inputs = (
+                Operand(t.name, -1, tuple(t.dims), t.data_type, constant=True, data=None)
+                for t in stored
+            )
+            found[proto.output[0]] = proto, tuple(inputs)
     return found
-
-
-def _stored_operand(tensor: TensorProto) -> Operand:
-    return Operand(tensor.name, -1, tuple(tensor.dims), tensor.data_type, True, None)  # noqa: FBT003
 
 
 def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
@@ -91,9 +83,9 @@ def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
     return (scale, zero) if single and exact else None
 
 
-def plain_dequantize(proto: NodeProto, inputs: list[str], output: str) -> NodeProto:
+def plain_dequantize(proto: NodeProto, inputs: Iterable[str], output: str) -> NodeProto:
     """Return a DequantizeLinear with other names."""
-    made = helper.make_node(DEQUANTIZE, inputs, [output])
+    made = helper.make_node(DEQUANTIZE, list(inputs), [output])
     made.attribute.extend(proto.attribute)
     return made
 
@@ -194,6 +186,10 @@ class GraphBuilder:
             outputs = [self.new_name(op_type.lower()) for _ in range(outputs)]
         return self.add(helper.make_node(op_type, inputs, outputs, domain=domain, **attributes))
 
+    def one(self, op_type: str, *inputs: str, to: str | None = None, **attributes: Any) -> str:
+        """Append a node with one output, and return its name: a new one if it is not said."""
+        return self.node(op_type, inputs, (to,) if to else 1, **attributes)[0]
+
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:
         """Return the name of a constant of the graph; equal ones are made once."""
         key = (array.dtype.str, array.shape, array.tobytes())
@@ -215,7 +211,9 @@ class GraphBuilder:
         self._extents[operand.name] = operand.shape
         if operand.name not in self.reads and operand.name not in self._values:
             if operand.name in self.dequantised:
-                self._dequantise(self.dequantised[operand.name])
+                self._values[operand.name] = operand.name
+                proto, inputs = self.dequantised[operand.name]
+                self.add(plain_dequantize(proto, map(self.operand, inputs), operand.name))
             elif operand.data is None or operand.tensor >= 0:
                 self.reads[operand.name] = operand
             else:
@@ -224,21 +222,13 @@ class GraphBuilder:
             self.taken.add(operand.name)
         return operand.name
 
-    def _dequantise(self, made: Dequantised) -> None:
-        """Add a constant made from a quantised one, which the function is given."""
-        name = made.proto.output[0]
-        self._values[name] = name
-        inputs = [self.operand(operand) for operand in made.inputs]
-        self.add(plain_dequantize(made.proto, inputs, name))
-
     def _literal(self, array: np.ndarray, name: str) -> None:
         """Add a constant node; early opsets hold only real numbers, which are cast."""
         if self.opset >= _ANY_CONSTANT or np.issubdtype(array.dtype, np.floating):
-            self.node("Constant", (), (name,), value=numpy_helper.from_array(array, name))
+            self.one("Constant", to=name, value=numpy_helper.from_array(array, name))
             return
-        real = numpy_helper.from_array(array.astype(np.float64), name)
-        made = self.node("Constant", (), 1, value=real)
-        self.node("Cast", made, (name,), to=helper.np_dtype_to_tensor_dtype(array.dtype))
+        real = self.one("Constant", value=numpy_helper.from_array(array.astype(np.float64), name))
+        self.node("Cast", (real,), (name,), to=helper.np_dtype_to_tensor_dtype(array.dtype))
 
     def zeros(self, shape: Sequence[int], element: int) -> str:
         """Return the name of a tensor of zeros of an ONNX element type."""
@@ -246,7 +236,7 @@ class GraphBuilder:
             return self.constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)), "zeros")
         value = helper.make_tensor("zeros", element, [1], [0])
         name = self.integers(shape, "extents")
-        return self.node("ConstantOfShape", (name,), (self.new_name("zeros"),), value=value)[0]
+        return self.one("ConstantOfShape", name, to=self.new_name("zeros"), value=value)
 
     def slice(
         self,
@@ -280,7 +270,7 @@ class GraphBuilder:
         rows = zip(range(len(have)), have, want, steps, strict=True)
         cuts = [_slice_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
         if not cuts:
-            return self.node("Identity", (name,), (to,))[0]
+            return self.one("Identity", name, to=to)
         maker = self._dequantisers.get(name)
         if maker is not None and self._scales_fit(maker, have):
             return self._slice_quantised(maker, have, want, steps, to)
@@ -288,9 +278,9 @@ class GraphBuilder:
         if self.opset >= _SLICE_INPUTS:
             bounds = {"starts": starts, "ends": ends, "axes": axes, "steps": strides}
             given = [self.integers(values, hint) for hint, values in bounds.items()]
-            return self.node("Slice", (name, *given), (to,))[0]
+            return self.one("Slice", name, *given, to=to)
         if all(stride == 1 for stride in strides):
-            return self.node("Slice", (name,), (to,), axes=axes, starts=starts, ends=ends)[0]
+            return self.one("Slice", name, to=to, axes=axes, starts=starts, ends=ends)
         return self._picked(name, cuts, to)
 
     def _slice_quantised(
@@ -318,7 +308,7 @@ class GraphBuilder:
         for count, (axis, start, end, stride) in enumerate(cuts, 1):
             positions = self.integers(range(start, max(end, -1), stride), "positions")
             target = to if count == len(cuts) else self.new_name(f"{name}.picked")
-            name = self.node("Gather", (name, positions), (target,), axis=axis)[0]
+            name = self.one("Gather", name, positions, to=target, axis=axis)
         return name
 
     def surround(self, name: str, have: Region, want: Region, element: int) -> str:
@@ -327,38 +317,26 @@ class GraphBuilder:
         Joined, not padded: Pad has few element types in early opsets, and where it stands before a
         pool, ONNX Runtime makes one node of both that it then refuses.
         """
-        if have == want:
-            return name
-        before = [h[0] - w[0] for h, w in zip(have, want, strict=True)]
-        after = [w[1] - h[1] for h, w in zip(have, want, strict=True)]
         shape = [high - low for low, high in have]
-        for dim, (first, last) in enumerate(zip(before, after, strict=True)):
-            name = self._lengthened(name, shape, dim, (first, last), element)
-            shape[dim] += first + last
+        for dim, ((low, high), (first, last)) in enumerate(zip(have, want, strict=True)):
+            before, after = (
+                [self.zeros([*shape[:dim], width, *shape[dim + 1 :]], element)] if width else []
+                for width in (low - first, last - high)
+            )
+            name = self.concat([*before, name, *after], dim)
+            shape[dim] = last - first
         return name
-
-    def _lengthened(
-        self, name: str, shape: Sequence[int], dim: int, more: tuple[int, int], element: int
-    ) -> str:
-        first, last = (
-            [self.zeros((*shape[:dim], width, *shape[dim + 1 :]), element)] if width else []
-            for width in more
-        )
-        return self.concat([*first, name, *last], dim)
 
     def concat(self, names: Sequence[str], axis: int, to: str | None = None) -> str:
         """Return the name of values joined along a dimension."""
-        if len(names) == 1 and to is None:
-            return names[0]
-        target = to or self.new_name("joined")
         if len(names) == 1:
-            return self.node("Identity", names, (target,))[0]
-        return self.node("Concat", names, (target,), axis=axis)[0]
+            return names[0] if to is None else self.one("Identity", names[0], to=to)
+        return self.one("Concat", *names, to=to or self.new_name("joined"), axis=axis)
 
     def reshape(self, name: str, shape: Sequence[int], to: str | None = None) -> str:
         """Return the name of a value under other extents."""
         target = to or self.new_name(f"{name}.shaped")
-        return self.node("Reshape", (name, self.integers(shape, "shape")), (target,))[0]
+        return self.one("Reshape", name, self.integers(shape, "shape"), to=target)
 
 
 def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
@@ -501,16 +479,40 @@ def element_types(nodes: ModelNodes) -> dict[int, int]:
     values = [v for n in nodes.nodes for v in (*n.inputs, *n.captured, *n.outputs)]
     values += [value for _, value in nodes.outputs]
     found = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
-    unread = [t for t in nodes.graph.inputs if t not in found]
-    return found | {t: _element_of(nodes.graph.tensors[t].dtype) for t in unread}
-
-
-def _element_of(dtype: str) -> int:
-    if dtype == "string":
-        return TensorProto.STRING
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    for tensor in nodes.graph.inputs:
+        dtype = nodes.graph.tensors[tensor].dtype
+        if tensor not in found and dtype == "string":
+            found[tensor] = int(TensorProto.STRING)
+        elif tensor not in found:
+            found[tensor] = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    return found
 
 
 def tensor_info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
     """Return the declaration of a graph's input or output."""
     return helper.make_tensor_value_info(name, element, list(shape))
+
+
+def model_of(
+    nodes: ModelNodes,
+    body: Sequence[NodeProto],
+    inputs: Sequence[ValueInfoProto],
+    outputs: Sequence[ValueInfoProto],
+    **more: Any,
+) -> ModelProto:
+    """Return a model of some nodes, with what the file stores of the constants that they read.
+
+    Args:
+        nodes: of the file; inputs that stand for constants are given to the model too.
+        body: its nodes, in order.
+        inputs: the others.
+        outputs: they may be constants.
+        more: what else :func:`onnx.helper.make_model` takes; versions are the file's.
+    """
+    given = [tensor_info(one.name, one.element, one.shape) for one in nodes.given]
+    stored = stored_constants(body, nodes.stored, (value.name for value in outputs))
+    graph = helper.make_graph(body, nodes.graph.name, [*inputs, *given], outputs, stored)
+    opsets = [helper.make_opsetid(domain, version) for domain, version in nodes.opsets.items()]
+    return helper.make_model(
+        graph, **{"opset_imports": opsets, "ir_version": nodes.ir_version, **more}
+    )

@@ -168,7 +168,7 @@ class PartialOperator:
 
     def absorbed(self, position: int) -> str:
         """Return the name of an input whose values the domain has taken in already."""
-        operand = self.values[position]
+        operand = self.values[position] if position < len(self.values) else None
         if operand is None:
             return ""
         if operand.constant and self.builder.regions.get(operand.tensor) is None:
@@ -226,78 +226,43 @@ _DEVIATION_FLOOR = 1e-9
 """Added to the standard deviation by the definition of MeanVarianceNormalization."""
 
 
-def _decompose(partial: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
-    """Write a node as simpler ones; return False where it may stay as it is.
-
-    Args:
-        partial: whose node.
-        inputs: names by ONNX position.
-        outputs: names by ONNX position, ``""`` where absent.
-    """
-    decomposition, data = (
-        _DECOMPOSITIONS.get(partial.operator.kind),
-        next(iter(partial.node.inputs), None),
-    )
-    if decomposition is None or data is None:
-        return False
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(data.element))
-    decomposition(
-        _Decomposer(partial.builder, dtype, len(data.shape), partial.attributes), inputs, outputs
-    )
-    return True
+def _mean(partial: PartialOperator, name: str, axes: Sequence[int]) -> str:
+    if partial.builder.opset < _AXES_INPUT:
+        return partial.builder.one("ReduceMean", name, axes=list(axes))
+    return partial.builder.one("ReduceMean", name, partial.builder.integers(axes, "axes"))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Decomposer:
-    """Adds simpler nodes to a graph, with constants of the type that the data have.
-
-    Attributes:
-        builder: where they go.
-        dtype: of the data.
-        rank: of the data.
-        attributes: of the node that is decomposed.
-    """
-
-    builder: GraphBuilder
-    dtype: np.dtype[Any]
-    rank: int
-    attributes: Mapping[str, Any]
-
-    def one(self, kind: str, *inputs: str, to: str = "") -> str:
-        return self.builder.node(kind, inputs, (to,) if to else 1)[0]
-
-    def number(self, value: float) -> str:
-        return self.builder.constant(np.asarray(value, self.dtype))
-
-    def mean(self, name: str, axes: Sequence[int]) -> str:
-        if self.builder.opset < _AXES_INPUT:
-            return self.builder.node("ReduceMean", (name,), 1, axes=list(axes))[0]
-        return self.one("ReduceMean", name, self.builder.integers(axes, "axes"))
+def _number(partial: PartialOperator, value: float) -> str:
+    """Return the name of a number of the type that the data have."""
+    dtype = helper.tensor_dtype_to_np_dtype(partial.operands[0].element)
+    return partial.builder.constant(np.asarray(value, dtype))
 
 
-def _mean_variance(w: _Decomposer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    axes = w.attributes.get("axes", (0, 2, 3))
-    centred = w.one("Sub", inputs[0], w.mean(inputs[0], axes))
-    deviation = w.one("Sqrt", w.mean(w.one("Mul", centred, centred), axes))
-    w.one("Div", centred, w.one("Add", deviation, w.number(_DEVIATION_FLOOR)), to=outputs[0])
+def _mean_variance(partial: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    one, axes = partial.builder.one, partial.attributes.get("axes", (0, 2, 3))
+    centred = one("Sub", inputs[0], _mean(partial, inputs[0], axes))
+    deviation = one("Sqrt", _mean(partial, one("Mul", centred, centred), axes))
+    divisor = one("Add", deviation, _number(partial, _DEVIATION_FLOOR))
+    one("Div", centred, divisor, to=outputs[0])
 
 
-def _root_mean_square(w: _Decomposer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    axes = range(int(w.attributes.get("axis", -1)) % w.rank, w.rank)
-    epsilon = w.number(float(w.attributes.get("epsilon", 1e-5)))
-    square = w.mean(w.one("Mul", inputs[0], inputs[0]), axes)
-    further = outputs[1] if len(outputs) > 1 else ""
-    inverse = w.one("Reciprocal", w.one("Sqrt", w.one("Add", square, epsilon)), to=further)
-    w.one("Mul", w.one("Mul", inputs[0], inverse), inputs[1], to=outputs[0])
+def _root_mean_square(
+    partial: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]
+) -> None:
+    one, attributes, rank = partial.builder.one, partial.attributes, len(partial.input_shapes[0])
+    axes = range(int(attributes.get("axis", -1)) % rank, rank)
+    epsilon = _number(partial, float(attributes.get("epsilon", 1e-5)))
+    square = _mean(partial, one("Mul", inputs[0], inputs[0]), axes)
+    further = outputs[1] if len(outputs) > 1 else None
+    inverse = one("Reciprocal", one("Sqrt", one("Add", square, epsilon)), to=further)
+    one("Mul", one("Mul", inputs[0], inverse), inputs[1], to=outputs[0])
 
 
-_DECOMPOSITIONS: Mapping[str, Callable[[_Decomposer, Sequence[str], Sequence[str]], None]] = {
+_DECOMPOSITIONS: Mapping[str, Callable[[PartialOperator, Sequence[str], Sequence[str]], None]] = {
     "MeanVarianceNormalization": _mean_variance,
     "SimplifiedLayerNormalization": _root_mean_square,
 }
-
-
-_NONE: Mapping[str, object] = MappingProxyType({})
+"""By kind: what writes a node as simpler ones, from its names by ONNX position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,18 +325,13 @@ def _input_names(
     partial: PartialOperator, names: Sequence[str], node_regions: NodeRegions
 ) -> list[str]:
     """Return names by ONNX position, absent ones at the end left out."""
-    found = []
-    for position in range(len(partial.node.inputs)):
+    found, parameters = [], node_regions.parameters
+    for position in range(max(len(partial.node.inputs), *(p + 1 for p in parameters), 0)):
         index = partial.input_at(position)
-        if position in node_regions.parameters:
-            found.append(_parameter(partial, node_regions.parameters[position]))
-        elif index is not None:
-            found.append(names[index])
+        if position in parameters:
+            found.append(_parameter(partial, parameters[position]))
         else:
-            found.append(partial.absorbed(position))
-    for position in sorted(p for p in node_regions.parameters if p >= len(found)):
-        found += [""] * (position - len(found))
-        found.append(_parameter(partial, node_regions.parameters[position]))
+            found.append(partial.absorbed(position) if index is None else names[index])
     while found and not found[-1]:
         found.pop()
     return found
@@ -387,7 +347,7 @@ def add_node(
     partial: PartialOperator,
     inputs: Sequence[str],
     results: Sequence[str],
-    attributes: Mapping[str, object] = _NONE,
+    attributes: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Add the node with other names, and with other values of some attributes; or spell it out.
 
@@ -398,7 +358,9 @@ def add_node(
         attributes: by name; None takes one away.
     """
     named = _output_names(partial, results)
-    if _decompose(partial, inputs, named):
+    decompose = _DECOMPOSITIONS.get(partial.operator.kind)
+    if decompose is not None:
+        decompose(partial, inputs, named)
         return
     proto = NodeProto()
     proto.CopyFrom(partial.node.proto)

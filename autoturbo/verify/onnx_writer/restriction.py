@@ -1,29 +1,36 @@
-"""One operator restricted to a box of its domain, written as ONNX nodes."""
+"""One operator restricted to a box of its domain, written as ONNX nodes.
+
+Rearrangements are written with the nodes that move just the elements asked for, all others with
+the node itself on regions of its tensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from onnx import GraphProto, NodeProto
+import numpy as np
+from onnx import GraphProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
-from autoturbo.graph.domain import Region
+from autoturbo.graph.domain import DimAccess, Interval, Region, volume
 from autoturbo.graph.importer.structure import bodies, captured_names, initializer_names
+from autoturbo.graph.indices import counted_from_front
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
-from autoturbo.verify.onnx_writer.builder import GraphBuilder
-from autoturbo.verify.onnx_writer.data_movement import write_data_movement
-from autoturbo.verify.onnx_writer.parallel_axes import plan_parallel
+from autoturbo.verify.onnx_writer.builder import EXPANDS, PAD_INPUTS, GraphBuilder
+from autoturbo.verify.onnx_writer.node_regions import plan_parallel, plan_window, settled
 from autoturbo.verify.onnx_writer.partial_operator import (
     Box,
+    NodeRegions,
     PartialOperator,
     RegionError,
     add_node,
+    extents,
     output_names,
     whole,
     write_node,
 )
-from autoturbo.verify.onnx_writer.sliding_windows import plan_window
 
 
 class Rule(StrEnum):
@@ -73,13 +80,11 @@ def restrict(
     if _is_whole(partial):
         _write_whole(partial)
         return Rule.WHOLE
-    if node.captured:
-        _refuse(partial)
-    return _part(partial)
-
-
-def _part(partial: PartialOperator) -> Rule:
-    if write_data_movement(partial):
+    if node.captured:  # it is never split
+        lacking = [o.name for o in partial.values if o is not None and not _at_hand(partial, o)]
+        raise RegionError(f"{operator.name} is computed whole; not held whole: {lacking}")
+    writer = WRITERS.get(partial.operator.kind)
+    if writer is not None and writer(partial):
         return Rule.DATA_MOVEMENT
     sliding = plan_window(partial)
     if sliding is not None:
@@ -114,16 +119,6 @@ def _write_whole(partial: PartialOperator) -> None:
     partial.finish(made)
 
 
-def _refuse(partial: PartialOperator) -> None:
-    """Say what an operator that is never split lacks.
-
-    Raises:
-        RegionError: always.
-    """
-    lacking = [o.name for o in partial.values if o is not None and not _at_hand(partial, o)]
-    raise RegionError(f"{partial.operator.name} is computed whole; not held whole: {lacking}")
-
-
 def _rename_captured(partial: PartialOperator) -> None:
     """Let the bodies of control flow read values by the names that they have here."""
     proto = partial.builder.nodes[-1]
@@ -137,16 +132,229 @@ def _rename_captured(partial: PartialOperator) -> None:
 
 
 def _rename_graph(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Let a graph read outer values by other names, but for those that it has itself."""
     own = {value.name for value in graph.input} | set(initializer_names(graph))
     own.update(name for node in graph.node for name in node.output)
     outer = {old: new for old, new in names.items() if old not in own}
     for node in graph.node:
-        _rename_inputs(node, outer)
+        node.input[:] = [outer.get(name, name) for name in node.input]
+        for body in bodies(node):
+            _rename_graph(body, outer)
     for value in graph.output:
         value.name = outer.get(value.name, value.name)
 
 
-def _rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
-    node.input[:] = [names.get(name, name) for name in node.input]
-    for graph in bodies(node):
-        _rename_graph(graph, names)
+Writer = Callable[[PartialOperator], bool]
+"""Adds the nodes of a part; False where it has no way but to embed it in the whole."""
+
+
+# -------------------------------------------------------------------------------------- reshaping
+
+
+def _elements(region: Region, shape: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
+    """Return which elements of a tensor a region is: equal for those that hold the same in order.
+
+    The first one, and the counts and strides of loops over them, innermost first, of which none is
+    the continuation of another.
+    """
+    start, stride = 0, 1
+    loops: list[tuple[int, int]] = []
+    for (low, high), extent in zip(reversed(region), reversed(shape), strict=True):
+        start += low * stride
+        if high - low != 1:
+            if loops and loops[-1][0] * loops[-1][1] == stride:
+                loops[-1] = (loops[-1][0] * (high - low), loops[-1][1])
+            else:
+                loops.append((high - low, stride))
+        stride *= extent
+    return start, loops
+
+
+def _reshape(partial: PartialOperator) -> bool:
+    """Write a reshape of the part, where it is the same elements in the same order.
+
+    Parts of dimensions that are taken apart or put together are computed with all of these.
+    """
+    dense = settled(partial, set())
+    for box, region in (
+        (partial.box, partial.wanted[0]),
+        (partial.box, partial.makes(partial.box)[0]),
+        (dense, partial.makes(dense)[0]),
+    ):
+        source = partial.reads(box)[0]
+        if region is None or _elements(source, partial.input_shapes[0]) != _elements(
+            region, partial.output_shapes[0]
+        ):
+            continue
+        name, exact = partial.fit(0, source)[0], region == partial.wanted[0]
+        to = partial.name(0) if exact else None
+        partial.finish([(partial.builder.reshape(name, extents(region), to), region)])
+        return True
+    return False
+
+
+# ----------------------------------------------------------------------------- slices and the like
+
+
+def _strided(partial: PartialOperator) -> bool:
+    """Write every output as a slice of the first input."""
+    operator = partial.operator
+    steps = [dim.terms[0][1] if dim.terms else 1 for dim in operator.input_maps[0].dims]
+    for output, region in enumerate(partial.wanted):
+        if region is not None:
+            box = operator.axis_region({output: region})
+            need = operator.input_region(0, box, partial.input_shapes[0])
+            name, _ = partial.fit(0, partial.needs[0])
+            partial.builder.slice(name, partial.needs[0], need, steps, partial.name(output))
+    return True
+
+
+def _gathered(partial: PartialOperator) -> bool:
+    """Write a gather by known indices, counted from the first position that is there."""
+    indices = partial.node.inputs[1]
+    if indices is None or indices.data is None:
+        return False
+    made = partial.makes(partial.box)
+    rows, counted = _indexed(partial, made[0], len(indices.shape))
+    picked = indices.data[tuple(slice(low, high) for low, high in rows)]
+    extents = partial.input_shapes[0][counted]
+    first = [low for low, _ in partial.needs[0][counted]]
+    moved = counted_from_front(picked.reshape(-1, len(extents)), extents) - np.array(first)
+    parameters = {1: moved.reshape(picked.shape)}
+    write_node(partial, NodeRegions(partial.needs[:1], made, parameters=parameters))
+    return True
+
+
+def _indexed(partial: PartialOperator, made: Region, rank: int) -> tuple[Region, slice]:
+    """Return the part of the indices that a part of the output takes, and the axes they count."""
+    if partial.operator.kind == "GatherND":
+        operand = partial.node.inputs[1]
+        depth = operand.shape[-1] if operand is not None else 0
+        first = int(partial.attributes.get("batch_dims", 0))
+        return made[: rank - 1], slice(first, first + depth)
+    axis = int(partial.attributes.get("axis", 0)) % len(partial.input_shapes[0])
+    rows = made if partial.operator.kind == "GatherElements" else made[axis : axis + rank]
+    return rows, slice(axis, axis + 1)
+
+
+# --------------------------------------------------------------------------------- joins and edges
+
+
+def _concat(partial: PartialOperator) -> bool:
+    """Write a concatenation of the operands that meet the part, each cut to it."""
+    region = partial.makes(partial.box)[0]
+    met = [i for i, need in enumerate(partial.needs) if volume(need)]
+    if not met:
+        return False
+    names = [partial.fit(index, partial.needs[index])[0] for index in met]
+    exact = partial.wanted[0] == region
+    axis = int(partial.attributes.get("axis", 1)) % len(region)
+    joined = partial.builder.concat(names, axis, partial.name(0) if exact else None)
+    partial.finish([(joined, region)])
+    return True
+
+
+def _padded(partial: PartialOperator) -> bool:
+    """Write as much of a constant padding as the part has."""
+    mode = partial.attributes.get("mode", b"constant")
+    if mode != b"constant":
+        return False
+    if volume(partial.needs[0]) == 0:
+        return _filled(partial)
+    made, dims = partial.makes(partial.box), partial.operator.input_maps[0].dims
+    sides = [
+        _edge(dim, part, need)
+        for dim, part, need in zip(dims, made[0], partial.needs[0], strict=True)
+    ]
+    widths = [before for before, _ in sides] + [after for _, after in sides]
+    changes: dict[str, object] = {"pads": widths}
+    parameters: dict[int, np.ndarray | str | None] = {}
+    if partial.builder.opset >= PAD_INPUTS:
+        changes, parameters = {}, {1: np.array(widths, dtype=np.int64)}
+        if len(partial.node.inputs) > _AXES:
+            parameters[_AXES] = None
+    write_node(partial, NodeRegions(partial.needs, made, changes, parameters))
+    return True
+
+
+def _filled(partial: PartialOperator) -> bool:
+    """Write a part that lies in the padding alone."""
+    region, value = partial.makes(partial.box)[0], partial.attributes.get("value", 0.0)
+    if partial.builder.opset < EXPANDS:
+        return False
+    index = partial.input_at(2)
+    if index is not None:
+        name, _ = partial.fit(index, partial.needs[index])
+    elif value:
+        name = partial.builder.constant(
+            np.array(value, tensor_dtype_to_np_dtype(partial.operands[0].element))
+        )
+    else:
+        name = partial.builder.zeros((1,), partial.operands[0].element)
+    shape = partial.builder.integers(extents(region), "extents")
+    partial.finish([(partial.builder.one("Expand", name, shape), region)])
+    return True
+
+
+def _edge(dim: DimAccess, made: Interval, need: Interval) -> tuple[int, int]:
+    """Return the positions of an output before and after those that come from the input."""
+    return need[0] - (made[0] + dim.offset), made[1] + dim.offset - need[1]
+
+
+_AXES = 3
+"""The input of Pad that says dimensions."""
+
+
+# ---------------------------------------------------------------------------------- without inputs
+
+
+def _shape(partial: PartialOperator) -> bool:
+    """Write the shape of a tensor, whose elements are not needed for it."""
+    operand = partial.node.inputs[0]
+    shape = operand.shape if operand is not None else ()
+    start, end = partial.attributes.get("start", 0), partial.attributes.get("end")
+    _known(partial, np.array(shape[start:end], dtype=np.int64))
+    return True
+
+
+def _size(partial: PartialOperator) -> bool:
+    operand = partial.node.inputs[0]
+    _known(partial, np.array(np.prod(operand.shape if operand else (), dtype=np.int64)))
+    return True
+
+
+def _known(partial: PartialOperator, value: np.ndarray) -> None:
+    region = partial.wanted[0] or ()
+    part = value[tuple(slice(low, high) for low, high in region)]
+    partial.builder.one("Identity", partial.builder.constant(np.asarray(part)), to=partial.name(0))
+
+
+def _cast(partial: PartialOperator) -> bool:
+    """Write a cast: the second operand of CastLike lends only its type."""
+    like = partial.node.inputs[1]
+    if like is None:
+        return False
+    name, _ = partial.fit(0, partial.needs[0])
+    region = partial.makes(partial.box)[0]
+    (made,) = partial.builder.node("Cast", (name,), to=like.element)
+    partial.finish([(made, region)])
+    return True
+
+
+WRITERS: Mapping[str, Writer] = {
+    "CastLike": _cast,
+    "Concat": _concat,
+    "Flatten": _reshape,
+    "Gather": _gathered,
+    "GatherElements": _gathered,
+    "GatherND": _gathered,
+    "Pad": _padded,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _strided,
+    "Split": _strided,
+    "Squeeze": _reshape,
+    "Unsqueeze": _reshape,
+}
+"""By kind."""

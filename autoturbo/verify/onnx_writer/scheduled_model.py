@@ -4,203 +4,61 @@ Per pass (the samples that the clusters process at once) every instance is a cal
 function that holds its layers at its region. Between the calls stand the splits, concatenations,
 copies and redistributions that feed them. Weights are initializers of the model, stored once and
 handed to the functions whole. Order, cluster, cores, scope and buffers are metadata of the calls.
+
+Files are checked and written atomically. Values kept in files beside the original stay where they
+are if the new file stands beside it too; otherwise they go into one file beside the new one. What
+the original holds in itself, the new file holds in itself as well, as long as the format allows
+(2 GiB).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from onnx import FunctionProto, ModelProto, NodeProto, ValueInfoProto, helper
+import onnx
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from autoturbo.errors import VerifyError
+from autoturbo.files import NO_OTHERS, Kind, Outputs, atomic_write
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import Region, meet, volume
+from autoturbo.graph.importer.external_data import put_outside
 from autoturbo.graph.model_nodes import ModelNodes, Operand
+from autoturbo.graph.source import one_line
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.place.movement import COPIED, REDISTRIBUTED
-from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import instance_name
 from autoturbo.verify.onnx_writer.builder import (
-    DEQUANTIZE,
-    Dequantised,
     GraphBuilder,
     RegionValue,
     UncoveredError,
     concatenate_pieces,
-    dequantised_constants,
     element_types,
-    quantisation_of,
+    model_of,
     slice_region,
-    stored_constants,
     tensor_info,
     without_unread_constants,
 )
-from autoturbo.verify.onnx_writer.metadata import InstanceFacts, annotate, model_facts
-from autoturbo.verify.onnx_writer.passes import Pass, SampleSlicer, passes_of, write_repeated
-from autoturbo.verify.onnx_writer.restriction import restrict
-from autoturbo.verify.regions import made_regions, part_needs, read_regions
+from autoturbo.verify.onnx_writer.calls import (
+    FUNCTION_DOMAIN,
+    FunctionTable,
+    InstanceFacts,
+    PartFunction,
+    Pass,
+    SampleSlicer,
+    annotate,
+    model_facts,
+    nodes_at,
+    passes_of,
+    write_repeated,
+)
+from autoturbo.verify.regions import made_regions, read_regions
 from autoturbo.version import __version__
-
-FUNCTION_DOMAIN = "autoturbo.instances"
-"""Domain of the functions that a scheduled model calls."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PartFunction:
-    """What a part of a sub-graph computes, as nodes.
-
-    Parts that do the same (all inner parts of an image, say) share one.
-
-    Attributes:
-        name: of the function.
-        given: the names of ``inputs`` in the function.
-        inputs: tensors of the graph that it is given, each as the region that the part needs.
-        constants: weights that it is given whole.
-        outputs: tensors that it makes, each as the part's region.
-        body: its nodes.
-    """
-
-    name: str
-    given: tuple[str, ...]
-    inputs: tuple[int, ...]
-    constants: tuple[Operand, ...]
-    outputs: tuple[int, ...]
-    builder: GraphBuilder
-
-
-@dataclass(eq=False)
-class FunctionTable:
-    """The functions of a scheduled model.
-
-    Attributes:
-        nodes: what the model consists of.
-        problem: where sub-graphs come from.
-        functions: by the text of their nodes.
-        names: how many functions begin with a name.
-    """
-
-    nodes: ModelNodes
-    problem: Problem
-    functions: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
-    names: dict[str, int] = field(default_factory=dict)
-    _by_regions: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
-    _dequantised: Mapping[str, Dequantised] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._dequantised = dequantised_constants(self.nodes)
-
-    def function(
-        self, layers: Sequence[int], inputs: Mapping[int, Region], outputs: Mapping[int, Region]
-    ) -> PartFunction:
-        """Return the function of a part, made now if there is none.
-
-        Args:
-            layers: the sub-graph's.
-            inputs: per external input that it is given, the region.
-            outputs: per output, the region that it makes.
-
-        Raises:
-            RegionError: the inputs are not enough for the outputs.
-        """
-        place = (tuple(layers), tuple(inputs.items()), tuple(outputs.items()))
-        if place not in self._by_regions:
-            builder = GraphBuilder(self.nodes.opsets[""], dequantised=self._dequantised)
-            builder.layer = self.problem.layers[layers[0]].name
-            given = tuple(self._given(builder, tensor) for tensor in inputs)
-            self._fill(builder, layers, inputs, outputs)
-            self._by_regions[place] = self._shared_function(
-                layers, given, tuple(inputs), tuple(outputs), builder
-            )
-        return self._by_regions[place]
-
-    def _given(self, builder: GraphBuilder, tensor: int) -> str:
-        """Return the name under which a function is given a tensor.
-
-        One that was dequantised is quantised and dequantised again, which changes no number: the
-        nodes that read it stand behind a DequantizeLinear, as in the file.
-        """
-        name = self.problem.graph.tensors[tensor].name
-        maker = self.problem.graph.producer[tensor]
-        found = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
-        if found is None:
-            return name
-        given = builder.new_name(f"{name}.given")
-        parameters = [builder.operand(dataclasses.replace(one, data=None)) for one in found]
-        quantised = builder.node("QuantizeLinear", (given, *parameters))
-        builder.node(DEQUANTIZE, (*quantised, *parameters), (name,))
-        return given
-
-    def _fill(
-        self,
-        builder: GraphBuilder,
-        layers: Sequence[int],
-        inputs: Mapping[int, Region],
-        outputs: Mapping[int, Region],
-    ) -> None:
-        """Add the nodes of a part to a body."""
-        problem, graph = self.problem, self.problem.graph
-        needs = part_needs(problem, layers, outputs)
-        builder.regions.update(inputs)
-        shapes = [tensor.shape for tensor in graph.tensors]
-        for layer in layers:
-            builder.layer = problem.layers[layer].name
-            for index in problem.layers[layer].operators:
-                if index not in needs.boxes:
-                    continue
-                operator = graph.operators[index]
-                made = {t: needs.regions[t] for t in operator.outputs if t in needs.regions}
-                builder.regions.update(made)
-                restrict(builder, self.nodes.nodes[index], operator, shapes, needs.boxes[index])
-
-    def _shared_function(
-        self,
-        layers: Sequence[int],
-        given: tuple[str, ...],
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
-        builder: GraphBuilder,
-    ) -> PartFunction:
-        """Return the function with these nodes, made now if there is none."""
-        text = b"".join(node.SerializeToString(deterministic=True) for node in builder.nodes)
-        key = (inputs, outputs, tuple(builder.reads), text)
-        if key not in self.functions:
-            stem = _identifier(self.problem.layers[layers[-1]].name)
-            self.names[stem] = self.names.get(stem, 0) + 1
-            name = f"{stem}__{self.names[stem]}"
-            constants = tuple(builder.reads.values())
-            self.functions[key] = PartFunction(name, given, inputs, constants, outputs, builder)
-        return self.functions[key]
-
-    def protos(self) -> list[FunctionProto]:
-        """Return all functions, in order of first use."""
-        return [self._proto(function) for function in self.functions.values()]
-
-    def _proto(self, function: PartFunction) -> FunctionProto:
-        tensors = self.nodes.graph.tensors
-        return helper.make_function(
-            FUNCTION_DOMAIN, function.name,
-            [*function.given, *(c.name for c in function.constants)],
-            [tensors[t].name for t in function.outputs], function.builder.nodes,
-            [helper.make_opsetid(d, v) for d, v in self.opsets(function.builder.nodes).items()],
-        )  # fmt: skip
-
-    def opsets(self, nodes: Sequence[NodeProto]) -> dict[str, int]:
-        """Return versions of the domains that some nodes use, ONNX's own among them."""
-        stored_constants = {
-            "",
-            *("" if node.domain == "ai.onnx" else node.domain for node in nodes),
-        }
-        return {domain: self.nodes.opsets.get(domain, 1) for domain in sorted(stored_constants)}
-
-
-def _identifier(name: str) -> str:
-    """Return a name of letters, digits and underscores."""
-    text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")
-    return text or "part"
-
 
 IR_VERSION = 10
 """The first version of the format in which nodes have metadata."""
@@ -248,16 +106,14 @@ class ScheduledModel:
         proto: the model; large weights are references to the files of the original.
         calls: in order.
         passes: over the batch.
-        functions: number of functions.
     """
 
     proto: ModelProto
     calls: tuple[Call, ...]
     passes: tuple[Pass, ...]
-    functions: int
 
 
-def check_nodes(schedule: Schedule, nodes: ModelNodes) -> None:
+def _check_nodes(schedule: Schedule, nodes: ModelNodes) -> None:
     """Refuse nodes that are not those of the schedule's graph.
 
     Raises:
@@ -292,35 +148,39 @@ def scheduled_model(
         BuildError: the schedule does not compute the model: something that a part needs is not
             there.
     """
-    check_nodes(schedule, nodes)
+    _check_nodes(schedule, nodes)
     writer = _Writer(schedule, nodes, tuple(passes or passes_of(schedule)))
     writer.write()
     return writer.model()
 
 
-@dataclass(eq=False)
 class _Writer:
-    schedule: Schedule
-    nodes: ModelNodes
-    passes: tuple[Pass, ...]
-    builder: GraphBuilder = field(init=False)
-    functions: FunctionTable = field(init=False)
-    calls: list[Call] = field(default_factory=list)
-    made: dict[tuple[int, int, int], RegionValue] = field(default_factory=dict)
-    outputs: dict[tuple[int, int], str] = field(default_factory=dict)
-    constants: dict[str, str] = field(default_factory=dict)
+    """Writes the nodes of a scheduled model.
 
-    def __post_init__(self) -> None:
-        self.builder = GraphBuilder(self.nodes.opsets[""])
-        graph = self.nodes.graph
-        self.builder.taken.update(self.nodes.stored, (tensor.name for tensor in graph.tensors))
-        self.functions = FunctionTable(self.nodes, self.schedule.problem)
-        self.builder.nodes.extend(self.nodes.constants)
-        self.facts = InstanceFacts(self.schedule)
-        self.batch = max(one.start + one.samples for one in self.passes)
-        model = self.schedule.model
+    Attributes:
+        calls: in order.
+        outputs: per output of the model, the names of what the passes make of it.
+        one: the pass at hand.
+        given: names of its samples of every input.
+        constants: what it calls the constants that are written for its samples.
+        made: per instance and tensor, the value that a call of it makes.
+    """
+
+    def __init__(self, schedule: Schedule, nodes: ModelNodes, passes: tuple[Pass, ...]) -> None:
+        self.schedule, self.nodes, self.passes = schedule, nodes, passes
+        self.builder = GraphBuilder(nodes.opsets[""])
+        self.builder.taken.update(nodes.stored, (tensor.name for tensor in nodes.graph.tensors))
+        self.builder.nodes.extend(nodes.constants)
+        self.functions = FunctionTable(nodes, schedule.problem)
+        self.facts = InstanceFacts(schedule)
+        self.batch = max(one.start + one.samples for one in passes)
+        model = schedule.model
         self.samples = SampleSlicer(model.tensors, trace_batch(model), model.batch)
-        self.elements = element_types(self.nodes)
+        self.elements = element_types(nodes)
+        self.calls: list[Call] = []
+        self.outputs: dict[int, list[str]] = {tensor: [] for tensor in nodes.graph.outputs}
+        self.one, self.given, self.constants = passes[0], dict[int, str](), dict[str, str]()
+        self.made: dict[tuple[int, int], RegionValue] = {}
 
     # ------------------------------------------------------------------------------------ nodes
 
@@ -328,29 +188,27 @@ class _Writer:
         """Write all passes, then the outputs."""
         for one in self.passes:
             self.builder.operator = f"pass{one.index}"
-            given = self._given(one)
+            self.one, self.made, bounds = one, {}, (one.start, one.start + one.samples)
+            self.given = {
+                t: self.samples.cut(self.builder, self.name(t), t, *bounds, self.batch)
+                for t in self.nodes.graph.inputs
+            }
             self.constants = {r.name: f"{r.name}@{one.index}" for r in self.nodes.repeated}
             write_repeated(self.builder, self.nodes.repeated, self.constants, one.start)
             for instance in self.schedule.order:
-                self._call(one, instance, given)
-            for tensor in self.nodes.graph.outputs:
-                self.outputs[one.index, tensor] = self._whole(one, tensor, given)
+                self._call(instance)
+            for tensor, names in self.outputs.items():
+                names.append(self._whole(tensor))
         self.builder.operator = "outputs"
         self._finish()
 
-    def _given(self, one: Pass) -> dict[int, str]:
-        """Return the names of the samples of every input that a pass processes."""
-        graph = self.nodes.graph
-        return {
-            tensor: self.samples.cut(
-                self.builder, graph.tensors[tensor].name, tensor, one.start,
-                one.start + one.samples, self.batch,
-            )
-            for tensor in graph.inputs
-        }  # fmt: skip
+    def name(self, tensor: int) -> str:
+        """Return the name of a tensor in the file."""
+        return self.nodes.graph.tensors[tensor].name
 
-    def _call(self, one: Pass, instance: int, given: Mapping[int, str]) -> None:
-        graph = self.schedule.instances
+    def _call(self, instance: int) -> None:
+        """Write a call of an instance, and what feeds it."""
+        graph, one = self.schedule.instances, self.one
         label = instance_name(self.schedule, instance)
         read = read_regions(self.schedule, instance)
         regions = {t: region for t, region in read.items() if volume(region)}
@@ -358,89 +216,72 @@ class _Writer:
         layers = graph.subgraphs[int(graph.subgraph[instance])].layers
         try:
             function = self.functions.function(layers, regions, wanted)
-            inputs = {t: self._input(one, instance, t, regions[t], given) for t in function.inputs}
+            inputs = {t: self._input(instance, t, regions[t]) for t in function.inputs}
         except UncoveredError as error:
             raise BuildError("uncovered", label, f"{label}: {error}") from None
-        outputs = {t: self._name(one, instance, t) for t in function.outputs}
-        constants = [self.constants.get(c.name, c.name) for c in function.constants]
+        part = instance - int(graph.first[graph.subgraph[instance]])
+        outputs = {t: f"{self.name(t)}#{part}@{one.index}" for t in function.outputs}
+        constants = [self.constants.get(name, name) for name in function.constants]
         self.builder.node(
-            function.name, [*inputs.values(), *constants],
+            function.proto.name, [*inputs.values(), *constants],
             list(outputs.values()), domain=FUNCTION_DOMAIN,
         )  # fmt: skip
         node = self.builder.nodes[-1]
         node.name = f"{label}@{one.index}"
-        regions_by_name = {self.nodes.graph.tensors[t].name: r for t, r in wanted.items()}
         facts = self.facts.of(instance, one.cluster)
-        annotate(node, {"instance": label, "pass": one.index, **facts, "regions": regions_by_name})
+        facts |= {"regions": {self.name(t): region for t, region in wanted.items()}}
+        annotate(node, {"instance": label, "pass": one.index, **facts})
         for tensor, name in outputs.items():
-            self.made[one.index, instance, tensor] = RegionValue(name, wanted[tensor])
+            self.made[instance, tensor] = RegionValue(name, wanted[tensor])
         self.calls.append(Call(one.index, instance, function, inputs, outputs))
 
-    def _name(self, one: Pass, instance: int, tensor: int) -> str:
-        graph = self.schedule.instances
-        subgraph = int(graph.subgraph[instance])
-        part = instance - int(graph.first[subgraph])
-        return f"{self.nodes.graph.tensors[tensor].name}#{part}@{one.index}"
-
-    def _input(
-        self, one: Pass, instance: int, tensor: int, want: Region, given: Mapping[int, str]
-    ) -> str:
+    def _input(self, instance: int, tensor: int, want: Region) -> str:
         """Return the name of the region of a tensor that an instance reads."""
-        if tensor in given:
+        if tensor in self.given:
             whole = self.nodes.graph.tensors[tensor].whole
-            return slice_region(self.builder, RegionValue(given[tensor], whole), want)
-        pieces = [self._piece(one, *link, want) for link in self._links(instance, tensor)]
+            return slice_region(self.builder, RegionValue(self.given[tensor], whole), want)
+        graph = self.schedule.instances
+        own = graph.parts[int(graph.subgraph[instance])].inputs
+        links = range(int(graph.links.start[instance]), int(graph.links.start[instance + 1]))
+        pieces = [
+            self._piece(instance, link, want)
+            for link in links
+            if own[int(graph.links.slot[link])] == tensor
+        ]
         joined = concatenate_pieces(self.builder, pieces, want)
         if len(pieces) > 1:
             annotate(self.builder.nodes[-1], {"movement": "concat"})
         return joined
 
-    def _links(self, instance: int, tensor: int) -> Iterator[tuple[int, int, int]]:
-        """Yield reader, maker and number of the links by which an instance reads a tensor."""
-        graph = self.schedule.instances
-        own = graph.parts[int(graph.subgraph[instance])]
-        for link in range(int(graph.links.start[instance]), int(graph.links.start[instance + 1])):
-            if own.inputs[int(graph.links.slot[link])] == tensor:
-                yield instance, int(graph.links.maker[link]), link
-
-    def _piece(self, one: Pass, reader: int, maker: int, link: int, want: Region) -> RegionValue:
+    def _piece(self, reader: int, link: int, want: Region) -> RegionValue:
         """Return what one instance made of a region, moved if the schedule moves it."""
         graph, schedule = self.schedule.instances, self.schedule
-        output = int(graph.links.output[link])
+        maker, output = int(graph.links.maker[link]), int(graph.links.output[link])
         tensor = graph.parts[int(graph.subgraph[maker])].outputs[output]
-        value = self.made.get((one.index, maker, tensor))
-        label = instance_name(schedule, reader)
+        value = self.made.get((maker, tensor))
         if value is None:
-            late = instance_name(schedule, maker)
+            label, late = instance_name(schedule, reader), instance_name(schedule, maker)
             raise BuildError("order", label, f"{label} runs before {late}, whose output it reads")
         region = meet(value.region, want)
         name = slice_region(self.builder, value, region)
         timeline = schedule.timelines[schedule.cluster[reader] if schedule.cluster else 0]
         movement = _MOVEMENTS.get(int(timeline.movements.kind[link]))
-        if movement is None:
-            return RegionValue(name, region)
-        (moved,) = self.builder.node("Identity", [name], 1)
-        scope = schedule.placement.scopes[maker]
-        annotate(
-            self.builder.nodes[-1], {"movement": movement, "from": scope.name, "to": Scope.LB.name}
-        )
-        return RegionValue(moved, region)
+        if movement is not None:
+            name = self.builder.one("Identity", name)
+            source = schedule.placement.scopes[maker].name
+            facts = {"movement": movement, "from": source, "to": Scope.LB.name}
+            annotate(self.builder.nodes[-1], facts)
+        return RegionValue(name, region)
 
-    def _whole(self, one: Pass, tensor: int, given: Mapping[int, str]) -> str:
-        """Return the name of a whole output of the model, as one pass makes it."""
-        if tensor in given:
-            return given[tensor]
-        graph = self.nodes.graph
-        if graph.tensors[tensor].constant:
-            return graph.tensors[tensor].name
-        pieces = [
-            value for (number, _, made), value in self.made.items()
-            if number == one.index and made == tensor
-        ]  # fmt: skip
+    def _whole(self, tensor: int) -> str:
+        """Return the name of a whole output of the model, as the pass at hand makes it."""
+        name, own = self.name(tensor), self.nodes.graph.tensors[tensor]
+        if tensor in self.given or own.constant:
+            return self.given.get(tensor, name)
+        pieces = [value for (_, made), value in self.made.items() if made == tensor]
         try:
-            return concatenate_pieces(self.builder, pieces, graph.tensors[tensor].whole)
+            return concatenate_pieces(self.builder, pieces, own.whole)
         except UncoveredError as error:
-            name = graph.tensors[tensor].name
             raise BuildError("gap", name, f"output {name}: {error}") from None
 
     def _finish(self) -> None:
@@ -448,48 +289,196 @@ class _Writer:
         for name, value in dict(self.nodes.outputs).items():
             made = value.name
             if value.tensor >= 0 and not value.constant:
-                names = [self.outputs[one.index, value.tensor] for one in self.passes]
+                names = self.outputs[value.tensor]
                 made = self.samples.join(self.builder, names, value.tensor, self.passes)
             if made != name:
-                self.builder.node("Identity", [made], [name])
-
-    # ------------------------------------------------------------------------------------ model
+                self.builder.one("Identity", made, to=name)
 
     def model(self) -> ScheduledModel:
         """Return the model of the nodes written."""
-        graph = self.nodes.graph
-        inputs = [
-            tensor_info(graph.tensors[t].name, self.elements[t], self.samples.shape(t, self.batch))
-            for t in graph.inputs
-        ]
-        inputs += [tensor_info(o.name, o.element, o.shape) for o in self.nodes.given]
+        shapes = {t: self.samples.shape(t, self.batch) for t in self.nodes.graph.inputs}
+        inputs = [tensor_info(self.name(t), self.elements[t], shapes[t]) for t in shapes]
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
         leaving = [value.name for value in outputs]
         nodes = without_unread_constants(self.builder.nodes, len(self.nodes.constants), leaving)
-        proto = helper.make_model(
-            helper.make_graph(
-                nodes, graph.name, inputs, outputs,
-                stored_constants(nodes, self.nodes.stored, leaving),
-            ),
-            functions=self.functions.protos(),
-            opset_imports=[helper.make_opsetid(d, v) for d, v in self._opsets().items()],
+        functions = [function.proto for function in self.functions.functions.values()]
+        opsets = {FUNCTION_DOMAIN: 1}
+        opsets |= self.functions.opsets(
+            n for n in self.builder.nodes if n.domain != FUNCTION_DOMAIN
+        )
+        opsets |= {one.domain: one.version for own in functions for one in own.opset_import}
+        proto = model_of(
+            self.nodes, nodes, inputs, outputs,
+            functions=functions,
+            opset_imports=[helper.make_opsetid(d, v) for d, v in sorted(opsets.items())],
             ir_version=max(self.nodes.ir_version, IR_VERSION),
             producer_name="autoturbo", producer_version=__version__,
         )  # fmt: skip
         helper.set_model_props(proto, model_facts(self.schedule))
-        return ScheduledModel(proto, tuple(self.calls), self.passes, len(self.functions.functions))
-
-    def _opsets(self) -> dict[str, int]:
-        found = {FUNCTION_DOMAIN: 1}
-        for nodes in [
-            self.builder.nodes,
-            *(f.builder.nodes for f in self.functions.functions.values()),
-        ]:
-            found |= self.functions.opsets([n for n in nodes if n.domain != FUNCTION_DOMAIN])
-        return dict(sorted(found.items()))
+        return ScheduledModel(proto, tuple(self.calls), self.passes)
 
     def _output(self, name: str, value: Operand) -> ValueInfoProto:
-        if value.tensor >= 0:
-            shape = self.samples.shape(value.tensor, self.batch)
-            return tensor_info(name, value.element, shape)
-        return tensor_info(name, value.element, value.shape)
+        given = value.tensor < 0
+        shape = value.shape if given else self.samples.shape(value.tensor, self.batch)
+        return tensor_info(name, value.element, shape)
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+_MOST_INSIDE = 1 << 30
+"""Bytes of values that a file holds in itself; beyond, they go into a file beside it."""
+
+_FEW = 1024
+"""Bytes of a value that always stays inside."""
+
+_PIECE = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A scheduled model that was written.
+
+    Attributes:
+        file: the model.
+        data_files: what was written beside it; empty where it holds its values itself or refers to
+            the original's files.
+        instances: calls of instances in it, of all passes.
+        functions: model-local functions.
+        nodes: nodes of the main graph.
+        passes: over the batch.
+        missing: data files that the original names and that are not there.
+    """
+
+    file: Path
+    data_files: tuple[Path, ...]
+    instances: int
+    functions: int
+    nodes: int
+    passes: int
+    missing: tuple[str, ...] = ()
+
+
+def nodes_of(schedule: Schedule, path: Path) -> ModelNodes:
+    """Return the model's nodes at the samples that a pass of the schedule processes.
+
+    Raises:
+        ModelError: the file is not usable.
+        VerifyError: it cannot be written for so many samples.
+    """
+    return nodes_at(path, schedule.problem.graph, schedule.model)
+
+
+def write_scheduled_model(
+    schedule: Schedule, path: str | Path, out: str | Path, outputs: Outputs = NO_OTHERS
+) -> Applied:
+    """Write a schedule and its model as one ONNX file.
+
+    Args:
+        schedule: what to apply.
+        path: the model's file.
+        out: the file to write; another one than ``path``.
+        outputs: what it may not replace besides the model and its data files.
+
+    Raises:
+        ModelError: the model's file is not usable.
+        UsageError: ``out`` cannot be written, is the model itself, or may not be replaced.
+        VerifyError: the schedule cannot be written as a model.
+        BuildError: the schedule does not compute the model.
+    """
+    source, place = Path(path), Path(out)
+    outputs = outputs.reading(source)
+    outputs.check(place, Kind.MODEL)
+    written = scheduled_model(schedule, nodes_of(schedule, source))
+    data, missing = _keep_values(written.proto, source, place, outputs)
+    _check_and_write(written.proto, place, complete=not missing)
+    return Applied(
+        place, data, len(written.calls), len(written.proto.functions),
+        len(written.proto.graph.node),
+        len(written.passes), missing,
+    )  # fmt: skip
+
+
+def _check_and_write(proto: ModelProto, place: Path, *, complete: bool) -> None:
+    """Write the file once ONNX's own checker has passed it.
+
+    The checker looks for data files, so it reads the file where it will stand.
+    """
+    draft = place.with_name(f".{place.name}.draft")
+    try:
+        atomic_write(draft, proto.SerializeToString(deterministic=True))
+        if complete:
+            onnx.checker.check_model(str(draft), full_check=_all_known(proto))
+        else:
+            _check_without_values(proto)
+        draft.replace(place)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise VerifyError(f"the scheduled model is not valid ONNX: {one_line(error)}") from None
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _check_without_values(proto: ModelProto) -> None:
+    """Check a model whose data files are not there: its weights stand as inputs."""
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    gone = [tensor for tensor in copy.graph.initializer if uses_external_data(tensor)]
+    for tensor in gone:
+        copy.graph.input.append(tensor_info(tensor.name, tensor.data_type, tensor.dims))
+        copy.graph.initializer.remove(tensor)
+    onnx.checker.check_model(copy, full_check=_all_known(proto))
+
+
+def _all_known(proto: ModelProto) -> bool:
+    """Return whether ONNX knows every operator: inference fails behind other libraries'."""
+    versions = {entry.domain: entry.version for entry in proto.opset_import}
+    nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
+    own = {one.domain for one in proto.functions}
+    kinds = {(node.domain, node.op_type) for node in nodes if node.domain not in own}
+    return all(
+        onnx.defs.has(op_type, max_inclusive_version=versions.get(domain, 1), domain=domain)
+        for domain, op_type in kinds
+    )
+
+
+def _keep_values(
+    proto: ModelProto, source: Path, place: Path, outputs: Outputs
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Make references right for the new place; the data file written, and files not there."""
+    outside = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
+    folder = source.absolute().parent
+    names = {tensor.name: ExternalDataInfo(tensor).location for tensor in outside}
+    missing = sorted({name for name in names.values() if not (folder / name).is_file()})
+    beside = place.absolute().parent.resolve() == folder.resolve()
+    moved = [t for t in outside if not beside and names[t.name] not in missing]
+    moved += _too_large(proto)
+    if not moved:
+        return (), tuple(missing)
+    data = place.with_name(f"{place.name}.data")
+    with outputs.reading(*(folder / name for name in set(names.values()))).open(
+        data, Kind.WEIGHTS
+    ) as stream:
+        for tensor in moved:
+            put_outside(tensor, _values(tensor, folder), stream, data.name)
+    return (data,), tuple(missing)
+
+
+def _too_large(proto: ModelProto) -> list[TensorProto]:
+    """Return values inside the file that would make it larger than the format allows."""
+    inside = [t for t in proto.graph.initializer if len(t.raw_data) > _FEW]
+    return inside if sum(len(t.raw_data) for t in inside) > _MOST_INSIDE else []
+
+
+def _values(tensor: TensorProto, folder: Path) -> Iterator[bytes]:
+    if not uses_external_data(tensor):
+        yield tensor.raw_data
+        return
+    info = ExternalDataInfo(tensor)
+    file = folder / info.location
+    with file.open("rb") as stream:
+        stream.seek(info.offset or 0)
+        left = info.length or file.stat().st_size
+        while left > 0 and (piece := stream.read(min(left, _PIECE))):
+            left -= len(piece)
+            yield piece

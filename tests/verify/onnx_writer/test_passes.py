@@ -17,7 +17,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.onnx_writer.builder import GraphBuilder
-from autoturbo.verify.onnx_writer.passes import Pass, SampleSlicer, one_pass, passes_of, samples_of
+from autoturbo.verify.onnx_writer.calls import Pass, SampleSlicer, one_pass, passes_of, samples_of
 from tests.schedule.schedule_samples import Net, target
 
 

@@ -22,9 +22,8 @@ from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import prepare_comparison
 from autoturbo.verify.numbers import compare_models
-from autoturbo.verify.onnx_writer.passes import passes_of
-from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
-from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model
+from autoturbo.verify.onnx_writer.calls import passes_of
+from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model, write_scheduled_model
 from tests.schedule.schedule_samples import target
 
 PLAIN = frozenset(("Conv", "Add", "Gemm", "GlobalAveragePool"))

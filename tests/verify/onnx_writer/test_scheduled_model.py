@@ -23,9 +23,13 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
 from autoturbo.tuning.tuner import tune
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.findings import instance_name
-from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.onnx_writer.scheduled_file import nodes_of, write_scheduled_model
-from autoturbo.verify.onnx_writer.scheduled_model import FUNCTION_DOMAIN, scheduled_model
+from autoturbo.verify.onnx_writer.calls import FUNCTION_DOMAIN
+from autoturbo.verify.onnx_writer.scheduled_model import (
+    nodes_of,
+    scheduled_model,
+    write_scheduled_model,
+)
+from autoturbo.verify.random_values import random_inputs
 from tests.schedule.schedule_samples import Net, target
 from tests.verify.scheduled_samples import applied, image_net, row_net, scheduled, small_target
 

@@ -1,15 +1,17 @@
-"""The same node on parts of its tensors: only extents change.
+"""Where a node runs: the regions of its tensors, and what else of it changes for a part.
 
-An axis that every tensor is addressed by position for position may be cut. One that addresses a
-tensor in another way, or that the node takes from a parameter, is computed in full: what is not
-needed of an input stands as zeros, and what is not wanted of an output is cut away. With no axis
-that may be cut, this embeds the part in the whole, which is right for every operator.
+Windows that slide run with their halo; what they overhang at the edges of the tensor becomes
+explicit padding. Of other nodes only extents change: an axis that every tensor is addressed by
+position for position may be cut. One that addresses a tensor in another way, or that the node takes
+from a parameter, is computed in full: what is not needed of an input stands as zeros, and what is
+not wanted of an output is cut away. With no axis that may be cut, this embeds the part in the
+whole, which is right for every operator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +26,203 @@ from autoturbo.verify.onnx_writer.partial_operator import (
     whole,
 )
 
+_FIRST = 2
+"""Samples and channels come before the dimensions that windows slide over."""
+
+
+def _unclipped(dim: DimAccess, box: Box) -> Interval:
+    low = high = dim.offset
+    for axis, coefficient in dim.terms:
+        low += box[axis][0] * coefficient
+        high += (box[axis][1] - 1) * coefficient
+    return low, high + 1
+
+
+def _overhang(partial: PartialOperator) -> tuple[list[int], list[int]]:
+    """Return positions that windows touch before and after the tensor, per dimension slid over."""
+    dims, needs = partial.operator.input_maps[0].dims[_FIRST:], partial.needs[0][_FIRST:]
+    pairs = list(zip((_unclipped(dim, partial.box) for dim in dims), needs, strict=True))
+    before = [max(need[0] - touched[0], 0) for touched, need in pairs]
+    return before, [max(touched[1] - need[1], 0) for touched, need in pairs]
+
+
+def _explicit(partial: PartialOperator, pads: Sequence[int], *replaced: str) -> dict[str, object]:
+    """Return the padding attributes of a part, in place of those that say it otherwise."""
+    return {"pads": list(pads), **{k: None for k in replaced if k in partial.attributes}}
+
+
+# ----------------------------------------------------------------------------------- convolutions
+
+
+def _convolution(partial: PartialOperator) -> NodeRegions | None:
+    """Plan a convolution: the groups at hand, halo and padding."""
+    groups, (before, after) = _groups(partial), _overhang(partial)
+    if groups is None:
+        return None
+    changes = _explicit(partial, [*before, *after], "auto_pad", "ceil_mode")
+    if groups != 1 or "group" in partial.attributes:
+        changes["group"] = groups
+    return NodeRegions(partial.needs, partial.makes(partial.box), changes)
+
+
+def _groups(partial: PartialOperator) -> int | None:
+    """Return how many groups the box has whole, or 1 where it has part of one; else None."""
+    low, high = partial.span(partial.box, "g")
+    whole = partial.span(partial.box, "oc") == partial.span(partial.full, "oc")
+    return high - low if whole or high - low == 1 else None
+
+
+def _deformed(partial: PartialOperator) -> NodeRegions | None:
+    """Plan a deformable convolution: only samples and output channels are cut."""
+    free = ("n",) if partial.axis("g") is not None else ("n", "oc")
+    names = [axis.name for axis in partial.operator.axes]
+    pairs = zip(names, partial.box, partial.full, strict=True)
+    box = tuple(part if name in free else whole for name, part, whole in pairs)
+    return NodeRegions(partial.reads(box), partial.makes(box))
+
+
+def _transposed(partial: PartialOperator) -> NodeRegions | None:
+    """Plan a transposed convolution: zeros beside its input reach as far as is wanted.
+
+    The node makes the wanted positions alone: what else it reaches is cut away as padding.
+    """
+    groups, wanted = _groups(partial), partial.wanted[0]
+    if groups is None or wanted is None:
+        return None
+    target = partial.operator.output_maps[0].dims
+    rows = range(_FIRST, len(target))
+    kernel = partial.input_shapes[1]
+    reach = [_reach(target[d], kernel[d], partial.needs[0][d], wanted[d]) for d in rows]
+    frame = (*partial.needs[0][:_FIRST], *(grown for grown, _ in reach))
+    pads = [*(before for _, (before, _) in reach), *(after for _, (_, after) in reach)]
+    made = (*partial.makes(partial.box)[0][:_FIRST], *wanted[_FIRST:])
+    changes = _explicit(partial, pads, "auto_pad", "output_shape", "output_padding")
+    if "group" in partial.attributes:
+        changes["group"] = groups
+    return NodeRegions((frame, *partial.needs[1:]), (made,), changes)
+
+
+def _reach(
+    dim: DimAccess, kernel: int, need: Interval, wanted: Interval
+) -> tuple[Interval, Interval]:
+    """Return input rows whose windows cover what is wanted, and their reach beyond it."""
+    (_, stride), (_, dilation) = dim.terms
+    span = (kernel - 1) * dilation + 1
+    low, high = need
+    while low * stride + dim.offset > wanted[0]:
+        low -= 1
+    while (high - 1) * stride + dim.offset + span < wanted[1]:
+        high += 1
+    first, last = low * stride + dim.offset, (high - 1) * stride + dim.offset + span
+    return (low, high), (wanted[0] - first, last - wanted[1])
+
+
+# ------------------------------------------------------------------------------------------ pools
+
+
+def _pool(partial: PartialOperator) -> NodeRegions | None:
+    """Plan a pool: halo and padding; None where positions of maxima are wanted."""
+    before, after = _overhang(partial)
+    sides = zip(before, after, partial.attributes["kernel_shape"], strict=True)
+    if any(max(first, last) >= size for first, last, size in sides):
+        return None
+    if _wants_positions(partial) or _miscounts(partial, after):
+        return None
+    changes = _explicit(partial, [*before, *after], "auto_pad", "ceil_mode")
+    return NodeRegions(partial.needs, partial.makes(partial.box), changes)
+
+
+def _wants_positions(partial: PartialOperator) -> bool:
+    """Return whether a part of the second output of a pool is wanted."""
+    positions = {value.tensor for value in partial.node.outputs[1:] if value is not None}
+    pairs = zip(partial.operator.outputs, partial.wanted, strict=True)
+    return any(tensor in positions and wanted is not None for tensor, wanted in pairs)
+
+
+def _miscounts(partial: PartialOperator, after: Sequence[int]) -> bool:
+    """Return whether windows reach beyond the padding that a mean counts."""
+    if not partial.attributes.get("count_include_pad", 0):
+        return False
+    rank = len(after)
+    pads = partial.attributes.get("pads") or [0] * (2 * rank)
+    automatic = partial.attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"")
+    return not automatic and any(a > p for a, p in zip(after, pads[rank:], strict=True))
+
+
+def _neighbours(partial: PartialOperator) -> NodeRegions | None:
+    """Plan a normalisation over neighbouring channels with their halo, which is cut away."""
+    return NodeRegions(partial.needs, (partial.needs[0],))
+
+
+# --------------------------------------------------------------------------------------- resizing
+
+
+def _resized(partial: PartialOperator) -> NodeRegions | None:
+    """Plan an enlargement by whole factors with its halo, which is cut away."""
+    access = partial.operator.input_maps[0].dims
+    written = partial.operator.output_maps[0].dims
+    rows = list(zip(access, written, partial.needs[0], partial.input_shapes[0], strict=True))
+    made: list[Interval] = []
+    source: list[Interval] = []
+    for index, (read, write, need, extent) in enumerate(rows):
+        if read.whole:
+            made.append((0, partial.output_shapes[0][index]))
+            source.append((0, extent))
+            continue
+        factor = dict(write.terms)[read.terms[0][0]]
+        made.append((need[0] * factor, need[1] * factor))
+        source.append(need)
+    inputs = (tuple(source), *partial.needs[1:])
+    return NodeRegions(inputs, (tuple(made),), parameters=_sizes(partial, made))
+
+
+def _sizes(
+    partial: PartialOperator, made: Sequence[Interval]
+) -> Mapping[int, np.ndarray | str | None]:
+    """Return the sizes of a part as a parameter, where the node is given sizes."""
+    inputs = partial.node.inputs
+    if len(inputs) <= _SIZES or inputs[_SIZES] is None:
+        return {}
+    axes = partial.attributes.get("axes") or range(len(made))
+    return {_SIZES: _integers([made[axis][1] - made[axis][0] for axis in axes])}
+
+
+_SIZES = 3
+"""The input of Resize that says extents."""
+
+# ------------------------------------------------------------------------------------ the kinds
+
+Plan = Callable[[PartialOperator], NodeRegions | None]
+"""Returns the regions of a part, or None where it has to be embedded in the whole."""
+
+PLANS: Mapping[str, Plan] = {
+    "AveragePool": _pool,
+    "Conv": _convolution,
+    "ConvInteger": _convolution,
+    "ConvTranspose": _transposed,
+    "DeformConv": _deformed,
+    "LRN": _neighbours,
+    "LpPool": _pool,
+    "MaxPool": _pool,
+    "QLinearConv": _convolution,
+    "Resize": _resized,
+    "Upsample": _resized,
+    "com.microsoft.FusedConv": _convolution,
+}
+"""By kind."""
+
+
+def plan_window(partial: PartialOperator) -> NodeRegions | None:
+    """Return the regions of a sliding window; None for other operators and cases.
+
+    So where windows lie in the padding alone.
+    """
+    plan = PLANS.get(partial.operator.kind)
+    return None if plan is None or volume(partial.needs[0]) == 0 else plan(partial)
+
+
 _TABLE = 2
-"""Rank of a table of angles by position."""
+"""Rank of a table of angles by position, and of positions by sample and row."""
 
 AxesOf = Callable[[PartialOperator], set[int]]
 """Axes of a kind that are to be computed in full."""
@@ -64,21 +261,20 @@ def _moved_diagonal(partial: PartialOperator, box: Box, node_regions: NodeRegion
     given = partial.node.inputs[1] if len(partial.node.inputs) > 1 else None
     known = 0 if given is None or given.data is None else int(given.data.item())
     diagonal = known + box[-2][0] - box[-1][0]
-    return replace(node_regions, parameters={1: np.array(diagonal, dtype=np.int64)})
+    return replace(node_regions, parameters={1: _integers(diagonal)})
 
 
 # ------------------------------------------------------------------------------------ new extents
 
 
-def _expanded(_task: PartialOperator, _box: Box, node_regions: NodeRegions) -> NodeRegions:
+def _expanded(_partial: PartialOperator, _box: Box, node_regions: NodeRegions) -> NodeRegions:
     return replace(node_regions, parameters={1: _integers(extents(node_regions.outputs[0]))})
 
 
-def _repeated(_task: PartialOperator, _box: Box, node_regions: NodeRegions) -> NodeRegions:
+def _repeated(_partial: PartialOperator, _box: Box, node_regions: NodeRegions) -> NodeRegions:
     sides = zip(extents(node_regions.inputs[0]), extents(node_regions.outputs[0]), strict=True)
-    return replace(
-        node_regions, parameters={1: _integers([after // max(n, 1) for n, after in sides])}
-    )
+    counts = [after // max(before, 1) for before, after in sides]
+    return replace(node_regions, parameters={1: _integers(counts)})
 
 
 def _integers(values: object) -> np.ndarray:
@@ -203,43 +399,24 @@ def _of_heads(partial: PartialOperator, bias: int, heads: Interval) -> str:
 
 
 def _rotary(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> NodeRegions | None:
-    """Change a rotary embedding: positions and angles of the samples and rows at hand."""
-    place = len(box) - 2
-    for index in range(1, len(partial.operands)):
-        if _by_row(partial, index):
-            node_regions = _with_input(
-                node_regions, index, (box[0], box[place], *node_regions.inputs[index][2:])
-            )
+    """Change a rotary embedding: positions and angles of the samples and rows at hand.
+
+    In com.microsoft, positions come before the tables of angles, and may be that of the first row.
+    """
+    place, microsoft = len(box) - 2, bool(partial.node.proto.domain)
+    for index, position in enumerate(partial.node.positions[1:], 1):
+        rank = len(partial.input_shapes[index])
+        if rank > (1 if position == (1 if microsoft else 3) else _TABLE):  # an entry per row
+            rows = (box[0], box[place], *node_regions.inputs[index][2:])
+            node_regions = _with_input(node_regions, index, rows)
     if place > 1 and partial.attributes.get("num_heads"):
         node_regions = replace(node_regions, attributes={"num_heads": box[1][1] - box[1][0]})
-    first = partial.input_at(1) if _starts(partial) else None
-    if first is None or box[place][0] == 0:
+    first, later = partial.input_at(1), box[place][0]
+    if not microsoft or first is None or len(partial.input_shapes[first]) >= _TABLE or later == 0:
         return node_regions
-    return replace(node_regions, parameters={1: _later(partial, first, box[place][0])})
-
-
-def _by_row(partial: PartialOperator, index: int) -> bool:
-    """Return whether an input has an entry per sample and row."""
-    rank, positions = len(partial.input_shapes[index]), _positions(partial)
-    return (rank > 1) if partial.node.positions[index] == positions else rank > _TABLE
-
-
-def _positions(partial: PartialOperator) -> int:
-    return 1 if partial.node.proto.domain else 3
-
-
-def _starts(partial: PartialOperator) -> bool:
-    """Return whether just the position of the first row is given (com.microsoft)."""
-    given = partial.node.inputs[1]
-    return _positions(partial) == 1 and given is not None and len(given.shape) < _TABLE
-
-
-def _later(partial: PartialOperator, first: int, rows: int) -> str:
-    """Return the name of the position of a later row than the first."""
     name, _ = partial.fit(first, partial.needs[first])
-    return partial.builder.node(
-        "Add", (name, partial.builder.constant(np.array(rows, dtype=np.int64)))
-    )[0]
+    moved = partial.builder.one("Add", name, partial.builder.constant(_integers(later)))
+    return replace(node_regions, parameters={1: moved})
 
 
 UNCUT_AXES: Mapping[str, AxesOf] = {
@@ -286,18 +463,11 @@ PARALLEL_KINDS = frozenset(_OTHERS).union(
 
 
 def plan_parallel(partial: PartialOperator) -> NodeRegions:
-    """Return the regions on which the node runs; always right."""
+    """Return the regions on which the node runs; always right: those of the whole, if need be."""
     straight = partial.operator.kind in PARALLEL_KINDS and all(map(_straight, partial.maps))
     node_regions = _within(partial, _uncut_axes(partial)) if straight else None
-    return node_regions if node_regions is not None else _whole_regions(partial)
-
-
-def _whole_regions(partial: PartialOperator) -> NodeRegions:
-    """Return the regions of the node as in the file, its inputs filled up with zeros."""
-    inputs, outputs = (
-        map(whole, shapes) for shapes in (partial.input_shapes, partial.output_shapes)
-    )
-    return NodeRegions(tuple(inputs), tuple(outputs))
+    inputs, outputs = partial.input_shapes, partial.output_shapes
+    return node_regions or NodeRegions(tuple(map(whole, inputs)), tuple(map(whole, outputs)))
 
 
 def _within(partial: PartialOperator, uncut: set[int]) -> NodeRegions | None:
@@ -309,26 +479,21 @@ def _within(partial: PartialOperator, uncut: set[int]) -> NodeRegions | None:
     if any(volume(region) == 0 < math.prod(shape) for region, shape in sides):
         return None
     change = NODE_CHANGES.get(partial.operator.kind)
-    return (
-        node_regions
-        if change is None or box == partial.full
-        else change(partial, box, node_regions)
-    )
+    if change is None or box == partial.full:
+        return node_regions
+    return change(partial, box, node_regions)
 
 
 def settled(partial: PartialOperator, uncut: set[int]) -> Box:
     """Return the box with some axes uncut, and those of dimensions that would have gaps."""
+    dims = [dim for access in partial.maps for dim in access.dims if len(dim.terms) > 1]
     while True:
         pairs = enumerate(zip(partial.box, partial.full, strict=True))
         box = tuple(full if axis in uncut else part for axis, (part, full) in pairs)
-        gaps = {axis for dim in _merged(partial) if not _dense(dim, box) for axis, _ in dim.terms}
+        gaps = {axis for dim in dims if not _dense(dim, box) for axis, _ in dim.terms}
         if gaps <= uncut:
             return box
         uncut = uncut | gaps
-
-
-def _merged(partial: PartialOperator) -> list[DimAccess]:
-    return [dim for access in partial.maps for dim in access.dims if len(dim.terms) > 1]
 
 
 def _dense(dim: DimAccess, box: Box) -> bool:
@@ -346,11 +511,8 @@ def _uncut_axes(partial: PartialOperator) -> set[int]:
     operator = partial.operator
     read = {axis for index in range(len(operator.inputs)) for axis in operator.input_axes(index)}
     uncut = set() if operator.kind in _SIZED else operator.output_axes - read
-    return uncut | UNCUT_AXES.get(operator.kind, _none)(partial)
-
-
-def _none(_task: PartialOperator) -> set[int]:
-    return set()
+    more = UNCUT_AXES.get(operator.kind)
+    return uncut | more(partial) if more else uncut
 
 
 _SIZED = frozenset(("Expand", "Tile"))
