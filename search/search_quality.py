@@ -132,8 +132,8 @@ def searched(
     Raises:
         UsageError: the sampler needs a package that is not installed.
     """
-    from autoturbo.search.campaign import Campaign
     from autoturbo.search.executors.base import InProcess
+    from autoturbo.tuning.campaign import Campaign
 
     search = Search(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,

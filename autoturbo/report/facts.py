@@ -32,11 +32,11 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.search.evolution import make_advisor
 from autoturbo.search.loop import BATCH
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
-from autoturbo.search.study import make_advisor
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement

@@ -33,12 +33,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.looks import Look
+from autoturbo.errors import AutoTurboError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, Value
 from autoturbo.search.blocks import PLACES, begun, together
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.quick_model import AWAY, QuickModel, Tried, immigrants
-from autoturbo.search.space import Space
+from autoturbo.search.space import Space, batch_share
+from autoturbo.simulate.contract import Evaluates
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
 """A dearer model: lower is better; None where it cannot tell yet."""
@@ -524,3 +529,33 @@ def _points(
             rows.append(row)
     found = np.asarray(rows, np.int64).reshape(len(rows), len(where))
     return space.normal(found)
+
+
+def make_advisor(
+    evaluator: Evaluates,
+    graph: Graph,
+    target: Target,
+    dtype: str,
+    seed: int,
+    log: Callable[[str], None],
+) -> KernelAdvisor:
+    """The kernel model of a run, with what the package knows beforehand.
+
+    Args:
+        evaluator: of the run.
+        graph: its model.
+        target: its target.
+        dtype: what it computes in.
+        seed: of the run.
+        log: is told where the package's cost model cannot be used.
+    """
+    from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
+    from autoturbo.cost_models.features import target_vector
+
+    vector, prior = target_vector(target, dtype), None
+    try:
+        prior = prior_of(evaluator)
+    except AutoTurboError as error:
+        log(f"the search starts without the cost model of the package: {error}")
+    share = batch_share(graph, target)
+    return KernelAdvisor(evaluator, vector, share, seed, prior)

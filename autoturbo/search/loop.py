@@ -19,9 +19,8 @@ from autoturbo.errors import RunError
 from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.base import Answer, Task
-from autoturbo.search.objectives import OF_KERNELS
+from autoturbo.search.objectives import OF_KERNELS, Drought, Gaps, Stop
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.stopping import Drought, Gaps, Stop
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ class Search:
 
 
 class Loop:
-    """A search under way: rounds are opened, filled and closed by :mod:`autoturbo.search.campaign`.
+    """A search under way: rounds are opened, filled and closed by :mod:`autoturbo.tuning.campaign`.
 
     Args:
         search: what is looked for.

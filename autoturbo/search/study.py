@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,23 +20,18 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.engine import make_url
 
 from autoturbo.database.tables import is_ours
-from autoturbo.errors import AutoTurboError, UsageError
+from autoturbo.errors import UsageError
 from autoturbo.files import masked, without_secrets
 from autoturbo.search.evolution import fresh_points
-from autoturbo.search.space import batch_share
 from autoturbo.simulate.measurement import Failure, Outcome
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-    from autoturbo.cost_models.advisor import KernelAdvisor
-    from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.objectives import Objective
     from autoturbo.search.samplers import SamplerChoice
     from autoturbo.search.space import Space
-    from autoturbo.simulate.contract import Evaluates
 
 _PATIENCE = 8
 """Proposals looked at per one that is new, before chance takes over."""
@@ -317,33 +312,3 @@ class Mirror:
         except Exception as error:  # noqa: BLE001  whatever a storage back end raises
             hint = "all that was measured is in the database: mend the storage and resume"
             raise _unusable(self._storage, error, hint) from None
-
-
-def make_advisor(
-    evaluator: Evaluates,
-    graph: Graph,
-    target: Target,
-    dtype: str,
-    seed: int,
-    log: Callable[[str], None],
-) -> KernelAdvisor:
-    """The kernel model of a run, with what the package knows beforehand.
-
-    Args:
-        evaluator: of the run.
-        graph: its model.
-        target: its target.
-        dtype: what it computes in.
-        seed: of the run.
-        log: is told where the package's cost model cannot be used.
-    """
-    from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
-    from autoturbo.cost_models.features import target_vector
-
-    vector, prior = target_vector(target, dtype), None
-    try:
-        prior = prior_of(evaluator)
-    except AutoTurboError as error:
-        log(f"the search starts without the cost model of the package: {error}")
-    share = batch_share(graph, target)
-    return KernelAdvisor(evaluator, vector, share, seed, prior)

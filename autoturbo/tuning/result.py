@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import optuna
 
+    from autoturbo.search.study import Mirror
+
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +17,8 @@ from autoturbo.registry import Printer
 from autoturbo.report.tables import View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.handover import Best
+from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Trial
-from autoturbo.search.stopping import Stop
-from autoturbo.search.study import Mirror
 from autoturbo.simulate.measurement import Measurement, Outcome
 
 

@@ -1,6 +1,6 @@
 """A run: what it stands on, from its first trial to its result.
 
-Several runs may share one pool of workers (:mod:`autoturbo.search.campaign`); each ends with a
+Several runs may share one pool of workers (:mod:`autoturbo.tuning.campaign`); each ends with a
 result or an error of its own.
 """
 
@@ -35,17 +35,16 @@ from autoturbo.errors import (
 )
 from autoturbo.hardware.machine import Machine
 from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
-from autoturbo.search.campaign import Campaign
+from autoturbo.search.evolution import make_advisor
 from autoturbo.search.executors.base import Elsewhere, guarded
 from autoturbo.search.handover import Best, Handover, verifier_of
 from autoturbo.search.loop import BATCH, Loop, Search
-from autoturbo.search.objectives import OF_KERNELS, find_objectives
+from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
 from autoturbo.search.progress import Journal, Trial, now
 from autoturbo.search.space import space_of_run
-from autoturbo.search.stopping import Stop
-from autoturbo.search.study import make_advisor
 from autoturbo.simulate.contract import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.tuning.campaign import Campaign
 from autoturbo.tuning.result import TuneResult
 from autoturbo.verify import VERIFIER_VERSION
 
@@ -227,7 +226,7 @@ class Run:
     def proposer(self) -> Proposer | None:
         """What proposes settings that no sampler does; None where one does."""
         from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
-        from autoturbo.search.proposer import ProgramProposer
+        from autoturbo.search.program import ProgramProposer
 
         if self.config.sampler == PROGRAM:
             about = {"model": self.info.model, "target": self.info.target}

@@ -3,7 +3,7 @@
 A reader's map::
 
     tune / resume -> TuneConfig, ExecutionConfig (autoturbo.config) -> Run (autoturbo.tuning.run)
-        -> autoturbo.search.campaign: rounds of all pairs on one pool of workers
+        -> autoturbo.tuning.campaign: rounds of all pairs on one pool of workers
         -> autoturbo.search.loop: of one pair: propose, measure, record, learn
         -> result: hand out what passes the checks (autoturbo.search.handover), write, report
 """
@@ -457,7 +457,7 @@ def _check_storage(execution: ExecutionConfig) -> None:
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
     """Refuse what cannot be."""
-    from autoturbo.search.proposer import words_of
+    from autoturbo.search.program import words_of
     from autoturbo.search.samplers import check_sampler
 
     asked.check()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,9 @@ import fuzz
 import pytest
 
 from autoturbo.cli import main
-from autoturbo.database import records
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.database import RunInfo, exchange, merging
+from autoturbo.database.records import Record
+from autoturbo.errors import Location
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 
@@ -149,12 +152,14 @@ def test_every_kind_is_gone_through(seeds: Path, kind: str) -> None:
 def test_an_importer_that_changes_what_it_reads_is_found(
     seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Measurement.from_dict
+    merge = merging.merge
 
-    def faster(values: dict[str, object]) -> Measurement:
-        return read({**values, "energy": 0.0})
+    def later(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
+        if isinstance(record, RunInfo):
+            record = dataclasses.replace(record, created="2100-01-31T12:00:00Z")
+        return merge(connection, record, at)
 
-    monkeypatch.setitem(records._READERS, "measurement", faster)
+    monkeypatch.setattr(exchange, "merge", later)
     monkeypatch.setattr(fuzz, "shaken", lambda data, _: data)  # so that it is taken
     assert [what for _, what in found("parquet", seeds, 1)] == [
         "wrong acceptance: N records that were not in it"

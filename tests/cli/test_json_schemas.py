@@ -19,7 +19,7 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.commands.schemas import ERROR, output_schema, schema_names
 from autoturbo.errors import AutoTurboError
 from autoturbo.hardware import DTYPES
-from autoturbo.search.stopping import Stop
+from autoturbo.search.objectives import Stop
 from autoturbo.testing.measurers import REASONS
 from autoturbo.verify.findings import Check
 from tests.cli.command_line import Cli, cli_in

@@ -19,9 +19,9 @@ from autoturbo.report.search import (
     unbeaten,
 )
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.evolution import make_advisor
 from autoturbo.search.objectives import find_objectives, pareto
 from autoturbo.search.progress import Trial
-from autoturbo.search.study import make_advisor
 from autoturbo.simulate.measurement import Failure
 from tests.report.report_samples import small_facts
 from tests.search.search_doubles import Landscape, measurement, toy_graph, toy_target

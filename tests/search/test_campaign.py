@@ -12,14 +12,13 @@ import pytest
 
 from autoturbo.errors import ExecutorError, RunError
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.campaign import Campaign
 from autoturbo.search.executors import Answer, InProcess, MakeEvaluator, Task, guarded
 from autoturbo.search.loop import BATCH, Loop, Search
-from autoturbo.search.objectives import find_objectives
+from autoturbo.search.objectives import Stop, find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.search.stopping import Stop
 from autoturbo.simulate.contract import Evaluates
 from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.tuning.campaign import Campaign
 from tests.search.search_doubles import Landscape, WalledIn, toy_space
 
 SPACE = toy_space()

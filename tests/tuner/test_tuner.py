@@ -32,8 +32,8 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.loop import BATCH
+from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Progress
-from autoturbo.search.stopping import Stop
 from autoturbo.simulate.contract import Scheduled, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuning.keys import scheduler_version
@@ -648,7 +648,7 @@ def test_a_changed_scheduler_is_refused(
     go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(trials=2)
-    monkeypatch.setattr("autoturbo.tuning.tuner.SIMULATOR_VERSION", "2000")
+    monkeypatch.setattr("autoturbo.tuning.keys.VERSION", "5.2000.2")
     with pytest.raises(RunError, match="the scheduler's version"):
         carry_on()
 

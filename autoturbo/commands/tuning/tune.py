@@ -428,7 +428,7 @@ def check_places(options: argparse.Namespace) -> None:
 
 def _stopped(result: TuneResult) -> str:
     """Why the run ended."""
-    from autoturbo.search.stopping import Stop
+    from autoturbo.search.objectives import Stop
 
     best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
     gap = percent(1 / best.measurement.bound_fraction - 1)
