@@ -159,6 +159,12 @@ def test_external_tensors_of_constants_and_bodies_are_checked_too(load: Load) ->
         load(made)
 
 
+@pytest.mark.parametrize("place", [{}, {"inline_place": "0 5"}, {"inline_place": "a b"}])
+def test_no_file_can_mark_a_value_as_left_behind(load: Load, place: dict[str, str]) -> None:
+    with pytest.raises(ModelError, match="w: external data without a readable location"):
+        load(matmul(outside("w", FLOAT, [8, 4], inline_bytes=128, **place)))
+
+
 def test_four_bit_weights_are_packed(load: Load, folder: Path) -> None:
     (folder / "w.bin").write_bytes(bytes(50))
     tensor = outside("w", TensorProto.INT4, [10, 10], location="w.bin")
