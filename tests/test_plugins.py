@@ -19,7 +19,7 @@ from autoturbo.search import make_sampler
 from autoturbo.search.samplers import check_sampler
 from autoturbo.simulate.evaluator import find_measurer, measurer_version
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.testing.networks import small_networks
+from autoturbo.testing.contract import small_networks
 from autoturbo.tuning.keys import scheduler_version
 
 MODULE = """\

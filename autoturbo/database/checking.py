@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from autoturbo.database import tables
-from autoturbo.database.formats import encode, parse_line, parsed, unpack
-from autoturbo.database.merging import TABLES, row_of
+from autoturbo.database.formats import TABLES, encode, parse_line, parsed, row_of, unpack
 from autoturbo.database.records import (
     OTHER_EVALUATOR,
     RECORD_SCHEMA,

@@ -22,8 +22,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from autoturbo.database import tables
 from autoturbo.database.checking import contradiction, readable_texts, sound_rows
-from autoturbo.database.formats import canonical, decode, encode, pack, parse_line, read
-from autoturbo.database.merging import TABLES, has_run, merge
+from autoturbo.database.formats import (
+    TABLES,
+    canonical,
+    decode,
+    encode,
+    has_run,
+    merge,
+    pack,
+    parse_line,
+    read,
+)
 from autoturbo.database.records import (
     RECORD_SCHEMA,
     BestSchedule,

@@ -18,9 +18,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from autoturbo.database import exchange, tables
 from autoturbo.database.checking import structure
-from autoturbo.database.formats import decode, read
-from autoturbo.database.holding import hold, is_held
-from autoturbo.database.merging import TABLES, column, has_run, merge, row_of
+from autoturbo.database.formats import TABLES, column, decode, has_run, merge, read, row_of
 from autoturbo.database.records import (
     DERIVED,
     LIMITS,
@@ -36,6 +34,7 @@ from autoturbo.database.records import (
     TrialRecord,
     Verified,
 )
+from autoturbo.database.run_folder import hold, is_held
 from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
 from autoturbo.files import Outputs, check_writable
 from autoturbo.schedule.knobs import Knobs

@@ -9,15 +9,16 @@ most commands start without it (docs/decisions/schemas.md).
 
 from __future__ import annotations
 
-from autoturbo.schema.checks import SCHEMA_URL, checked, json_schema
-from autoturbo.schema.faults import InvalidError, Steps, ValidationIssue, dotted, fault, shown
-from autoturbo.schema.forms import (
-    document_type,
-    fields_of,
-    form_of,
-    list_type,
-    map_type,
-    mapping_type,
+from autoturbo.schema.checks import (
+    SCHEMA_URL,
+    InvalidError,
+    Steps,
+    ValidationIssue,
+    checked,
+    dotted,
+    fault,
+    json_schema,
+    shown,
 )
 from autoturbo.schema.rules import (
     MOST,
@@ -39,6 +40,12 @@ from autoturbo.schema.rules import (
     Text,
     Version,
     Whole,
+    document_type,
+    fields_of,
+    form_of,
+    list_type,
+    map_type,
+    mapping_type,
 )
 
 __all__ = [

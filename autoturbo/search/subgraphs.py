@@ -21,7 +21,7 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import divisors, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.place.bind import bindable_dims, spreading_order
-from autoturbo.schedule.place.part_work import PartWork, middle_part_work
+from autoturbo.schedule.place.instances import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
 
 if TYPE_CHECKING:

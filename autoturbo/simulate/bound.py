@@ -39,7 +39,7 @@ from autoturbo.schedule.codegen.work import (
     in_integers,
     priced,
 )
-from autoturbo.schedule.place.recurrence import Recurrence
+from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.simulate.measurement import LowerBound
 
 

@@ -28,7 +28,7 @@ from autoturbo.schedule.knobs import (
 )
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.isomorphism import first_alike
+from autoturbo.schedule.partition.split import first_alike
 from autoturbo.schedule.pipeline import (
     RULE_KNOBS,
     KernelRules,
@@ -37,8 +37,7 @@ from autoturbo.schedule.pipeline import (
     plan,
     rules_of,
 )
-from autoturbo.schedule.place.instances import PartBook, external_inputs
-from autoturbo.schedule.place.part_work import PartWork, middle_part_work
+from autoturbo.schedule.place.instances import PartBook, PartWork, external_inputs, middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
+
+from onnx import NodeProto
+
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
 
 
 class Case(Protocol):
@@ -69,3 +77,71 @@ def bounded(what: str) -> Callable[[Callable[[_Case], None]], Callable[[_Case], 
         return guarded
 
     return make
+
+
+_OPSET, _IR = 17, 8
+BATCH = 4
+
+
+@lru_cache(maxsize=1)
+def small_networks() -> tuple[Graph, ...]:
+    """Convolutions with a residual edge, an attention head, a product: batch :data:`BATCH`."""
+    return (_residual(), _attention(), _product())
+
+
+def _residual() -> Graph:
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], name="first", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], name="second", pads=[1] * 4),
+        helper.make_node("Add", ["c", "b"], ["y"], name="add"),
+    ]
+    weights = {"w1": [16, 8, 3, 3], "w2": [16, 16, 3, 3]}
+    return _imported("residual", nodes, [BATCH, 8, 14, 14], weights)
+
+
+def _attention() -> Graph:
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], name="turn", perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["s"], name="scores"),
+        helper.make_node("Softmax", ["s"], ["p"], name="softmax", axis=-1),
+        helper.make_node("MatMul", ["p", "x"], ["y"], name="mix"),
+    ]
+    return _imported("attention", nodes, [BATCH, 32, 16], {})
+
+
+def _product() -> Graph:
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Relu", ["a"], ["y"], name="relu"),
+    ]
+    return _imported("product", nodes, [BATCH, 64], {"w": [64, 32]})
+
+
+def _imported(
+    name: str, nodes: list[NodeProto], shape: list[int], weights: dict[str, list[int]]
+) -> Graph:
+    """The graph of a network on an input ``x``; its weights are zeros."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, shape),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+    ]
+    held = [
+        helper.make_tensor(w, TensorProto.FLOAT, extents, bytes(4 * math.prod(extents)), raw=True)
+        for w, extents in weights.items()
+    ]
+    graph = helper.make_graph(nodes, name, ends[:1], ends[1:], held)
+    opsets = [helper.make_opsetid("", _OPSET)]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / f"{name}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=_IR), str(file))
+        return import_model(file)

@@ -180,7 +180,7 @@ def _schedules(case: MeasurerCase) -> list[Schedule]:
 @lru_cache(maxsize=8)
 def _schedules_on(target: Target) -> tuple[Schedule, ...]:
     from autoturbo.schedule.pipeline import candidates
-    from autoturbo.testing.networks import small_networks
+    from autoturbo.testing.contract import small_networks
 
     benches = [_evaluator(None, graph, target).bench for graph in small_networks()]
     return tuple(next(candidates(name, b)) for b in benches for name in ("graphturbo", "tvm"))
@@ -265,7 +265,7 @@ def _text(schedule: Schedule) -> str:
 def _compare_with_worker(case: MeasurerCase) -> None:
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.executors import Processes, Task, measured
-    from autoturbo.testing.networks import small_networks
+    from autoturbo.testing.contract import small_networks
 
     target, executor = _target(case), Processes(1, case.deadline_s)
     graphs = {graph.name: graph for graph in small_networks()}

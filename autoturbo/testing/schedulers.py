@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import AutoTurboError
 from autoturbo.hardware.presets import load_target
-from autoturbo.testing.contract import ContractError, bounded, check_all
-from autoturbo.testing.networks import small_networks
+from autoturbo.testing.contract import ContractError, bounded, check_all, small_networks
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target

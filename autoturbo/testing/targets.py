@@ -171,7 +171,7 @@ def _measured(
 ) -> Iterator[tuple[Graph, list[Measurement]]]:
     """What every scheduler gets out of each small network."""
     from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.testing.networks import small_networks
+    from autoturbo.testing.contract import small_networks
 
     for graph in small_networks():
         measurer = None if case.measurer is None else case.measurer()

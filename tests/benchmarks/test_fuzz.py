@@ -17,7 +17,7 @@ import fuzz
 import pytest
 
 from autoturbo.cli import main
-from autoturbo.database import RunInfo, exchange, merging
+from autoturbo.database import RunInfo, exchange, formats
 from autoturbo.database.records import Record
 from autoturbo.errors import Location
 
@@ -152,7 +152,7 @@ def test_every_kind_is_gone_through(seeds: Path, kind: str) -> None:
 def test_an_importer_that_changes_what_it_reads_is_found(
     seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge = merging.merge
+    merge = formats.merge
 
     def later(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
         if isinstance(record, RunInfo):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import autoturbo
 from autoturbo.database import Counts, Database
-from autoturbo.database.merging import merge
+from autoturbo.database.formats import merge
 from autoturbo.database.records import Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
 from tests.database import database_samples as samples

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from autoturbo.database import Counts, Database, ImportResult, check
-from autoturbo.database.formats import encode, pack
-from autoturbo.database.merging import TABLES, row_of
+from autoturbo.database.formats import TABLES, encode, pack, row_of
 from autoturbo.database.records import Record
 from autoturbo.database.tables import MIGRATIONS
 from autoturbo.errors import DatabaseError

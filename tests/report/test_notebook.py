@@ -19,7 +19,7 @@ from autoturbo.report.tables import View
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.testing.networks import small_networks
+from autoturbo.testing.contract import small_networks
 from autoturbo.tuning.result import TuneResult
 
 HOSTILE = '</table><script src="//x.test/a.js">alert(1)</script>\x1b[2J\u202e&amp;'

@@ -39,7 +39,7 @@ from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP, outcome_of
-from autoturbo.testing.networks import small_networks
+from autoturbo.testing.contract import small_networks
 from tests.search.search_doubles import (
     Dying,
     DyingOnce,

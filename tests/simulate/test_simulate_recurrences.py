@@ -19,8 +19,8 @@ from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf, Tiling, weight_passes
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.schedule.place.instances import part_shape
-from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import least_steps_seconds, lower_bound
 from autoturbo.simulate.estimate import Estimate

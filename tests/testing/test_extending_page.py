@@ -13,7 +13,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.testing import measurers as checks
-from autoturbo.testing.networks import small_networks
+from autoturbo.testing.contract import small_networks
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 

@@ -27,9 +27,8 @@ from autoturbo.search.executors.base import (
     is_overdue,
     until_overdue,
 )
-from autoturbo.search.executors.processes import START_S, STILLBORN
+from autoturbo.search.executors.processes import START_S, STILLBORN, Bench, Unbuilt
 from autoturbo.search.executors.ray_session import connect, line_of
-from autoturbo.search.executors.worker import Bench, Unbuilt
 from autoturbo.simulate.contract import Evaluates
 from autoturbo.simulate.outcomes import late
 
