@@ -20,6 +20,7 @@ from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, mee
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
 from autoturbo.verify.onnx_writer.builder import GraphBuilder, attributes_of
+from autoturbo.verify.regions import within
 
 Box = tuple[Interval, ...]
 """Intervals of the axes of an operator's domain."""
@@ -203,11 +204,6 @@ class PartialOperator:
 def whole(shape: Sequence[int]) -> Region:
     """Return the region of a whole shape."""
     return tuple((0, extent) for extent in shape)
-
-
-def within(inner: Region, outer: Region) -> bool:
-    """Return whether one region lies inside another; an empty one lies everywhere."""
-    return volume(inner) == 0 or meet(inner, outer) == inner
 
 
 def extents(region: Region) -> tuple[int, ...]:
