@@ -412,9 +412,10 @@ def _rotary(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> No
     In com.microsoft, positions come before the tables of angles, and may be that of the first row.
     """
     place, microsoft = len(box) - 2, bool(partial.node.proto.domain)
+    positions = 1 if microsoft else 3
     for index, position in enumerate(partial.node.positions[1:], 1):
-        rank = len(partial.input_shapes[index])
-        if rank > (1 if position == (1 if microsoft else 3) else _TABLE):  # an entry per row
+        shared = 1 if position == positions else _TABLE
+        if len(partial.input_shapes[index]) > shared:  # it has an entry per sample and row
             rows = (box[0], box[place], *node_regions.inputs[index][2:])
             node_regions = _with_input(node_regions, index, rows)
     if place > 1 and partial.attributes.get("num_heads"):
