@@ -179,10 +179,6 @@ class Scale:
     spread: float
     factor: float = 1.0
 
-    def times(self, factor: float) -> Scale:
-        """Return the scale with bounds so many times as wide."""
-        return Scale(self.centre, self.spread, self.factor * factor)
-
     @staticmethod
     def of(values: Array) -> Scale:
         """Return the scale of a tensor; what is not finite counts as zero."""

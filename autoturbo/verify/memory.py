@@ -18,9 +18,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import IN_LB, Amount, InstructionRules, Role, tile_counts
+from autoturbo.schedule.codegen.tiling import IN_LB, InstructionRules, tile_counts
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.memory.timeline import (
@@ -41,7 +40,7 @@ from autoturbo.verify.findings import (
 )
 from autoturbo.verify.races import check_races, meeting_pairs
 from autoturbo.verify.replay import replay_of
-from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of
+from autoturbo.verify.trace import Trace, sizes_of
 
 
 def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
@@ -226,16 +225,11 @@ def _kept_bytes(
 def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
     """Return findings of kind ``"capacity"`` about tiles of weights."""
     found: list[Finding] = []
-    known: dict[int, tuple[int, int]] = {}
     for cluster, phases in enumerate(trace.clusters):
         limits = _weight_tile_limits(schedule, cluster)
         for phase in phases:
-            if phase.program is None:
-                continue
-            key = id(phase.program)
-            if key not in known:
-                known[key] = _largest_weight_tiles(phase.program)
-            (need, position), limit = known[key], limits.get(phase.instance, limits[-1])
+            need, position = phase.program.weights if phase.program else (0, -1)
+            limit = limits.get(phase.instance, limits[-1])
             if need > limit:
                 graph = schedule.instances
                 layers = graph.subgraphs[int(graph.subgraph[phase.instance])].layers
@@ -256,19 +250,3 @@ def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
     buffers = np.flatnonzero(timeline.kind == TILES).tolist()
     sizes = timeline.buffers.core_bytes
     return {-1: own} | {int(timeline.owner[b]): own + int(sizes[b]) for b in buffers}
-
-
-def _largest_weight_tiles(program: Program) -> tuple[int, int]:
-    """Return the bytes of all slots with the largest weight tile, and the layer that has it.
-
-    Of those that could be smaller.
-    """
-    arrives = program.where[:, Column.ROLE] == Role.PASS_WEIGHTS
-    if not arrives.any():
-        arrives = program.where[:, Column.ROLE] == Role.FETCH_WEIGHTS
-    own = np.flatnonzero(arrives & ~np.asarray(program.finest)[program.where[:, Column.LAYER]])
-    if not len(own):
-        return 0, -1
-    tiles = program.amounts[own, Amount.CORE]
-    layer = int(program.where[own[tiles.argmax()], Column.LAYER])
-    return int(tiles.max() * program.slots[RingBuffer.WEIGHTS_IN_LB]), layer

@@ -14,6 +14,7 @@ layers make, do its layers make what the original makes? If all that is so, roun
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -244,7 +245,7 @@ class _FaultLocator:
         made = [name for call in calls for name in call.outputs.values()]
         values = self.runs.scheduled([*made, *outputs])
         found = compare(outputs, values, self.setup.arithmetic)
-        scales = {tensor: Scale.of(whole).times(SUSPECT) for tensor, whole in originals.items()}
+        scales = {t: replace(Scale.of(whole), factor=SUSPECT) for t, whole in originals.items()}
         return found, [c for c in calls if not self._matches(c, originals, values, scales)]
 
     def _matches(

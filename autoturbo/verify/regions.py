@@ -69,6 +69,11 @@ def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Re
     return Needs(regions, boxes)
 
 
+def within(inner: Region, outer: Region) -> bool:
+    """Return whether one region lies inside another; an empty one lies everywhere."""
+    return volume(inner) == 0 or meet(inner, outer) == inner
+
+
 def made_regions(schedule: Schedule, index: int) -> Regions:
     """Return what an instance makes, as its schedule says: empty regions included."""
     graph = schedule.instances
@@ -280,16 +285,12 @@ def _halos(schedule: Schedule) -> Iterator[Finding]:
     for index, needs in enumerate(needs_of(schedule)):
         for tensor, given in read_regions(schedule, index).items():
             need = needs.get(tensor)
-            if need is not None and not _holds(given, need):
+            if need is not None and not within(need, given):
                 name, what = instance_name(schedule, index), tensor_name(schedule, tensor)
                 message = (
                     f"{name} needs {region_text(need)} of {what} and reads {region_text(given)}"
                 )
                 yield _finding(schedule, "halo", message, index)
-
-
-def _holds(outer: Region, inner: Region) -> bool:
-    return all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(outer, inner, strict=True))
 
 
 def _links(schedule: Schedule) -> Iterator[Finding]:
@@ -315,14 +316,9 @@ def _links(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _covered(
-    schedule: Schedule,
-    index: int,
-    tensor: int,
-    region: Region,
-    linked: Sequence[int],
-    home: int,
-    made: Sequence[dict[int, Region]],
-) -> Iterator[Finding]:
+    schedule: Schedule, index: int, tensor: int, region: Region, linked: Sequence[int], home: int,
+    made: Sequence[Regions],
+) -> Iterator[Finding]:  # fmt: skip
     """Check that the regions of the links of one input of one part add up to it.
 
     Makers tile the tensor (that is checked for itself), so equal sums mean that none is missing;

@@ -13,7 +13,7 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import (
     IN_LB,
     MAX_TILES,
+    Amount,
     InstructionRules,
     Role,
     Tiling,
@@ -216,17 +217,16 @@ class Program:
 
     Attributes:
         where: as :class:`autoturbo.schedule.codegen.instructions.Column` says.
-        amounts: as :class:`autoturbo.schedule.codegen.tiling.Amount` says.
         events: what is done to slots, as :class:`Event` says.
         slots: per ring, how many there are.
-        finest: per layer, True if its weights cannot be cut into smaller tiles.
+        weights: bytes of all slots with the largest tile of weights, and the layer that has it;
+            of tiles that could be smaller.
     """
 
     where: Ints
-    amounts: Floats
     events: Ints
     slots: Ints
-    finest: Sequence[bool]
+    weights: tuple[int, int]
 
 
 class Access(IntEnum):
@@ -289,17 +289,20 @@ class Trace:
 
 def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     """Return the program of a kernel, by its place in a cluster's order, with its slots."""
-    timeline = schedule.timelines[cluster]
-    instance = int(timeline.order[kernel])
-    template = timeline.templates[instance]
-    _, streams, _, rules, resident, _ = schedule.kernel(kernel, cluster)
-    counts = tile_counts(template.stages, streams, rules, resident)
+    stages, streams, _, rules, resident, _ = schedule.kernel(kernel, cluster)
+    counts, slots = tile_counts(stages, streams, rules, resident), ring_slots(rules)
     made = schedule.program(kernel, cluster)
-    events = events_of(made.where, tiles_of(counts, template.stages), rules, resident)
-    finest = [
-        _finest(row, stage, rules) for row, stage in zip(counts, template.stages, strict=True)
-    ]
-    return Program(made.where, made.amounts, events, ring_slots(rules), finest)
+    events = events_of(made.where, tiles_of(counts, stages), rules, resident)
+    role, layer = made.where[:, Column.ROLE], made.where[:, Column.LAYER]
+    finest = [_finest(row, stage, rules) for row, stage in zip(counts, stages, strict=True)]
+    passes = (role == Role.PASS_WEIGHTS).any()
+    arrives = role == (Role.PASS_WEIGHTS if passes else Role.FETCH_WEIGHTS)
+    own = np.flatnonzero(arrives & ~np.asarray(finest)[layer])
+    largest, weights = made.amounts[own, Amount.CORE], (0, -1)
+    if len(own):
+        size = int(largest.max() * slots[RingBuffer.WEIGHTS_IN_LB])
+        weights = size, int(layer[own[largest.argmax()]])
+    return Program(made.where, events, slots, weights)
 
 
 def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:

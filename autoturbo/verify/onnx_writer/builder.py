@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from autoturbo.graph.domain import Interval, Region, volume
+from autoturbo.graph.domain import Interval, Region
 from autoturbo.graph.importer.structure import captured_names
 from autoturbo.graph.model_nodes import ModelNode, ModelNodes, Operand
 from autoturbo.verify.findings import region_text
+from autoturbo.verify.regions import within
 
 DEQUANTIZE = "DequantizeLinear"
 
@@ -465,8 +466,7 @@ def slice_region(builder: GraphBuilder, value: RegionValue, want: Region) -> str
     Raises:
         UncoveredError: it is not all there.
     """
-    inside = all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(value.region, want, strict=True))
-    if volume(want) and not inside:
+    if not within(want, value.region):
         raise UncoveredError(f"{region_text(want)} of {region_text(value.region)}")
     return value.name if value.region == want else builder.slice(value.name, value.region, want)
 

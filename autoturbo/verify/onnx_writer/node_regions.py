@@ -217,8 +217,8 @@ def plan_window(partial: PartialOperator) -> NodeRegions | None:
 
     So where windows lie in the padding alone.
     """
-    plan = PLANS.get(partial.operator.kind)
-    return None if plan is None or volume(partial.needs[0]) == 0 else plan(partial)
+    own = PLANS.get(partial.operator.kind)
+    return None if own is None or volume(partial.needs[0]) == 0 else own(partial)
 
 
 _TABLE = 2
@@ -256,25 +256,25 @@ def _triangle(partial: PartialOperator) -> set[int]:
     return {rank - 2, rank - 1} if partial.input_at(1) is not None else set()
 
 
-def _moved_diagonal(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> NodeRegions:
+def _moved_diagonal(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions:
     """Count the diagonal from the first row and column of a part."""
     given = partial.node.inputs[1] if len(partial.node.inputs) > 1 else None
     known = 0 if given is None or given.data is None else int(given.data.item())
     diagonal = known + box[-2][0] - box[-1][0]
-    return replace(node_regions, parameters={1: _integers(diagonal)})
+    return replace(plan, parameters={1: _integers(diagonal)})
 
 
 # ------------------------------------------------------------------------------------ new extents
 
 
-def _expanded(_partial: PartialOperator, _box: Box, node_regions: NodeRegions) -> NodeRegions:
-    return replace(node_regions, parameters={1: _integers(extents(node_regions.outputs[0]))})
+def _expanded(_partial: PartialOperator, _box: Box, plan: NodeRegions) -> NodeRegions:
+    return replace(plan, parameters={1: _integers(extents(plan.outputs[0]))})
 
 
-def _repeated(_partial: PartialOperator, _box: Box, node_regions: NodeRegions) -> NodeRegions:
-    sides = zip(extents(node_regions.inputs[0]), extents(node_regions.outputs[0]), strict=True)
+def _repeated(_partial: PartialOperator, _box: Box, plan: NodeRegions) -> NodeRegions:
+    sides = zip(extents(plan.inputs[0]), extents(plan.outputs[0]), strict=True)
     counts = [after // max(before, 1) for before, after in sides]
-    return replace(node_regions, parameters={1: _integers(counts)})
+    return replace(plan, parameters={1: _integers(counts)})
 
 
 def _integers(values: object) -> np.ndarray:
@@ -284,18 +284,16 @@ def _integers(values: object) -> np.ndarray:
 # --------------------------------------------------------------------------------- counts of parts
 
 
-def _grouped(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> NodeRegions:
+def _grouped(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions:
     low, high = partial.span(box, "g")
-    return replace(node_regions, attributes={"num_groups": high - low})
+    return replace(plan, attributes={"num_groups": high - low})
 
 
-def _directions(
-    partial: PartialOperator, box: Box, node_regions: NodeRegions
-) -> NodeRegions | None:
+def _directions(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions | None:
     """Keep one of two directions of a recurrent layer, and its activations."""
     part = partial.span(box, "d")
     if part == partial.span(partial.full, "d"):
-        return node_regions
+        return plan
     if any(name in partial.attributes for name in ("activation_alpha", "activation_beta")):
         return None
     changes: dict[str, object] = {"direction": "reverse" if part[0] else "forward"}
@@ -303,19 +301,19 @@ def _directions(
     if functions:
         half = len(functions) // 2
         changes["activations"] = functions[half * part[0] : half * part[1]]
-    return replace(node_regions, attributes=changes)
+    return replace(plan, attributes=changes)
 
 
-def _packed(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> NodeRegions:
+def _packed(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions:
     """Keep columns of a weight packed in blocks; scales and zero points may be flattened."""
     columns, outer = partial.span(box, "n"), partial.span(partial.full, "n")[1]
-    inputs = list(node_regions.inputs)
+    inputs = list(plan.inputs)
     for position in (1, 2, 3, 5):
         index = partial.input_at(position)
         if index is not None and inputs[index]:
             each = partial.input_shapes[index][0] // outer
             inputs[index] = ((columns[0] * each, columns[1] * each), *inputs[index][1:])
-    return replace(node_regions, inputs=tuple(inputs), attributes={"N": columns[1] - columns[0]})
+    return replace(plan, inputs=tuple(inputs), attributes={"N": columns[1] - columns[0]})
 
 
 # -------------------------------------------------------------------------------------- attention
@@ -336,7 +334,7 @@ def _rows(partial: PartialOperator) -> set[int]:
     return {rows} if wanted and rows is not None else set()
 
 
-def _attention(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> NodeRegions:
+def _attention(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions:
     """Change ONNX's Attention: count heads, cut a mask, write a causal one out."""
     keys, queries = _heads(partial, box)
     changes: dict[str, object] = {}
@@ -346,16 +344,16 @@ def _attention(partial: PartialOperator, box: Box, node_regions: NodeRegions) ->
     scores = (partial.span(box, "b"), queries, rows, (0, length))
     mask = partial.input_at(3)
     if mask is not None:
-        node_regions = _with_input(node_regions, mask, _aligned(partial.input_shapes[mask], scores))
+        plan = _with_input(plan, mask, _aligned(partial.input_shapes[mask], scores))
     if not partial.attributes.get("is_causal", 0) or rows[0] == 0:
-        return replace(node_regions, attributes=changes)
+        return replace(plan, attributes=changes)
     seen = np.arange(*rows)[:, None] >= np.arange(length)
-    return replace(node_regions, attributes={**changes, "is_causal": None}, parameters={3: seen})
+    return replace(plan, attributes={**changes, "is_causal": None}, parameters={3: seen})
 
 
-def _with_input(node_regions: NodeRegions, index: int, region: Region) -> NodeRegions:
-    inputs = node_regions.inputs
-    return replace(node_regions, inputs=(*inputs[:index], region, *inputs[index + 1 :]))
+def _with_input(plan: NodeRegions, index: int, region: Region) -> NodeRegions:
+    inputs = plan.inputs
+    return replace(plan, inputs=(*inputs[:index], region, *inputs[index + 1 :]))
 
 
 def _aligned(shape: tuple[int, ...], region: Region) -> Region:
@@ -364,19 +362,17 @@ def _aligned(shape: tuple[int, ...], region: Region) -> Region:
     return tuple((0, 1) if extent == 1 else part for extent, part in pairs)
 
 
-def _multi_head(
-    partial: PartialOperator, box: Box, node_regions: NodeRegions
-) -> NodeRegions | None:
+def _multi_head(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions | None:
     """Change com.microsoft.MultiHeadAttention: count heads, cut masks and biases."""
     heads, padding, bias = partial.span(box, "h"), partial.input_at(4), partial.input_at(3)
     if padding is not None:
         region = _kept(partial, box, partial.input_shapes[padding])
         if region is None:
             return None
-        node_regions = _with_input(node_regions, padding, region)
+        plan = _with_input(plan, padding, region)
     if bias is not None and heads != partial.span(partial.full, "h"):
-        node_regions = replace(node_regions, parameters={3: _of_heads(partial, bias, heads)})
-    return replace(node_regions, attributes={"num_heads": heads[1] - heads[0]})
+        plan = replace(plan, parameters={3: _of_heads(partial, bias, heads)})
+    return replace(plan, attributes={"num_heads": heads[1] - heads[0]})
 
 
 def _kept(partial: PartialOperator, box: Box, shape: tuple[int, ...]) -> Region | None:
@@ -398,25 +394,26 @@ def _of_heads(partial: PartialOperator, bias: int, heads: Interval) -> str:
     return partial.builder.concat(cuts, 0)
 
 
-def _rotary(partial: PartialOperator, box: Box, node_regions: NodeRegions) -> NodeRegions | None:
+def _rotary(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions | None:
     """Change a rotary embedding: positions and angles of the samples and rows at hand.
 
     In com.microsoft, positions come before the tables of angles, and may be that of the first row.
     """
     place, microsoft = len(box) - 2, bool(partial.node.proto.domain)
+    positions = 1 if microsoft else 3
     for index, position in enumerate(partial.node.positions[1:], 1):
-        rank = len(partial.input_shapes[index])
-        if rank > (1 if position == (1 if microsoft else 3) else _TABLE):  # an entry per row
-            rows = (box[0], box[place], *node_regions.inputs[index][2:])
-            node_regions = _with_input(node_regions, index, rows)
+        shared = 1 if position == positions else _TABLE
+        if len(partial.input_shapes[index]) > shared:  # it has an entry per sample and row
+            rows = (box[0], box[place], *plan.inputs[index][2:])
+            plan = _with_input(plan, index, rows)
     if place > 1 and partial.attributes.get("num_heads"):
-        node_regions = replace(node_regions, attributes={"num_heads": box[1][1] - box[1][0]})
+        plan = replace(plan, attributes={"num_heads": box[1][1] - box[1][0]})
     first, later = partial.input_at(1), box[place][0]
     if not microsoft or first is None or len(partial.input_shapes[first]) >= _TABLE or later == 0:
-        return node_regions
+        return plan
     name, _ = partial.fit(first, partial.needs[first])
     moved = partial.builder.one("Add", name, partial.builder.constant(_integers(later)))
-    return replace(node_regions, parameters={1: moved})
+    return replace(plan, parameters={1: moved})
 
 
 UNCUT_AXES: Mapping[str, AxesOf] = {
@@ -465,23 +462,23 @@ PARALLEL_KINDS = frozenset(_OTHERS).union(
 def plan_parallel(partial: PartialOperator) -> NodeRegions:
     """Return the regions on which the node runs; always right: those of the whole, if need be."""
     straight = partial.operator.kind in PARALLEL_KINDS and all(map(_straight, partial.maps))
-    node_regions = _within(partial, _uncut_axes(partial)) if straight else None
+    plan = _within(partial, _uncut_axes(partial)) if straight else None
     inputs, outputs = partial.input_shapes, partial.output_shapes
-    return node_regions or NodeRegions(tuple(map(whole, inputs)), tuple(map(whole, outputs)))
+    return plan or NodeRegions(tuple(map(whole, inputs)), tuple(map(whole, outputs)))
 
 
 def _within(partial: PartialOperator, uncut: set[int]) -> NodeRegions | None:
     """Return regions with some axes uncut; None where the node cannot run so."""
     box = settled(partial, uncut)
-    node_regions = NodeRegions(partial.reads(box), partial.makes(box))
+    plan = NodeRegions(partial.reads(box), partial.makes(box))
     shapes = (*partial.input_shapes, *partial.output_shapes)
-    sides = zip((*node_regions.inputs, *node_regions.outputs), shapes, strict=True)
+    sides = zip((*plan.inputs, *plan.outputs), shapes, strict=True)
     if any(volume(region) == 0 < math.prod(shape) for region, shape in sides):
         return None
     change = NODE_CHANGES.get(partial.operator.kind)
     if change is None or box == partial.full:
-        return node_regions
-    return change(partial, box, node_regions)
+        return plan
+    return change(partial, box, plan)
 
 
 def settled(partial: PartialOperator, uncut: set[int]) -> Box:

@@ -20,6 +20,7 @@ from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, mee
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
 from autoturbo.verify.onnx_writer.builder import GraphBuilder, attributes_of
+from autoturbo.verify.regions import within
 
 Box = tuple[Interval, ...]
 """Intervals of the axes of an operator's domain."""
@@ -205,11 +206,6 @@ def whole(shape: Sequence[int]) -> Region:
     return tuple((0, extent) for extent in shape)
 
 
-def within(inner: Region, outer: Region) -> bool:
-    """Return whether one region lies inside another; an empty one lies everywhere."""
-    return volume(inner) == 0 or meet(inner, outer) == inner
-
-
 def extents(region: Region) -> tuple[int, ...]:
     """Return the number of positions in each dimension of a region."""
     return tuple(max(high - low, 0) for low, high in region)
@@ -283,7 +279,7 @@ class NodeRegions:
     parameters: Mapping[int, np.ndarray | str | None] = field(default_factory=dict)
 
 
-def write_node(partial: PartialOperator, node_regions: NodeRegions) -> bool:
+def write_node(partial: PartialOperator, plan: NodeRegions) -> bool:
     """Add the node on its regions, its inputs and outputs cut.
 
     Returns:
@@ -292,15 +288,11 @@ def write_node(partial: PartialOperator, node_regions: NodeRegions) -> bool:
     Raises:
         RegionError: what is needed is not held.
     """
-    fitted = [partial.fit(index, frame) for index, frame in enumerate(node_regions.inputs)]
+    fitted = [partial.fit(index, frame) for index, frame in enumerate(plan.inputs)]
     names = [name for name, _ in fitted]
-    made = output_names(partial, node_regions.outputs)
-    add_node(
-        partial,
-        _input_names(partial, names, node_regions),
-        [name for name, _ in made],
-        node_regions.attributes,
-    )
+    made = output_names(partial, plan.outputs)
+    inputs = _input_names(partial, names, plan)
+    add_node(partial, inputs, [name for name, _ in made], plan.attributes)
     partial.finish(made)
     return any(filled for _, filled in fitted)
 
@@ -321,11 +313,9 @@ def output_names(partial: PartialOperator, regions: Sequence[Region]) -> list[tu
     return made
 
 
-def _input_names(
-    partial: PartialOperator, names: Sequence[str], node_regions: NodeRegions
-) -> list[str]:
+def _input_names(partial: PartialOperator, names: Sequence[str], plan: NodeRegions) -> list[str]:
     """Return names by ONNX position, absent ones at the end left out."""
-    found, parameters = [], node_regions.parameters
+    found, parameters = [], plan.parameters
     for position in range(max(len(partial.node.inputs), *(p + 1 for p in parameters), 0)):
         index = partial.input_at(position)
         if position in parameters:
