@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from autoturbo.errors import RunError, UsageError
 from autoturbo.files import JOBS, ROUND, Limit
-from autoturbo.registry import ANNEALING, COST_MODEL
+from autoturbo.registry import COST_MODEL, TASKS
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
-    from autoturbo.hardware.machine import AnyTarget, Machine
+    from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.handover import Verifier
     from autoturbo.search.progress import Progress
     from autoturbo.simulate.contract import MakeWorkshop
@@ -37,9 +37,6 @@ EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 
 SUBGRAPHS = 8
 """Kinds of sub-graphs whose own knobs our sampler searches by default."""
-
-UNIT_EFFORTS = {"quick": 400, "standard": 2000, "thorough": 10000}
-"""The same on a machine of several units, where cycles of annealing end: a trial takes some ms."""
 
 RUNS = "runs"
 """The default folder of run folders, in the working folder."""
@@ -59,7 +56,6 @@ read from a file; ``"python"`` values (functions) have no flag.
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
-_TuneT = TypeVar("_TuneT", bound="TuneConfig")
 _ConfigT = TypeVar("_ConfigT", bound="ResumeConfig | ExecutionConfig")
 
 
@@ -216,8 +212,6 @@ class TuneConfig(ResumeConfig):
 
     def resolved(self, target: AnyTarget) -> Self:
         """Return the same with every default that depends on the target or the sampler decided."""
-        from autoturbo.hardware.machine import Machine
-
         objective = self.objective if isinstance(self.objective, str) else ",".join(self.objective)
         usual = dataclasses.replace(
             self,
@@ -227,7 +221,9 @@ class TuneConfig(ResumeConfig):
             baselines=tuple(self.baselines),
             subgraphs=searched_subgraphs(self.subgraphs, self.sampler),
         )
-        return _on_machine(usual, target) if isinstance(target, Machine) else usual
+        own = usual.baselines != TuneConfig.baselines
+        task = TASKS.load(type(target).__name__)
+        return dataclasses.replace(usual, **task.defaults(usual, target, own_baselines=own))
 
     def record(self) -> dict[str, Any]:
         """Return all fields as JSON values, as the record of a run has them."""
@@ -318,23 +314,6 @@ def searched_subgraphs(asked: int | None, sampler: str) -> int:
     if asked is not None:
         return asked
     return SUBGRAPHS if sampler == COST_MODEL else 0
-
-
-def _on_machine(config: _TuneT, machine: Machine) -> _TuneT:
-    """Return the same with a machine's own sampler, effort, rounds and baselines."""
-    from autoturbo.heterogeneous.annealing import ROUND as UNIT_ROUND
-    from autoturbo.heterogeneous.evaluator import scheduler_names
-
-    limited = config.trials is not None or config.time_budget is not None
-    usual = config.baselines == TuneConfig.baselines
-    return dataclasses.replace(
-        config,
-        trials=config.trials if limited else UNIT_EFFORTS.get(config.effort),
-        sampler=ANNEALING if config.sampler == COST_MODEL else config.sampler,
-        baselines=scheduler_names(machine) if usual else config.baselines,
-        subgraphs=0,
-        round=config.round or UNIT_ROUND,
-    )
 
 
 def _words(declared: dataclasses.Field[Any], value: Any) -> list[str]:

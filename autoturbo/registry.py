@@ -185,6 +185,16 @@ MACHINE_SCHEDULERS: Final = Registry(
 )
 """Of the costs of layers on units they make an assignment of layers to units."""
 
+TASKS: Final = Registry(
+    "autoturbo.tasks",
+    "tuning task",
+    {
+        "Target": "autoturbo.tuning.task:TargetTask",
+        "Machine": "autoturbo.heterogeneous.task:MachineTask",
+    },
+)
+"""What tuning asks of what a model is tuned for, by the name of its type."""
+
 TARGETS: Final = Registry("autoturbo.targets", "target")
 """Of plug-ins alone: ours are files (:mod:`autoturbo.hardware.presets`)."""
 

@@ -41,6 +41,7 @@ class TuneResult:
             it was called without a database.
         mirror: what :attr:`study` is made of.
         state: ``"done"`` or ``"interrupted"``.
+        on_machine: whether it is of a machine of several units.
         history: all trials by number.
         front: with several objectives the trials that none beats in all of them.
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
@@ -63,6 +64,7 @@ class TuneResult:
     run_folder: Path
     mirror: Mirror
     state: RunState
+    on_machine: bool = False
     history: tuple[Trial, ...] = ()
     front: tuple[Trial, ...] = ()
     refused: tuple[Refused, ...] = ()
@@ -76,13 +78,6 @@ class TuneResult:
     def study(self) -> optuna.Study:
         """Every trial once, for Optuna's plots and dashboard."""
         return self.mirror.study
-
-    @property
-    def on_machine(self) -> bool:
-        """Whether it is of a machine of several units."""
-        from autoturbo.heterogeneous.machine_schedule import MachineSchedule
-
-        return isinstance(self.best.schedule, MachineSchedule)
 
     def outcomes(self) -> dict[str, Outcome]:
         """What is compared; a scheduler that chose what trial 0 is does not come twice."""

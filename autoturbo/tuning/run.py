@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.database import (
@@ -31,9 +31,7 @@ from autoturbo.errors import (
     InfeasibleError,
     InterruptedRunError,
     MeasurerError,
-    UsageError,
 )
-from autoturbo.hardware.machine import Machine
 from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
 from autoturbo.search.evolution import make_advisor
 from autoturbo.search.executors.base import Elsewhere, guarded
@@ -41,22 +39,20 @@ from autoturbo.search.handover import Best, Handover, verifier_of
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
 from autoturbo.search.progress import Journal, Trial, now
-from autoturbo.search.space import space_of_run
 from autoturbo.simulate.contract import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuning.campaign import Campaign
 from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.task import task_of
 from autoturbo.verify import VERIFIER_VERSION
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
-    from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.executors import Executor
     from autoturbo.search.proposer import Proposer
-    from autoturbo.search.space import Space
     from autoturbo.simulate.evaluator import Evaluator
 
 
@@ -91,6 +87,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.objectives = find_objectives(self.config.objective)
+        self.task = task_of(self.graph, self.target, self.info.key.dtype)
         root = self.info.asked.get("runs_folder", RUNS)
         self.folder = RunFolder.create(root, self.info.model, self.info.target, self.info.id)
         make = self.execution.evaluator or _workshop_of(self.config.measurer)
@@ -101,35 +98,18 @@ class Run:
         """Measures for this process with code of others; none for what the caller hands in."""
         self.workshop = self._own_workshop()
         self.checks_s = 0.0
-        self.units, self.space = self._units_and_space()
-        """What knows a machine's layers and units (None on a target), and what is searched."""
-
-    def _units_and_space(self) -> tuple[MachineEvaluator | None, Space]:
-        if not isinstance(self.target, Machine):
-            from autoturbo.schedule.pipeline import Workbench
-
-            known = self.evaluator or self.workshop
-            bench = getattr(known, "bench", None)
-            if not isinstance(bench, Workbench):
-                bench = Workbench(self.graph, self.target, self.info.key.dtype)
-            return None, space_of_run(self.info.settings, bench)
-        from autoturbo.heterogeneous.evaluator import MachineEvaluator
-        from autoturbo.heterogeneous.space import UnitSpace
-
-        units = self.workshop
-        if not isinstance(units, MachineEvaluator):
-            units = MachineEvaluator(self.graph, self.target, self.info.key.dtype)
-        return units, UnitSpace.on(units)
+        self.space = self.task.space(self.info.settings, self.evaluator or self.workshop)
+        """What is searched."""
 
     def _own_workshop(self) -> Workshop:
         """What this process builds and measures with."""
         if self.evaluator is not None and self.elsewhere is None and not self.execution.evaluator:
             return self.evaluator
-        if self.elsewhere is None or isinstance(self.target, Machine):
+        if self.elsewhere is None or self.task.on_machine:
             return self.recipe()
         from autoturbo.simulate.evaluator import Evaluator
 
-        of = self.graph, self.target, self.info.key.dtype
+        of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
         return Evaluator(*of, self.elsewhere, elsewhere=True)
 
     def use(self, executor: Executor) -> None:
@@ -214,41 +194,26 @@ class Run:
 
     def _initial(self) -> tuple[Knobs, ...]:
         """The settings that the first trials after it are, whatever the sampler."""
-        from autoturbo.heterogeneous.space import UnitSpace
-        from autoturbo.heterogeneous.space import initial_settings as initial_on_machine
-        from autoturbo.search.evolution import initial_settings
-
-        if self.units is not None and isinstance(self.space, UnitSpace):
-            return initial_on_machine(self.units, self.space)
-        others = [o.name for o in self.objectives if o.name not in OF_KERNELS]
-        return initial_settings(self.space, every_batch=bool(others))
+        return self.task.initial(self.space, self.objectives)
 
     def proposer(self) -> Proposer | None:
         """What proposes settings that no sampler does; None where one does."""
-        from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
+        if self.config.sampler == ANNEALING:
+            return self.task.proposer(self.space, self.objectives[0], self.config.seed)
+        if self.config.sampler != PROGRAM:
+            return None
         from autoturbo.search.program import ProgramProposer
 
-        if self.config.sampler == PROGRAM:
-            about = {"model": self.info.model, "target": self.info.target}
-            given = self.objectives, self.config.seed, about, self._initial()
-            return ProgramProposer(self.execution.proposer or "", self.space, *given)
-        if self.config.sampler != ANNEALING:
-            return None
-        if self.units is None or not isinstance(self.space, UnitSpace):
-            hint = "leave --sampler out"
-            raise UsageError("annealing is for machines of several units", hint=hint)
-        return AnnealingProposer(self.units, self.space, self.objectives[0], self.config.seed)
+        about = {"model": self.info.model, "target": self.info.target}
+        given = self.objectives, self.config.seed, about, self._initial()
+        return ProgramProposer(self.execution.proposer or "", self.space, *given)
 
     def advisor(self) -> KernelAdvisor | None:
         """The kernel model, where a sum of kernel times is what is sought."""
-        if isinstance(self.target, Machine):
+        if self.task.on_machine or [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
-        if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
-            return None
-        return make_advisor(
-            self.workshop, self.graph, self.target, self.info.key.dtype, self.config.seed,
-            self.folder.log,
-        )  # fmt: skip
+        of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
+        return make_advisor(self.workshop, *of, self.config.seed, self.folder.log)
 
     def probe_checks(self) -> None:
         """Find out how long checking takes by what the heuristic gives, if time is limited."""
@@ -454,6 +419,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
     return TuneResult(
         run=run.info.id,
         model=run.info.model,
+        on_machine=run.task.on_machine,
         target=run.info.target,
         trials=len(loop.trials),
         seed=run.config.seed,

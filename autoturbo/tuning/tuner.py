@@ -36,8 +36,7 @@ from autoturbo.config import (
 from autoturbo.database import BORROWS, LIMITS, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, RunError, UsageError
 from autoturbo.files import masked
-from autoturbo.hardware.machine import Machine
-from autoturbo.registry import ANNEALING, PROGRAM
+from autoturbo.registry import PROGRAM, TASKS
 from autoturbo.report.lines import compiling_line
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Progress, now
@@ -429,7 +428,7 @@ def _start(
     from autoturbo.search.warm_starts.starts import StartingPoint, start_of_run
     from autoturbo.simulate.evaluator import Evaluator
 
-    if not graph.operators or isinstance(target, Machine):
+    if not graph.operators or TASKS.load(type(target).__name__).on_machine:
         return StartingPoint(), None
     begin = time.monotonic()
 
@@ -442,7 +441,8 @@ def _start(
             execution.on_progress(standing)
 
     show("placing cuts")
-    evaluator = Evaluator(graph, target, key.dtype)
+    on: Any = target
+    evaluator = Evaluator(graph, on, key.dtype)
     found = start_of_run(evaluator, key, store, lambda done: show(f"placing cuts {done:.0%}"))
     return found, evaluator
 
@@ -458,7 +458,6 @@ def _check_storage(execution: ExecutionConfig) -> None:
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
     """Refuse what cannot be."""
     from autoturbo.search.program import words_of
-    from autoturbo.search.samplers import check_sampler
 
     asked.check()
     execution.check()
@@ -468,20 +467,5 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
         words_of(execution.proposer)
         if asked.sampler != PROGRAM:
             raise UsageError("nobody asks the proposer", hint=f"add --sampler {PROGRAM}")
-    if asked.sampler == PROGRAM and isinstance(target, Machine):
-        hint = "leave --sampler out"
-        raise UsageError("programs propose for targets of one kind of unit", hint=hint)
     objectives = [objective.name for objective in find_objectives(asked.objective)]
-    if asked.sampler != ANNEALING or not isinstance(target, Machine):
-        check_sampler(asked.sampler, len(objectives))
-    elif len(objectives) > 1:
-        hint = "take nsgaii, tpe or random with --sampler"
-        raise UsageError("annealing over units works on one objective", hint=hint)
-    if "energy" not in objectives:
-        return
-    if isinstance(target, Machine):
-        hint = "latency, throughput or ddr-bytes"
-        raise UsageError("machines of several units give no energy figures", hint=hint)
-    if target.energy is None:
-        hint = "add an 'energy' section to the target"
-        raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
+    TASKS.load(type(target).__name__).check(target, asked.sampler, objectives)

@@ -1,0 +1,93 @@
+"""Tuning for a machine of several units: what is searched, by whom, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.errors import UsageError
+from autoturbo.heterogeneous.annealing import ROUND
+from autoturbo.heterogeneous.evaluator import MachineEvaluator, scheduler_names
+from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace, initial_settings
+from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
+from autoturbo.search.samplers import check_sampler
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.machine import Machine
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.objectives import Objective
+
+EFFORTS = {"quick": 400, "standard": 2000, "thorough": 10000}
+"""Settings of each effort: one takes about a millisecond once its parts are known."""
+
+
+class MachineTask:
+    """A model and a machine; see :class:`autoturbo.tuning.task.TuningTask`.
+
+    Args:
+        graph: the whole model.
+        machine: what it runs on.
+        dtype: the compute type of all units.
+    """
+
+    on_machine = True
+
+    def __init__(self, graph: Graph, machine: Machine, dtype: str) -> None:
+        self._of = graph, machine, dtype
+
+    @staticmethod
+    def defaults(config: Any, machine: Machine, *, own_baselines: bool) -> dict[str, Any]:
+        """Return what a configuration leaves to the machine: sampler, effort, rounds and baselines.
+
+        Args:
+            config: what was asked for.
+            machine: of several units.
+            own_baselines: the user asked for baselines.
+        """
+        limited = config.trials is not None or config.time_budget is not None
+        return {
+            "trials": config.trials if limited else EFFORTS.get(config.effort),
+            "sampler": ANNEALING if config.sampler == COST_MODEL else config.sampler,
+            "baselines": config.baselines if own_baselines else scheduler_names(machine),
+            "subgraphs": 0,
+            "round": config.round or ROUND,
+        }
+
+    @staticmethod
+    def check(machine: Machine, sampler: str, objectives: Sequence[str]) -> None:
+        """Refuse what a machine cannot be tuned by or for.
+
+        Raises:
+            UsageError: the sampler or an objective is not for machines.
+        """
+        del machine
+        if sampler == PROGRAM:
+            hint = "leave --sampler out"
+            raise UsageError("programs propose for targets of one kind of unit", hint=hint)
+        if sampler != ANNEALING:
+            check_sampler(sampler, len(objectives))
+        elif len(objectives) > 1:
+            hint = "take nsgaii, tpe or random with --sampler"
+            raise UsageError("annealing over units works on one objective", hint=hint)
+        if "energy" in objectives:
+            hint = "latency, throughput or ddr-bytes"
+            raise UsageError("machines of several units give no energy figures", hint=hint)
+
+    def space(self, stored: Mapping[str, Any], workshop: object) -> UnitSpace:
+        """Return units of layers and cuts; nothing of them is stored with a run."""
+        del stored
+        if isinstance(workshop, MachineEvaluator):
+            self._units = workshop
+        else:
+            self._units = MachineEvaluator(*self._of)
+        return UnitSpace.on(self._units)
+
+    def initial(self, space: UnitSpace, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
+        """Return what annealing begins with, for other samplers too."""
+        del objectives
+        return initial_settings(self._units, space)
+
+    def proposer(self, space: UnitSpace, objective: Objective, seed: int) -> AnnealingProposer:
+        """Return the annealing over units and cuts."""
+        return AnnealingProposer(self._units, space, objective, seed)

@@ -1,0 +1,112 @@
+"""What tuning asks of a target: its defaults, its space, and who proposes settings.
+
+A machine of several units answers otherwise (:mod:`autoturbo.heterogeneous.task`). The registry has
+both by the name of the target's type; nothing else in tuning tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from autoturbo.errors import UsageError
+from autoturbo.registry import ANNEALING, TASKS
+from autoturbo.search.objectives import OF_KERNELS, Objective
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.hardware.target import Target
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.proposer import Proposer
+    from autoturbo.search.space import Space
+
+
+class TuningTask(Protocol):
+    """A model and what it is tuned for.
+
+    Attributes:
+        on_machine: it is a machine of several units: each part is scheduled by the heuristic, no
+            kernel model predicts, measurers of others are not asked.
+    """
+
+    on_machine: bool
+
+    @staticmethod
+    def check(target: Any, sampler: str, objectives: Sequence[str]) -> None:
+        """Refuse what the target cannot be tuned by or for; raises UsageError."""
+
+    def space(self, stored: Mapping[str, Any], workshop: object) -> Space:
+        """Return what is searched, by the settings stored with a run; called before the others."""
+        ...
+
+    def initial(self, space: Any, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
+        """Return the settings that the first trials after trial 0 are, whatever the sampler."""
+        ...
+
+    def proposer(self, space: Any, objective: Objective, seed: int) -> Proposer:
+        """Return the target's own search, where it has one; raises UsageError."""
+        ...
+
+
+def task_of(graph: Graph, target: AnyTarget, dtype: str) -> TuningTask:
+    """Return the task of a model and what it is tuned for."""
+    made: TuningTask = TASKS.make(type(target).__name__, graph, target, dtype)
+    return made
+
+
+class TargetTask:
+    """A model and a target; see :class:`TuningTask`.
+
+    Args:
+        graph: the whole model.
+        target: what it runs on.
+        dtype: the compute type.
+    """
+
+    on_machine = False
+
+    def __init__(self, graph: Graph, target: Target, dtype: str) -> None:
+        self._of = graph, target, dtype
+
+    @staticmethod
+    def defaults(config: Any, target: Target, *, own_baselines: bool) -> dict[str, Any]:
+        """Return what a configuration leaves to the target: nothing."""
+        del config, target, own_baselines
+        return {}
+
+    @staticmethod
+    def check(target: Target, sampler: str, objectives: Sequence[str]) -> None:
+        """Refuse a sampler that is not there, and energy that the target has no figures of.
+
+        Raises:
+            UsageError: one of both.
+        """
+        from autoturbo.search.samplers import check_sampler
+
+        check_sampler(sampler, len(objectives))
+        if "energy" in objectives and target.energy is None:
+            hint = "add an 'energy' section to the target"
+            raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
+
+    def space(self, stored: Mapping[str, Any], workshop: object) -> Space:
+        """Return the knobs of the model and of its heaviest sub-graphs."""
+        from autoturbo.schedule.pipeline import Workbench
+        from autoturbo.search.space import space_of_run
+
+        bench = getattr(workshop, "bench", None)
+        return space_of_run(stored, bench if isinstance(bench, Workbench) else Workbench(*self._of))
+
+    def initial(self, space: Space, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
+        """Return the heuristic at other numbers of samples, starts, and splits over clusters."""
+        from autoturbo.search.evolution import initial_settings
+
+        others = [o.name for o in objectives if o.name not in OF_KERNELS]
+        return initial_settings(space, every_batch=bool(others))
+
+    def proposer(self, space: Space, objective: Objective, seed: int) -> Proposer:
+        """Refuse: what a target's search is, samplers are."""
+        del space, objective, seed
+        raise UsageError(
+            f"{ANNEALING} is for machines of several units", hint="leave --sampler out"
+        )
