@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError, UsageError
-from autoturbo.graph import weight_values
+from autoturbo.verify import weight_values
 from autoturbo.verify.random_values import random_inputs
 from tests.tiers import tiered
 

@@ -24,7 +24,7 @@ from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph
 from autoturbo.registry import Printer
 from autoturbo.report.lines import mixed_samples, mixed_sentence
-from autoturbo.report.tables import REFERENCE, View, comparison_view
+from autoturbo.report.notebook import REFERENCE, View, comparison_view
 from autoturbo.report.units import count, duration, ratio, size
 from autoturbo.simulate.measurement import Failure, Outcome
 

@@ -34,7 +34,7 @@ from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.lines import mixed_samples, mixed_sentence, sharing
-from autoturbo.report.tables import REFERENCE
+from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
