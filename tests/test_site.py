@@ -113,8 +113,9 @@ def test_a_list_of_links_becomes_a_menu() -> None:
     )
 
 
-def test_the_figure_of_the_algorithm_is_current() -> None:
-    command = [sys.executable, str(ROOT / "tools" / "algorithm_figure.py"), "--check"]
+@pytest.mark.parametrize("figure", ["algorithm_figure.py", "architecture_figure.py"])
+def test_figures_are_current(figure: str) -> None:
+    command = [sys.executable, str(ROOT / "tools" / figure), "--check"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AUTOTURBO")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
