@@ -257,6 +257,12 @@ def _field(at: Location, name: str) -> Location:
     return Location(at.file, at.line, None, name or None)
 
 
+# Which of two records of the same thing is kept, and the rows they stand in.
+#
+# The rank of a record is a total order, and of two the lower is kept, whole. Taking the least is
+# commutative, associative and idempotent, so databases can be merged in any order and any number of
+# times.
+
 _STATES = ("done", "failed", "interrupted", "running")  # what is over outranks what may go on
 _KEY = ("graph_hash", "target_hash", "dtype", "scheduler_version")
 

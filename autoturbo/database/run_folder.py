@@ -138,6 +138,12 @@ def _safe(name: str, empty: str) -> str:
     return start.decode("utf-8", "ignore").strip("._-") or empty
 
 
+# Which process works on a run: an advisory lock that ends with the process, however it ends.
+#
+# The lock is one of the system's (``flock``) on a small file beside the database, which holds the
+# number of the process. A process that is killed leaves the file and loses the lock. Where the
+# system or the file system has no such locks, runs are not held.
+
 _HAS_LOCKS = find_spec("fcntl") is not None  # Windows has none of the kind
 _TRIES, _PAUSE_S = 5, 0.05  # someone who only looks whether a run is held has it for an instant
 

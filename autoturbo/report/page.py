@@ -54,6 +54,8 @@ from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.shares import schedule_shares
 from autoturbo.version import __version__, interpreter
 
+# Schedulers side by side: what the tuned schedule saves, and charts of time, speed and traffic.
+
 LEVELS = {
     "ddr_read": "DDR read", "ddr_written": "DDR written", "gb_read": "GB read",
     "gb_written": "GB written", "core_to_core": "core to core", "lb": "LB",

@@ -227,6 +227,17 @@ def step_times(rows: np.ndarray, kernels: Sequence[KernelInterval]) -> list[floa
     return times
 
 
+# A schedule beside a model's nodes, for Netron (https://netron.app).
+#
+# A side-car is a JSON file of the kind that Netron reads when it is dropped on an open model (its
+# signature is ``netron:attachment``): the sidebar of a node then shows where and when it runs. It
+# names nodes, so what has no name in the model, or one that another node has too, cannot be shown.
+# An annotated copy of the model holds the same in ``metadata_props`` of every node, which other
+# viewers show as well; it has no weights, so that it stays small.
+#
+# Time is known by layer, the operators that are computed together tile by tile: the anchor of a
+# layer has its time, the others name the anchor.
+
 SIGNATURE = "netron:attachment"
 
 _IR_WITH_METADATA = 10

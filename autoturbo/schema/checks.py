@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
 
+# What is wrong with a value, where, and how to mend it.
+
 Steps = tuple[str | int, ...]
 """Keys and indices from the top of a document to a value in it."""
 

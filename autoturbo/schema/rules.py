@@ -346,6 +346,9 @@ def _json(value: Any, path: Steps = ()) -> Any:
     return float(value)
 
 
+# Types of objects that are made of tables and of dataclasses.
+
+
 def mapping_type(name: str, fields: Mapping[str, Any], optional: Iterable[str] = ()) -> Any:
     """Return the type of a mapping with these fields and no others."""
     from typing_extensions import TypedDict

@@ -1,4 +1,4 @@
-"""What a search minimises or maximises."""
+"""What a search minimises or maximises, and when it stops."""
 
 from __future__ import annotations
 
@@ -94,6 +94,12 @@ def pareto(scores: Sequence[Sequence[float]]) -> list[int]:
         if not beaten:
             kept.append(index)
     return kept
+
+
+# Why a search stops.
+#
+# What the rules look at follows from the trials, but for the time: the same seed stops at the same
+# trial, on any number of workers and after any number of resumptions.
 
 
 class Stop(StrEnum):

@@ -28,7 +28,7 @@ from autoturbo.schedule.knobs import (
 )
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.split import first_alike
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import (
     RULE_KNOBS,
     KernelRules,

@@ -80,6 +80,8 @@ def bounded(what: str) -> Callable[[Callable[[_Case], None]], Callable[[_Case], 
 
 
 _OPSET, _IR = 17, 8
+# Small networks that plug-ins are tried on: milliseconds to schedule and to simulate.
+
 BATCH = 4
 
 

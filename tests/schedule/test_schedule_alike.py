@@ -10,7 +10,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.schedule.codegen.stitch import known_templates, stitch
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
-from autoturbo.schedule.partition.split import first_alike
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import build_schedule, rules_of
 from autoturbo.schedule.place.instances import PartBook, part_shape
 from autoturbo.schedule.problem import make_problem

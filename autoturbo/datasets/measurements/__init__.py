@@ -13,10 +13,10 @@ seed and the versions alone, so that neither interruptions nor the number of pro
 byte of it.
 """
 
-from autoturbo.datasets.measurements.card import make_card, readme, varied_targets, write_card
+from autoturbo.datasets.measurements.card import make_card, readme, write_card
 from autoturbo.datasets.measurements.collect import Collection, Part, Progress, collect, parts_of
 from autoturbo.datasets.measurements.load import Measurements, forged, load_measurements
-from autoturbo.datasets.measurements.sampling import Draws, Origin
+from autoturbo.datasets.measurements.sampling import Draws, Origin, varied_targets
 from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 
 __all__ = [

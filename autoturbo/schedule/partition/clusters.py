@@ -17,7 +17,8 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import MATRIX, NONE, Floats
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
-from autoturbo.schedule.partition.split import Split, first_alike, sink, split_axes
+from autoturbo.schedule.partition.isomorphism import first_alike
+from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph, middle_part_work, operator_work
 from autoturbo.schedule.problem import BATCH, Problem

@@ -38,6 +38,13 @@ from autoturbo.schedule.place.instances import (
 from autoturbo.schedule.problem import STAGING_SHARE, Problem, outer_axis
 from autoturbo.stores import remembered
 
+# What a step of a recurrence takes, and which of its output's dimensions cores share out first.
+#
+# A step begins when the one before has ended: its seconds are those of one core's part, of the
+# state that cores then exchange, and of the barrier between. Sharing out samples needs no
+# exchange, but every core then reads all weights of a step; sharing out hidden units leaves each
+# core a part of them that may stay in its local buffer.
+
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:

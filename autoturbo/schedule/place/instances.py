@@ -32,14 +32,8 @@ from autoturbo.graph.arrays import (
 )
 from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR, Floats
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.split import (
-    Split,
-    box_cost,
-    first_alike,
-    operators_of,
-    sink,
-    workspace,
-)
+from autoturbo.schedule.partition.isomorphism import first_alike
+from autoturbo.schedule.partition.split import Split, box_cost, operators_of, sink, workspace
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import Recent, Store, remembered
 
@@ -470,6 +464,9 @@ def _sorted_dim(regions: Ints) -> int:
     changes = (steps[:, :, 0] > 0).sum(axis=0)
     back = (steps < 0).any(axis=(0, 2))
     return int(np.where(back, -1, changes).argmax())
+
+
+# Work and bytes of one part of a sub-graph, from its regions alone.
 
 
 class PartWork(NamedTuple):

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from autoturbo.search.executors.base import MakeEvaluator
     from autoturbo.simulate.contract import Evaluates
 
+# What runs in a worker, and all that it is sent and answers.
+
 READY = "ready"
 
 

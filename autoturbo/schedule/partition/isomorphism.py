@@ -1,0 +1,108 @@
+"""Isomorphic sub-graphs, as the blocks of a transformer are.
+
+What a sub-graph takes alone follows from the loops of its operators, the shapes of its tensors, how
+they are connected, and what makes its inputs. Where two sub-graphs have all that in common, in the
+same order, everything that is found out about parts of one holds for the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from autoturbo.schedule.problem import Problem
+from autoturbo.stores import remembered
+
+_GIVEN, _INNER, _ESCAPING = -1, -2, -3
+"""Where a tensor comes from, if no layer outside the sub-graph makes it: made by no layer (given, a
+weight, or inside a layer), made in the sub-graph and read there alone, or outside too."""
+
+_END: Final = -1
+"""Ends a list of tensors."""
+
+
+@dataclass(eq=False)
+class _Kinds:
+    """Numbers that parts of a model share with those that differ in names only.
+
+    Attributes:
+        operators: per operator.
+        tensors: per tensor.
+        alone: per layer, of all that it is, whoever makes its inputs; empty while this is found.
+        first: by signature, the layers that had it first.
+    """
+
+    operators: list[int]
+    tensors: list[int]
+    alone: list[int] = field(default_factory=list)
+    first: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+
+
+@remembered(1)
+def _kinds(problem: Problem) -> _Kinds:
+    graph, readers = problem.graph, problem.consumers
+    operators = (
+        replace(
+            operator, name="", inputs=(), outputs=(), counted=True,
+            axes=tuple(replace(axis, name="") for axis in operator.axes),
+        )
+        for operator in graph.operators
+    )  # fmt: skip
+    tensors = (
+        (replace(tensor, name=""), problem.loop_order[t], t in graph.outputs, bool(readers[t]))
+        for t, tensor in enumerate(graph.tensors)
+    )
+    found = _Kinds(_numbered(operators), _numbered(tensors))
+    found.alone = _numbered([_signature(problem, (x.index,), found) for x in problem.layers])
+    return found
+
+
+@remembered(1 << 16)
+def first_alike(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the layers of the first sub-graph asked for that is isomorphic to the one of some."""
+    kinds = _kinds(problem)
+    return kinds.first.setdefault(_signature(problem, layers, kinds), layers)
+
+
+def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
+    """Return a digest of all that isomorphic sub-graphs have in common."""
+    graph, inside = problem.graph, frozenset(layers)
+    words, tensors, makers = array("q"), dict[int, int](), dict[int, int]()
+
+    def origin(tensor: int) -> list[int]:
+        maker = problem.producer[tensor]
+        if maker < 0 or not kinds.alone:
+            return [_GIVEN]
+        if maker in inside:
+            return [_INNER if inside.issuperset(problem.consumers[tensor]) else _ESCAPING]
+        # makers outside are numbered as they are met
+        place = problem.layers[maker].outputs.index(tensor)
+        return [makers.setdefault(maker, len(makers)), kinds.alone[maker], place]
+
+    def note(several: Iterable[int]) -> None:
+        for tensor in several:
+            if tensor not in tensors:
+                tensors[tensor] = len(tensors)
+                words.append(kinds.tensors[tensor])
+                words.extend(origin(tensor))
+            words.append(tensors[tensor])
+        words.append(_END)
+
+    for index in layers:
+        layer = problem.layers[index]
+        words.extend((layer.in_place, layer.operators.index(layer.anchor), len(layer.operators)))
+        note(layer.inputs)
+        note(layer.outputs)
+        for operator in layer.operators:
+            words.append(kinds.operators[operator])
+            note(graph.operators[operator].inputs)
+            note(graph.operators[operator].outputs)
+    return hashlib.blake2b(words, digest_size=16).digest()
+
+
+def _numbered(kinds: Iterable[Hashable]) -> list[int]:
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(kind, len(numbers)) for kind in kinds]
