@@ -55,14 +55,6 @@ Extents = Mapping[str, tuple[int, ...]]
 Given = Mapping[str, Sequence[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Integers from ``low`` to ``high``, the latter excluded."""
-
-    low: int
-    high: int
-
-
 _VIEWS = frozenset(
     ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice",
      "Expand", "Tile", "Gather", "Split")
@@ -78,7 +70,7 @@ _EMBEDDINGS = {"EmbedLayerNormalization": {0: 2, 1: 4}}
 
 def index_ranges(
     model: ModelProto, extents: Extents, given: Given = MappingProxyType({})
-) -> dict[str, Range]:
+) -> dict[str, range]:
     """Return the range of every input that indexes something, or says how long it is, by name.
 
     Indices are followed through conversions, views, joins and the addition of constants to the
@@ -93,7 +85,7 @@ def index_ranges(
     for node in model.graph.node:
         trace.follow(node)
     found = {
-        name: Range(max(0, -low), max(high, max(0, -low) + 1))
+        name: range(max(0, -low), max(high, max(0, -low) + 1))
         for name, (low, high) in trace.found.items()
     }
     return _full_masks(model) | found | trace.lengths
@@ -111,7 +103,7 @@ _QUERY, _PAST, _TOTAL = 0, 3, 6
 _ON_THE_WAY = frozenset(("Cast", "Sub", "Add", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
 
 
-def _full_masks(model: ModelProto) -> dict[str, Range]:
+def _full_masks(model: ModelProto) -> dict[str, range]:
     """Return the ranges of masks that say how long samples are: ones alone."""
     makers = {name: node for node in model.graph.node for name in node.output}
     op_type, place = _LENGTHS
@@ -122,7 +114,7 @@ def _full_masks(model: ModelProto) -> dict[str, Range]:
         while node is not None and node.op_type in _ON_THE_WAY:
             node = makers.get(node.input[0])
         while node is not None and node.op_type in (_COUNTED, "Cast"):
-            found[node.input[0]] = Range(1, 2)
+            found[node.input[0]] = range(1, 2)
             node = makers.get(node.input[0])
     return found
 
@@ -147,7 +139,7 @@ class _IndexTrace:
             value.name: {value.name: (0, 0)} for value in model.graph.input
         }
         self.found: dict[str, tuple[int, int]] = {}
-        self.lengths: dict[str, Range] = {}
+        self.lengths: dict[str, range] = {}
 
     def follow(self, node: NodeProto) -> None:
         """Note what a node looks up, and where its outputs come from."""
@@ -169,7 +161,7 @@ class _IndexTrace:
             total = sum(extent for (extent,) in dims)
         for name, length in ((names[_LENGTHS[1]], total - 1), (names[_TOTAL], total)):
             for source, (added, _) in self._origins.get(name, {}).items():
-                self.lengths[source] = Range(length - added, length - added + 1)
+                self.lengths[source] = range(length - added, length - added + 1)
 
     def _number(self, name: str) -> int | None:
         """Return the number that a value is, where the file has it or it was given."""
@@ -251,7 +243,7 @@ def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
 LIMITS_KEY = "autoturbo.input_limits"
 """Metadata of a file: by input name, the half-open range of its integers, as JSON."""
 
-_FLAGS = Range(0, 2)
+_FLAGS = range(2)
 """Integers that index nothing are flags or masks."""
 
 _BYTES = frozenset((TensorProto.UINT8, TensorProto.INT8))
@@ -322,16 +314,16 @@ def _shape(value: ValueInfoProto) -> tuple[int, ...]:
     return tuple(dim.dim_value for dim in dims)
 
 
-def _limits(model: ModelProto, extents: Extents, given: Given) -> dict[str, Range]:
+def _limits(model: ModelProto, extents: Extents, given: Given) -> dict[str, range]:
     """Return ranges of integer inputs: the metadata's if any, else by what they index."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     named: dict[str, list[int]] = json.loads(metadata.get(LIMITS_KEY, "{}"))
     found = index_ranges(model, extents, given)
-    return found | {name: Range(low, high) for name, (low, high) in named.items()}
+    return found | {name: range(low, high) for name, (low, high) in named.items()}
 
 
 def _random_array(
-    stream: np.random.Generator, element: int, shape: tuple[int, ...], limits: Range | None
+    stream: np.random.Generator, element: int, shape: tuple[int, ...], limits: range | None
 ) -> Array:
     whole = integer_range(element)
     if element == TensorProto.BOOL:
@@ -339,12 +331,12 @@ def _random_array(
     if whole is None:
         return stream.standard_normal(shape, np.float32)
     if limits is None:
-        limits = Range(whole[0], whole[1] + 1) if element in _BYTES else _FLAGS
+        limits = range(whole[0], whole[1] + 1) if element in _BYTES else _FLAGS
     return _random_integers(stream, limits, shape)
 
 
-def _random_integers(stream: np.random.Generator, limits: Range, shape: tuple[int, ...]) -> Array:
-    values = stream.integers(limits.low, limits.high, shape)
+def _random_integers(stream: np.random.Generator, limits: range, shape: tuple[int, ...]) -> Array:
+    values = stream.integers(limits.start, limits.stop, shape)
     if limits == _FLAGS and shape and shape[-1] > 0:
         values[..., -1] = 0
         values[..., 0] = 1
@@ -376,7 +368,7 @@ _SCALES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), (1, 4, 6)),
     **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), (1, 3)),
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), (1, 3)),
-    "QLinearConcat": tuple(range(0, 96, 3)),
+    "QLinearConcat": tuple(range(96, 3)),
     "QLinearWhere": (2, 5, 7),
 }
 _WEIGHT_SCALES = {("DequantizeLinear", 1): 0, ("QLinearConv", 4): 3, ("QLinearMatMul", 4): 3}
