@@ -212,7 +212,7 @@ VIEWS: Final = Registry(
     "autoturbo.views",
     "view",
     {
-        name: f"autoturbo.report.notebook:{name.lower()}_view"
+        name: f"autoturbo.report.lines:{name.lower()}_view"
         for name in ("Measurement", "Schedule", "Target")
     },
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autoturbo.database.records import Refused, RunState
 from autoturbo.registry import Printer
-from autoturbo.report.notebook import View, comparison_view
+from autoturbo.report.lines import View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.handover import Best
 from autoturbo.search.objectives import Stop

@@ -15,7 +15,7 @@ import autoturbo
 from autoturbo.commands.schedules.compare import Comparison, compare
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.report.notebook import View
+from autoturbo.report.lines import View
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement

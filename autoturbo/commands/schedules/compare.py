@@ -23,8 +23,7 @@ from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph
 from autoturbo.registry import Printer
-from autoturbo.report.lines import mixed_samples, mixed_sentence
-from autoturbo.report.notebook import REFERENCE, View, comparison_view
+from autoturbo.report.lines import REFERENCE, View, comparison_view, mixed_samples, mixed_sentence
 from autoturbo.report.units import count, duration, ratio, size
 from autoturbo.simulate.measurement import Failure, Outcome
 

@@ -33,8 +33,7 @@ from autoturbo.commands.tuning.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
-from autoturbo.report.lines import mixed_samples, mixed_sentence, sharing
-from autoturbo.report.notebook import REFERENCE
+from autoturbo.report.lines import REFERENCE, mixed_samples, mixed_sentence, sharing
 from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
