@@ -351,7 +351,7 @@ _FLOATS = frozenset(
 )  # fmt: skip
 _MATRICES = frozenset((("MatMul", 0), ("MatMul", 1)))
 _TABLE = ("Gather", 0)
-"""Parameters besides :data:`~autoturbo.graph.weights.PARAMETERS`, by operator and position."""
+"""Parameters besides those of the importer (``PARAMETERS``), by operator and position."""
 
 _ZERO_POINTS = {
     ("DequantizeLinear", 0): 2, ("QLinearConv", 3): 5, ("QLinearMatMul", 3): 5,

@@ -202,7 +202,7 @@ def search_all(
 
     Args:
         evaluator: of the model on the target.
-        space: looked at whole; see :func:`autoturbo.search.warm_starts.listing.restricted`.
+        space: looked at whole.
         budget: where to stop.
         prune: whether to leave out points by their bounds.
     """

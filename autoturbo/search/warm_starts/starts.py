@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 # The settings that a run begins with, kept with it so that it can be resumed.
 #
 # Besides the published heuristic: what other schedules in the database decided, carried over
-# (:mod:`autoturbo.search.transfer`), and what a dynamic programme places
-# (:mod:`autoturbo.search.starts`). A setting that does not fit the model is left out, and why is
-# kept with the run: nothing that a database holds makes a run fail.
+# (:mod:`autoturbo.search.warm_starts.transfer`), and what a dynamic programme places
+# (:mod:`autoturbo.search.warm_starts.starts`). A setting that does not fit the model is left out,
+# and why is kept with the run: nothing that a database holds makes a run fail.
 
 PLACED = "cuts placed beforehand"
 """Origin of a beginning."""
