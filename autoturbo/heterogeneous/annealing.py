@@ -105,47 +105,6 @@ class Moves:
         return Decisions(tuple(units), at.cuts)
 
 
-def points(profiles: Profiles) -> int:
-    """Settings in the space: units of layers times cuts of all layers but the first."""
-    units = math.prod(len(may) for may in profiles.units)
-    return int(units * 2 ** max(len(profiles.layers) - 1, 0))
-
-
-def every_assignment(profiles: Profiles, most: int) -> MachineMeasurement | None:
-    """The fastest of all assignments, measured one by one; None where none fits.
-
-    Args:
-        profiles: of the model on the machine.
-        most: settings beyond which it is refused.
-
-    Raises:
-        ValueError: there are more settings than that.
-    """
-    if points(profiles) > most:
-        raise ValueError(f"{points(profiles)} settings are more than {most}")
-    best: MachineMeasurement | None = None
-    seen = set[object]()
-    for setting in _settings(profiles):
-        assignment = setting.assignment(profiles)
-        if assignment in seen:
-            continue
-        seen.add(assignment)
-        outcome = measure_assignment(profiles, assignment)
-        if isinstance(outcome, MachineMeasurement) and (
-            best is None or outcome.latency < best.latency
-        ):
-            best = outcome
-    return best
-
-
-def _settings(profiles: Profiles) -> Iterator[Decisions]:
-    layers = range(1, len(profiles.layers))
-    for units in itertools.product(*profiles.units):
-        for count in range(len(layers) + 1):
-            for cuts in itertools.combinations(layers, count):
-                yield Decisions(units, frozenset(cuts))
-
-
 HOT, COLD = 0.03, 0.0005
 """Relative losses that are taken once in e times at the start and at the end of a cycle."""
 

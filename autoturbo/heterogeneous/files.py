@@ -25,7 +25,6 @@ from autoturbo.schedule.files import (
     Size,
     located,
     read_document,
-    read_text,
     require,
 )
 from autoturbo.schedule.knobs import Knobs
@@ -94,16 +93,6 @@ def machine_schedule_schema() -> dict[str, Any]:
     """Return the JSON schema of schedule files of machines (draft 2020-12)."""
     title = "AutoTurbo schedule of a machine of several processing units"
     return json_schema(MachineScheduleDocument, title)
-
-
-def read_machine_schedule(path: str | Path, graph: Graph, machine: Machine) -> Decided:
-    """Read a schedule file for a model and a machine.
-
-    Raises:
-        ScheduleFileError: the file cannot be read, is of another version, was made for something
-            else, or describes no valid schedule.
-    """
-    return decided(read_text(Path(path)), graph, machine, path)
 
 
 def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Decided:

@@ -14,7 +14,7 @@ from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware.machine import load_machine
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
-from autoturbo.heterogeneous.files import machine_schedule_schema, read_machine_schedule
+from autoturbo.heterogeneous.files import decided, machine_schedule_schema
 from autoturbo.heterogeneous.machine_schedule import MachineSchedule
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.unit_knobs import UnitKnobs
@@ -42,7 +42,7 @@ def test_a_file_is_read_back_as_it_was_written(
     jsonschema.Draft202012Validator(machine_schedule_schema()).validate(
         json.loads(file.read_text())
     )
-    stored = read_machine_schedule(file, schedule.model, schedule.machine)
+    stored = decided(file.read_text(), schedule.model, schedule.machine, file)
     assert (stored.knobs, stored.scheduler) == (KNOBS, "units")
     assert stored.assignment == schedule.assignment
     assert evaluator.rebuilt(stored, file).text == file.read_text()
@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_file_is_said(
     file = tmp_path / "s.json"
     file.write_text(json.dumps(document))
     with pytest.raises(ScheduleFileError, match=message):
-        evaluator.rebuilt(read_machine_schedule(file, schedule.model, schedule.machine), file)
+        evaluator.rebuilt(decided(file.read_text(), schedule.model, schedule.machine, file), file)
 
 
 def test_times_may_be_left_out(
@@ -122,5 +122,5 @@ def test_times_may_be_left_out(
     del document["runs"], document["branches"]
     file = tmp_path / "s.json"
     file.write_text(json.dumps(document))
-    stored = read_machine_schedule(file, schedule.model, schedule.machine)
+    stored = decided(file.read_text(), schedule.model, schedule.machine, file)
     assert evaluator.rebuilt(stored, file).runs == schedule.runs

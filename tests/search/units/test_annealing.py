@@ -8,11 +8,12 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import load_machine
-from autoturbo.heterogeneous.annealing import best_assignment, every_assignment, points
+from autoturbo.heterogeneous.annealing import best_assignment
 from autoturbo.heterogeneous.measurement import MachineMeasurement, measure_assignment
 from autoturbo.heterogeneous.profiles import Profiles
 from autoturbo.registry import MACHINE_SCHEDULERS
 from tests.search.fork_model import save_fork
+from tests.search.units.exhaustive import every_assignment, points
 
 
 @pytest.fixture(scope="module")

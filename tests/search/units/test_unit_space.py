@@ -10,7 +10,6 @@ import pytest
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware.machine import load_machine
-from autoturbo.heterogeneous.annealing import every_assignment
 from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.heterogeneous.space import AnnealingProposer, UnitSpace
 from autoturbo.schedule.knobs import Knobs
@@ -18,6 +17,7 @@ from autoturbo.schedule.unit_knobs import UnitKnobs
 from autoturbo.search.objectives import OBJECTIVES
 from autoturbo.simulate.measurement import Measurement
 from tests.search.fork_model import save_fork
+from tests.search.units.exhaustive import every_assignment
 
 
 @pytest.fixture(scope="module")
