@@ -48,7 +48,7 @@ from autoturbo.schedule.place.instances import (
 from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of
-from autoturbo.simulate.sequence import MovementRates, movement_times
+from autoturbo.simulate.sequence import movement_times
 
 ISOLATED: Final = (
     "far_s", "near_s", "copy_s", "copy_gb_s",
@@ -128,9 +128,9 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
     laid = build_timeline(graph, range(graph.count), placement, rules)
     moved = laid.copied.sum(axis=1)
-    nothing, rates = np.zeros_like(moved), MovementRates.of(problem.target)
+    nothing = np.zeros_like(moved)
     from_ddr, from_gb = (
-        movement_times(np.column_stack(sizes), nothing, rates)[:, 0].tolist()
+        movement_times(np.column_stack(sizes), nothing, problem.target)[:, 0].tolist()
         for sizes in ((nothing, nothing, moved), (nothing, moved, nothing))
     )
     found = []

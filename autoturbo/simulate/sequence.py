@@ -32,13 +32,12 @@ from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import (
     BUSY,
     QUANTITIES,
+    WAIT,
     Quantity,
-    bytes_of,
     dma_bandwidth,
     overlaps_of,
     rates_of,
     run_kernel,
-    waits_of,
 )
 from autoturbo.simulate.measurement import LowerBound, Measurement
 from autoturbo.stores import Store, remembered
@@ -71,44 +70,22 @@ class KernelMemory:
         return signatures, np.asarray(rows, np.int64)
 
 
-class MovementRates(NamedTuple):
-    """What movements take, SI units."""
-
-    dma: float
-    dma_latency: float
-    has_gb: bool
-    gb: float
-    gb_latency: float
-    transfer: float
-    transfer_latency: float
-    barrier: float
-
-    @staticmethod
-    def of(target: Target) -> MovementRates:
-        """Read a target's figures."""
-        return MovementRates(
-            dma_bandwidth(target), target.dma.latency + target.ddr.latency,
-            target.gb.capacity > 0, target.gb.bandwidth,
-            target.gb.latency + target.transfer.latency, target.transfer.bandwidth,
-            target.transfer.latency, target.overheads.barrier,
-        )  # fmt: skip
-
-
-def movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
+def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
     """Return, per kernel, what copies into LB and core-to-core traffic before it take.
 
     Columns are seconds, to the barrier that ends them, DMA and transfer busy seconds, and bytes of
-    GB. Bytes from DDR are written
-    to GB, where there is one, and read again: both count there.
+    GB. Bytes from DDR are written to GB, where there is one, and read again: both count there.
     """
+    gb, link, has_gb = target.gb, target.transfer, target.gb.capacity > 0
     from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
-    through = (from_gb + from_ddr) * rates.has_gb
-    dma = _seconds(from_ddr, rates.dma)
-    transfer = _seconds(through, rates.gb) + _seconds(crossing, rates.transfer)
-    latency = (from_ddr > 0) * rates.dma_latency + (through > 0) * rates.gb_latency
-    seconds = dma + transfer + (latency + (crossing > 0) * rates.transfer_latency)
-    seconds += (seconds > 0) * rates.barrier
-    return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * rates.has_gb), axis=1)
+    through = (from_gb + from_ddr) * has_gb
+    dma = _seconds(from_ddr, dma_bandwidth(target))
+    transfer = _seconds(through, gb.bandwidth) + _seconds(crossing, link.bandwidth)
+    latency = (from_ddr > 0) * (target.dma.latency + target.ddr.latency)
+    latency = latency + (through > 0) * (gb.latency + link.latency)
+    seconds = dma + transfer + (latency + (crossing > 0) * link.latency)
+    seconds += (seconds > 0) * target.overheads.barrier
+    return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * has_gb), axis=1)
 
 
 def _seconds(size: Ints | Floats, rate: float) -> Floats:
@@ -155,7 +132,7 @@ def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -
 def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
     signatures, rows = memory.rows(schedule, cluster)
-    moves = movement_times(timeline.copied, timeline.crossing, MovementRates.of(target))
+    moves = movement_times(timeline.copied, timeline.crossing, target)
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
     fixed = target.overheads.per_kernel
@@ -192,6 +169,7 @@ def run_passes(
     producers: Sequence[Sequence[int]],
     loops: int,
     barrier: float,
+    log: list[tuple[int, float, float]] | None = None,
 ) -> float:
     """Return the seconds until all clusters have run all passes.
 
@@ -202,6 +180,7 @@ def run_passes(
         producers: per instance, the instances that it reads from.
         loops: number of passes.
         barrier: seconds from the end of a kernel until another cluster knows of it.
+        log: takes instance, begin and end of every launch, pass by pass in order.
     """
     makers = [
         [maker for maker in made if cluster[maker] != own]
@@ -222,6 +201,8 @@ def run_passes(
             end[instance] = free[own] = start + seconds[instance]
             for maker in makers[instance]:
                 seen[maker] = max(seen[maker], end[instance])
+            if log is not None:
+                log.append((instance, start, end[instance]))
     return max(free)
 
 
@@ -241,6 +222,7 @@ def _measurement(
     """Put together: ``mean`` are sums of one cluster, ``launches`` the most of any in a pass."""
     loops, copies = schedule.share.loops, schedule.share.copies
     bound = _bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
+    moved = one.totals * (loops * copies)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
     seconds = one.kernels[:, Quantity.SECONDS].tolist()
@@ -258,8 +240,8 @@ def _measurement(
         bound=bound,
         busy=dict(zip(ENGINES, (mean[BUSY] * loops).tolist(), strict=True)),
         overlap=overlaps_of(mean * loops),
-        waits=waits_of(mean * loops),
-        bytes=bytes_of(one.totals * (loops * copies)),
+        waits=dict(zip(ENGINES, (mean[WAIT] * loops).tolist(), strict=True)),
+        bytes={q.name.lower(): round(float(moved[q])) for q in Quantity if q >= Quantity.DDR_READ},
         energy=_energy(schedule, latency, ddr, gb),
         kernel_times=times,
         kernel_counts=counts,
