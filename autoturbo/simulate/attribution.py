@@ -218,6 +218,3 @@ def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: 
             if needed >= 0:
                 latest[needed] = min(latest[needed], start)
     return np.maximum(starts - begin, 0.0)
-
-
-__all__ = ["LIMITS", "KernelShares", "Limit", "kernel_shares", "later"]

@@ -41,6 +41,7 @@ from autoturbo.schedule.codegen.work import (
 )
 from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.simulate.measurement import LowerBound
+from autoturbo.stores import remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +140,7 @@ class Needs:
         return min(size, picked)
 
 
+@remembered(4)
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))

@@ -39,7 +39,7 @@ from autoturbo.simulate.kernels import (
     rates_of,
     run_kernel,
 )
-from autoturbo.simulate.measurement import LowerBound, Measurement
+from autoturbo.simulate.measurement import Measurement
 from autoturbo.stores import Store, remembered
 
 
@@ -97,18 +97,18 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
     """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
     memory = KernelMemory() if memory is None else memory
     passes = [_one_pass(schedule, memory, at) for at in range(len(schedule.timelines))]
-    if len(passes) == 1:
-        latency = float(passes[0].totals[Quantity.SECONDS]) * schedule.share.loops
-        return _measurement(schedule, passes[0], latency, passes[0].totals, len(passes[0].seconds))
     joint = _Pass(
         [s for one in passes for s in one.signatures],
         np.concatenate([one.kernels for one in passes]),
         np.concatenate([one.seconds for one in passes]),
         np.sum([one.totals for one in passes], axis=0),
     )
+    if len(passes) == 1:
+        latency = float(joint.totals[Quantity.SECONDS]) * schedule.share.loops
+    else:
+        latency = _joint_latency(schedule, joint.seconds)
     mean = joint.totals / len(passes)
-    most = max(len(one.seconds) for one in passes)
-    return _measurement(schedule, joint, _joint_latency(schedule, joint.seconds), mean, most)
+    return _measurement(schedule, joint, latency, mean, max(len(one.seconds) for one in passes))
 
 
 class _Pass(NamedTuple):
@@ -151,7 +151,7 @@ def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
     """
     graph = schedule.instances
     own = np.zeros(graph.count)
-    own[np.concatenate([t.order for t in schedule.timelines])] = seconds
+    own[_launched(schedule)] = seconds
     return run_passes(
         schedule.order, schedule.cluster, own.tolist(), graph.producers, schedule.share.loops,
         schedule.problem.target.overheads.barrier,
@@ -221,7 +221,7 @@ def _measurement(
 ) -> Measurement:
     """Put together: ``mean`` are sums of one cluster, ``launches`` the most of any in a pass."""
     loops, copies = schedule.share.loops, schedule.share.copies
-    bound = _bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
+    bound = lower_bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
     moved = one.totals * (loops * copies)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
@@ -274,14 +274,7 @@ def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
 
 def _launched(schedule: Schedule) -> Ints:
     """Instances in order, cluster by cluster."""
-    if len(schedule.timelines) == 1:
-        return schedule.timeline.order
     return np.concatenate([timeline.order for timeline in schedule.timelines])
-
-
-@remembered(4)
-def _bound(model: Graph, target: Target, dtype: str) -> LowerBound:
-    return lower_bound(model, target, dtype)
 
 
 def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
@@ -303,16 +296,10 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
 
 def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
     """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
-    real = per_mac.get(schedule.problem.dtype, 0.0)
-    own = _integer_macs(schedule)
-    return (schedule.model.macs - own) * real + own * per_mac.get("int8", real)
-
-
-def _integer_macs(schedule: Schedule) -> int:
-    """Return how many of a model's multiply-accumulates are in int8."""
-    if not in_integers(schedule.problem.target, schedule.problem.dtype):
-        return 0
-    return _quantised_macs(schedule.model)
+    model, problem = schedule.model, schedule.problem
+    real = per_mac.get(problem.dtype, 0.0)
+    own = _quantised_macs(model) if in_integers(problem.target, problem.dtype) else 0
+    return (model.macs - own) * real + own * per_mac.get("int8", real)
 
 
 @remembered(1)

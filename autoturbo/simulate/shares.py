@@ -157,16 +157,15 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     found = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
     counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in found])
     kernels = tuple(
-        KernelShare(
-            int(instance), cluster, float(row.sum()), Shares.of(row), float(slack), int(count)
+        KernelShare(int(instance), at, *_spent(row), part.seconds - part.busiest, int(count))
+        for at, (timeline, one) in enumerate(zip(schedule.timelines, found, strict=True))
+        for instance, row, part, count in zip(
+            timeline.order, one.shares, one.parts, counts[timeline.order], strict=True
         )
-        for cluster, (timeline, one) in enumerate(zip(schedule.timelines, found, strict=True))
-        for instance, row, slack, count in zip(
-            timeline.order, one.shares, one.slack, counts[timeline.order], strict=True
-        )
-    )  # fmt: skip
-    whole = sum((one.shares.T @ counts[t.order] for t, one in zip(
-        schedule.timelines, found, strict=True)), np.zeros(len(LIMITS)))  # fmt: skip
+    )
+    whole = np.zeros(len(LIMITS))
+    for timeline, one in zip(schedule.timelines, found, strict=True):
+        whole += one.shares.T @ counts[timeline.order]
     whole[LIMITS.index(Limit.LAUNCH)] += handover
     return ScheduleShares(
         latency, Shares.of(whole), kernels, _subgraphs(schedule, kernels),
@@ -174,11 +173,15 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     )  # fmt: skip
 
 
+def _spent(row: Floats) -> tuple[float, Shares]:
+    """Return the seconds that are handed out, and their shares."""
+    return float(row.sum()), Shares.of(row)
+
+
 class _Cluster(NamedTuple):
-    """Of one cluster's kernels in order: shares and slack, and what each consists of."""
+    """Of one cluster's kernels in order: shares, and what each consists of."""
 
     shares: Floats
-    slack: Floats
     parts: list[KernelShares]
 
 
@@ -197,8 +200,7 @@ def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
     shares += _movements(timeline.copied, timeline.crossing, target)
     shares[:, LIMITS.index(Limit.LAUNCH)] += target.overheads.per_kernel
-    slack = np.asarray([part.seconds - part.busiest for part in parts])
-    return _Cluster(shares, slack, parts)
+    return _Cluster(shares, parts)
 
 
 def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
@@ -270,7 +272,7 @@ def _subgraphs(schedule: Schedule, kernels: tuple[KernelShare, ...]) -> tuple[Su
     return tuple(
         SubGraphShare(
             s.index, layers[s.layers[-1]].name, len(s.layers), int(launches[s.index]),
-            float(rows[s.index].sum()), Shares.of(rows[s.index]), float(slack[s.index]),
+            *_spent(rows[s.index]), float(slack[s.index]),
         )
         for s in subgraphs
     )  # fmt: skip
@@ -287,17 +289,5 @@ def _layers(schedule: Schedule, clusters: list[_Cluster], counts: Ints) -> tuple
             rows[own] += part.layers * counts[instance]
             slack[own] = np.minimum(slack[own], part.slack)
             owner[own] = subgraph.index
-    return tuple(
-        LayerShare(i, int(owner[i]), float(rows[i].sum()), Shares.of(rows[i]), float(slack[i]))
-        for i in range(total)
-    )  # fmt: skip
-
-
-__all__ = [
-    "KernelShare",
-    "LayerShare",
-    "ScheduleShares",
-    "Shares",
-    "SubGraphShare",
-    "schedule_shares",
-]
+    each = enumerate(zip(owner.tolist(), rows, slack.tolist(), strict=True))
+    return tuple(LayerShare(i, mine, *_spent(row), late) for i, (mine, row, late) in each)
