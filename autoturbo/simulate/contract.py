@@ -24,7 +24,7 @@ class PlanStatistics:
 
     Attributes:
         values: one row per sub-graph, one column per name in
-            :data:`autoturbo.schedule.statistics.STATISTICS`, or more; float64.
+            :data:`autoturbo.simulate.plan.COLUMNS`, or of its own; float64.
         launches: how often one cluster launches each sub-graph's kernel over the whole batch.
         overrides: knobs of their own that sub-graphs have, by row.
     """

@@ -13,6 +13,7 @@ kernel also waits for those on other clusters that still read what it made two p
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -225,8 +226,7 @@ def _measurement(
     moved = one.totals * (loops * copies)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
-    seconds = one.kernels[:, Quantity.SECONDS].tolist()
-    times, counts = _by_signature(one.signatures, seconds, loops)
+    times = dict(zip(one.signatures, one.kernels[:, Quantity.SECONDS].tolist(), strict=True))
     return Measurement(
         latency=bound.checked(latency, f"{schedule.model.name} on {schedule.problem.target.name}"),
         batch=schedule.model.batch,
@@ -243,8 +243,8 @@ def _measurement(
         waits=dict(zip(ENGINES, (mean[WAIT] * loops).tolist(), strict=True)),
         bytes={q.name.lower(): round(float(moved[q])) for q in Quantity if q >= Quantity.DDR_READ},
         energy=_energy(schedule, latency, ddr, gb),
-        kernel_times=times,
-        kernel_counts=counts,
+        kernel_times={s.hex(): seconds for s, seconds in times.items()},
+        kernel_counts={s.hex(): n * loops for s, n in Counter(one.signatures).items()},
         tensors=_tensor_counts(schedule),
         subgraph_times=_subgraph_times(schedule, one.seconds),
     )
@@ -252,16 +252,6 @@ def _measurement(
 
 _DDR = [Quantity.DDR_READ, Quantity.DDR_WRITTEN]
 _GB = [Quantity.GB_READ, Quantity.GB_WRITTEN]
-
-
-def _by_signature(
-    signatures: list[bytes], seconds: list[float], loops: int
-) -> tuple[dict[str, float], dict[str, int]]:
-    times = dict(zip(signatures, seconds, strict=True))
-    counts = dict.fromkeys(signatures, 0)
-    for signature in signatures:
-        counts[signature] += loops
-    return {s.hex(): t for s, t in times.items()}, {s.hex(): n for s, n in counts.items()}
 
 
 def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
