@@ -45,33 +45,6 @@ def prior_of(evaluator: Evaluates) -> Pretrained | None:
     return standard() if isinstance(getattr(evaluator, "bench", None), Workbench) else None
 
 
-class _Told:
-    """What a model says of kernels of batches, each asked for once.
-
-    Args:
-        model: of the run.
-        features: of the batches.
-    """
-
-    def __init__(self, model: CostModel, features: BatchFeatures) -> None:
-        self.model, self.features = model, features
-        self._numbers: dict[tuple[int, int], int] = {}
-        self._told = Store((2,), np.float64)
-
-    def of(self, batch: Batch) -> Floats:
-        """Return :meth:`autoturbo.cost_models.model.CostModel.told` of kernels, one row each."""
-        numbers = self._numbers
-        settings = batch.settings[batch.owner].tolist()
-        pairs = zip(batch.kernels.tolist(), settings, strict=True)
-        found = np.asarray([numbers.setdefault(pair, len(numbers)) for pair in pairs], np.int64)
-        if fresh := len(numbers) - self._told.count:
-            _, first = np.unique(found, return_index=True)
-            new = first[-fresh:]  # the last numbers
-            self._told.add(np.column_stack(self.model.told(self.features.rows(batch, new))))
-        told: Floats = self._told.rows[found]
-        return told
-
-
 @dataclass
 class KernelAdvisor:
     """Ranks settings of one model on one target by predicted latency.
@@ -97,10 +70,9 @@ class KernelAdvisor:
     _blind: bool = False
     _model: CostModel | None = None
     _trained_at: int = 0
-    _told: _Told | None = None
 
     def __post_init__(self) -> None:
-        self._features = self._fresh()
+        self._begin_anew()
 
     def observe(self, knobs: Knobs, outcome: Outcome) -> None:
         """Take note of an outcome.
@@ -170,18 +142,24 @@ class KernelAdvisor:
     def _batch(self, settings: Sequence[Knobs]) -> Batch:
         """Kernels of settings; what is known of others is forgotten when it is too much."""
         if self._features.full:
-            self._features = self._fresh()
+            self._begin_anew()
         return self._features.of(settings)
 
-    def _fresh(self) -> BatchFeatures:
-        """Features of settings, of none yet; with a prior they tell what was not measured."""
+    def _begin_anew(self) -> None:
+        """Forget the features of settings; with a prior they tell what was not measured."""
         bench = getattr(self.evaluator, "bench", None)
         known = (
             KernelStatistics(bench)
             if self.prior is not None and isinstance(bench, Workbench)
             else ToldStatistics(self.evaluator)
         )
-        return BatchFeatures(known, self.prior, self.target, self.share)
+        self._features = BatchFeatures(known, self.prior, self.target, self.share)
+        self._forget_told()
+
+    def _forget_told(self) -> None:
+        """Forget what the model of the run said of kernels, by number and setting."""
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._told = Store((2,), np.float64)
 
     def _seconds(self, batch: Batch) -> Floats:
         """Predicted latency of settings; by the prior alone while little is measured."""
@@ -202,17 +180,27 @@ class KernelAdvisor:
         return scores
 
     def _told_of(self, batch: Batch) -> Floats:
-        """What the model of the run says of the kernels of a batch."""
-        model, told = self._current(), self._told
-        if told is None or told.model is not model or told.features is not self._features:
-            self._told = told = _Told(model, self._features)
-        return told.of(batch)
+        """What the model of the run says of the kernels of a batch, each asked for once.
+
+        Rows are those of :meth:`autoturbo.cost_models.model.CostModel.told`.
+        """
+        model, numbers = self._current(), self._numbers
+        settings = batch.settings[batch.owner].tolist()
+        pairs = zip(batch.kernels.tolist(), settings, strict=True)
+        found = np.asarray([numbers.setdefault(pair, len(numbers)) for pair in pairs], np.int64)
+        if fresh := len(numbers) - self._told.count:
+            _, first = np.unique(found, return_index=True)
+            new = first[-fresh:]  # the last numbers
+            self._told.add(np.column_stack(model.told(self._features.rows(batch, new))))
+        told: Floats = self._told.rows[found]
+        return told
 
     def _current(self) -> CostModel:
         """The model of the largest rung of the ladder that the examples reach."""
         rung = _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             self._model, self._trained_at = CostModel.of(self.examples[:rung], self.seed), rung
+            self._forget_told()
         return self._model
 
 

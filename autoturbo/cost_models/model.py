@@ -111,8 +111,8 @@ class CostModel:
 def _kernels(measured: Sequence[Example]) -> tuple[Rows, Floats, Floats]:
     """Return rows, labels and weights of all kernels, equal ones as one."""
     each = [e.times for e in measured if e.times is not None]
-    shares = [_shares(e.launches * own) for e, own in zip(measured, each, strict=True)]
-    weights = np.sqrt(np.concatenate(shares))
+    spent = [e.launches * own for e, own in zip(measured, each, strict=True)]
+    weights = np.sqrt(np.concatenate([own / max(float(own.sum()), 1e-12) for own in spent]))
     times, rows = np.concatenate(each), np.concatenate([e.rows for e in measured])
     known = times > 0  # a sub-graph without work of its own has no logarithm
     labels = np.log(times[known] / np.concatenate([e.base for e in measured])[known])
@@ -137,11 +137,6 @@ def merged(rows: Rows, labels: Floats, weights: Floats) -> tuple[Rows, Floats, F
     means = np.bincount(number, weights * labels) / total
     order = np.argsort(first)  # as they came, so that nothing depends on how bytes compare
     return rows[first[order]], means[order], total[order]
-
-
-def _shares(seconds: Floats) -> Floats:
-    found: Floats = seconds / max(float(seconds.sum()), 1e-12)
-    return found
 
 
 def _recent(measured: Sequence[Example]) -> Sequence[Example]:

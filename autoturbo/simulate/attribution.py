@@ -29,8 +29,7 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.simulate.intervals import issue
-from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, run_kernel
+from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, issue, run_kernel
 
 
 class Limit(StrEnum):
@@ -89,7 +88,7 @@ def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelSh
         layers: of its sub-graph.
     """
     totals = run_kernel(program, rates).totals
-    begin, end, done = issue(program.where, program.amounts, rates)
+    begin, end, done = issue(program, rates)
     seconds = float(totals[Quantity.SECONDS])
     path = float(done.max(initial=0.0))
     limits = _limits(program, end - begin, rates)
@@ -219,6 +218,3 @@ def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: 
             if needed >= 0:
                 latest[needed] = min(latest[needed], start)
     return np.maximum(starts - begin, 0.0)
-
-
-__all__ = ["LIMITS", "KernelShares", "Limit", "kernel_shares", "later"]

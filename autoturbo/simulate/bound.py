@@ -41,6 +41,7 @@ from autoturbo.schedule.codegen.work import (
 )
 from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.simulate.measurement import LowerBound
+from autoturbo.stores import remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,17 +51,13 @@ class Needs:
     Attributes:
         graph: the graph.
         arrays: the same for compiled code; elements have the size of the compute type.
-        low: over all dimensions of all tensors: first element needed, where ``seen``.
-        high: one past the last.
-        seen: per tensor, 1 if anything of it is needed.
+        found: elements needed of every tensor.
         steps: over all axes of all operators: steps needed.
     """
 
     graph: Graph
     arrays: GraphArrays
-    low: Ints
-    high: Ints
-    seen: Ints
+    found: Regions
     steps: Ints
 
     @staticmethod
@@ -73,13 +70,13 @@ class Needs:
             found.high[part], found.seen[tensor] = arrays.extent[part], 1
         propagate_in(arrays, np.arange(len(graph.operators), dtype=np.int64), found)
         steps = np.maximum(found.box_high - found.box_low, 0)
-        return Needs(graph, arrays, found.low, found.high, found.seen, steps)
+        return Needs(graph, arrays, found, steps)
 
     def bytes(self, tensor: int) -> int:
         """Bytes of a tensor that are needed."""
-        if not self.seen[tensor]:
+        if not self.found.seen[tensor]:
             return 0
-        return int(region_bytes(self.arrays, tensor, self.low, self.high))
+        return int(region_bytes(self.arrays, tensor, self.found.low, self.found.high))
 
     def points(self, index: int) -> tuple[int, int]:
         """Points of an operator's domain that are needed, and of axes that are not summed over."""
@@ -139,6 +136,7 @@ class Needs:
         return min(size, picked)
 
 
+@remembered(4)
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))

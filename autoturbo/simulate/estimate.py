@@ -33,7 +33,8 @@ class Estimate(IntEnum):
 
     ``SECONDS`` of the kernel; ``LAYERS`` if its layers ran one after another, engines side by side,
     and ``SERIAL`` if all instructions did; ``CHAIN`` of what has to follow each other.
-    Of each engine ``BUSY`` seconds; bytes read from and written to DDR and moved at GB.
+    ``BUSY`` seconds of each engine, in the order of ENGINES, of which not all have a name; bytes
+    read from and written to DDR and moved at GB.
     """
 
     SECONDS = 0
@@ -41,16 +42,14 @@ class Estimate(IntEnum):
     SERIAL = 2
     CHAIN = 3
     BUSY_DMA_IN = 4
-    BUSY_TRANSFER = 5
     BUSY_MATRIX = 6
-    BUSY_VECTOR = 7
     BUSY_DMA_OUT = 8
     DDR_READ = 9
     DDR_WRITTEN = 10
     GB = 11
 
 
-ESTIMATES = len(Estimate)
+ESTIMATES = Estimate.GB + 1
 
 BUSY = slice(Estimate.BUSY_DMA_IN, Estimate.BUSY_DMA_OUT + 1)
 

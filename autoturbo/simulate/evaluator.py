@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import operator
 import sys
@@ -176,13 +175,8 @@ class Evaluator:
             return failure
         if self._elsewhere or isinstance(self.measurer, Simulator):
             return self.measurer.measure([schedule])[0]
-        return checked(asked(self.measurer, schedule), self._bound_s)
-
-    @functools.cached_property
-    def _bound_s(self) -> float:
-        """Seconds that no schedule can beat, whatever a measurer says of its bound."""
-        bench = self.bench
-        return lower_bound(bench.model, bench.target, bench.dtype).seconds
+        bound = lower_bound(self.bench.model, self.bench.target, self.bench.dtype)
+        return checked(asked(self.measurer, schedule), bound.seconds)
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Return what is known of a setting's kernels beforehand; None if it does not fit.
@@ -333,13 +327,3 @@ def _largest(schedule: Schedule, timeline: Timeline, count: int = 5) -> Iterable
     order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
     tensors = schedule.problem.graph.tensors
     return (tensors[tensor].name for tensor in timeline.tensor[order].tolist() if tensor >= 0)
-
-
-__all__ = [
-    "Evaluator",
-    "MeasuredBy",
-    "Measurer",
-    "Simulator",
-    "find_measurer",
-    "measurer_version",
-]

@@ -1,7 +1,7 @@
 """When everything happens in one pass of a schedule: kernels, layers, instructions, buffers.
 
-The same rules as :mod:`autoturbo.simulate.kernels` and :mod:`autoturbo.simulate.sequence`, which
-keep sums only; a test holds both to each other.
+The same rules as :mod:`autoturbo.simulate.sequence`, which keeps sums only; a test holds both to
+each other.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.instructions import ENGINES, Column, Instructions
+from autoturbo.schedule.codegen.instructions import Column, Instructions
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.kernels import Quantity, duration, rates_of
-from autoturbo.simulate.sequence import KernelMemory, MovementRates, movement_times
+from autoturbo.simulate.kernels import Quantity, issue, rates_of
+from autoturbo.simulate.sequence import KernelMemory, movement_times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +76,7 @@ def pass_intervals(
     free = [0.0] * len(schedule.timelines)
     ends: dict[int, float] = {}
     places = _places(schedule)
-    moves = [
-        movement_times(one.copied, one.crossing, MovementRates.of(target))[:, 0]
-        for one in schedule.timelines
-    ]
+    moves = [movement_times(t.copied, t.crossing, target)[:, 0] for t in schedule.timelines]
     rows = [memory.rows(schedule, cluster) for cluster in range(len(schedule.timelines))]
     found = []
     for instance in schedule.order:
@@ -89,7 +85,7 @@ def pass_intervals(
         signature = signatures[kernel]
         if signature not in known:
             program = schedule.program(kernel, cluster)
-            known[signature] = (program, *issue(program.where, program.amounts, rates))
+            known[signature] = (program, *issue(program, rates))
         begin = max(free[cluster], _ready(schedule, instance, cluster, ends))
         seconds = float(memory.totals.rows[at[kernel], Quantity.SECONDS])
         launch = begin + float(moves[cluster][kernel])
@@ -123,21 +119,3 @@ def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, floa
     others = [p for p in producers if schedule.cluster[p] != cluster]
     barrier = schedule.problem.target.overheads.barrier
     return max((ends[p] + barrier for p in others), default=0.0)
-
-
-def issue(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return every instruction's begin, the end of its engine's work, and when it has completed."""
-    begin: list[float] = []
-    end: list[float] = []
-    done: list[float] = []
-    free, completed = [0.0] * len(ENGINES), [0.0] * len(ENGINES)
-    for row, quantities in zip(where.tolist(), amounts, strict=True):
-        engine = row[Column.ENGINE]
-        length, latency = duration(engine, quantities, rates)
-        start = max([free[engine], *(done[b] for b in row[Column.AFTER :] if b >= 0)])
-        free[engine] = start + length
-        completed[engine] = max(free[engine] + latency, completed[engine])
-        begin.append(start)
-        end.append(free[engine])
-        done.append(completed[engine])
-    return np.asarray(begin), np.asarray(end), np.asarray(done)

@@ -48,7 +48,7 @@ from autoturbo.schedule.place.instances import (
 from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of
-from autoturbo.simulate.sequence import MovementRates, movement_times
+from autoturbo.simulate.sequence import movement_times
 
 ISOLATED: Final = (
     "far_s", "near_s", "copy_s", "copy_gb_s",
@@ -87,9 +87,7 @@ class Layout:
         streams: bytes that its layers stream with the boundary in DDR, ``(layers,
             STREAM_COLUMNS)``.
         outputs: bytes of its outputs, which stay in the local buffers with the boundary there.
-        copied_bytes: from DDR before the kernel.
-        copy_s: seconds of that.
-        copy_gb_s: seconds of it if it came from GB.
+        copied: bytes from DDR before the kernel.
         tail: the columns of :data:`ISOLATED` that no rule changes, from ``late_bytes`` on.
         weights_stay: whether its weights can stay between instances, if rules say so.
         spare: bytes of LB and of GB that are free for a recurrence's weights.
@@ -98,9 +96,7 @@ class Layout:
     stages: Floats
     streams: Ints
     outputs: int
-    copied_bytes: int
-    copy_s: float
-    copy_gb_s: float
+    copied: int
     tail: tuple[float, ...]
     weights_stay: bool
     spare: Ints
@@ -127,12 +123,6 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     rules = [BufferRules()] * len(graph.subgraphs)
     placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
     laid = build_timeline(graph, range(graph.count), placement, rules)
-    moved = laid.copied.sum(axis=1)
-    nothing, rates = np.zeros_like(moved), MovementRates.of(problem.target)
-    from_ddr, from_gb = (
-        movement_times(np.column_stack(sizes), nothing, rates)[:, 0].tolist()
-        for sizes in ((nothing, nothing, moved), (nothing, moved, nothing))
-    )
     found = []
     for at, one in enumerate(wanted, first):
         template = laid.templates[at]
@@ -147,8 +137,8 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
             float(cores_used(chosen[at])),
         )  # fmt: skip
         found.append(Layout(
-            stages, streams, outputs, int(laid.copied[at, Scope.DDR]), from_ddr[at],
-            from_gb[at], tail, shared and one.subgraph.split.instances > 1, laid.spare[at],
+            stages, streams, outputs, int(laid.copied[at, Scope.DDR]), tail,
+            shared and one.subgraph.split.instances > 1, laid.spare[at],
         ))  # fmt: skip
     return found
 
@@ -199,13 +189,10 @@ def isolated_kernels(
     """
     rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))
     stages = np.concatenate([own.stages for own in layouts])
-    pairs = zip(layouts, rules, strict=True)
-    each = [RulesOf.roomier(own.instructions, layout.spare) for layout, own in pairs]
-    table = np.asarray(each, np.int64)
-    resident = np.asarray([
-        RESIDENCES[own.buffers.residence] if layout.weights_stay else 0
-        for layout, own in zip(layouts, rules, strict=True)
-    ], np.int64)  # fmt: skip
+    pairs = list(zip(layouts, rules, strict=True))
+    table = np.asarray([RulesOf.roomier(own.instructions, one.spare) for one, own in pairs])
+    kept = [RESIDENCES[own.buffers.residence] if one.weights_stay else 0 for one, own in pairs]
+    resident = np.asarray(kept, np.int64)
     rates = rates_of(problem.target, problem.dtype)
     streams = np.concatenate([own.streams for own in layouts])
     near = without_outputs(streams, rows[1:] - 1, np.asarray([own.outputs for own in layouts]))
@@ -213,8 +200,12 @@ def isolated_kernels(
         estimates(rows, stages, moved, table, resident, rates) for moved in (streams, near)
     )
     fixed = problem.target.overheads.per_kernel
-    copies = np.asarray([(x.copy_s, x.copy_gb_s, x.copied_bytes) for x in layouts])
-    copy, copy_gb, copied = copies.T
+    copied = np.asarray([layout.copied for layout in layouts])
+    nothing = np.zeros_like(copied)
+    copy, copy_gb = (
+        movement_times(np.column_stack(sizes), nothing, problem.target)[:, 0]
+        for sizes in ((nothing, nothing, copied), (nothing, copied, nothing))
+    )
     return np.column_stack((
         far[:, Estimate.SECONDS] + fixed + copy, close[:, Estimate.SECONDS] + fixed, copy, copy_gb,
         far[:, BUSY], far[:, [Estimate.LAYERS, Estimate.SERIAL, Estimate.CHAIN]],

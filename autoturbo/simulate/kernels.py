@@ -42,7 +42,7 @@ from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import Floats, array_of, matrix_cycles
 from autoturbo.simulate.dram import Memory, memory_of, run_seconds, turnaround_seconds
 
-PAIRS = tuple((a, b) for a in range(len(ENGINES)) for b in range(a + 1, len(ENGINES)))
+PAIRS = tuple(itertools.combinations(range(len(ENGINES)), 2))
 """Pairs of engines whose overlap is reported."""
 
 
@@ -54,36 +54,18 @@ class Quantity(IntEnum):
     vector and transfer all three), of each engine's ``WAIT``: idle between its first instruction
     and its last because what the next one needs was not there. Bytes: read from and written to DDR
     and the global buffer, moved between cores, and read or written in local buffers by compute and
-    transfers. ``ISSUED`` counts the instructions of each engine on one core.
+    transfers. ``ISSUED`` counts the instructions of each engine on one core. Of engines and pairs
+    those are named that are asked for by name; all are there, in the order of ENGINES and PAIRS.
     """
 
     SECONDS = 0
     BUSY_DMA_IN = 1
     BUSY_TRANSFER = 2
-    BUSY_MATRIX = 3
-    BUSY_VECTOR = 4
     BUSY_DMA_OUT = 5
     OVERLAP_DMA_IN_TRANSFER = 6
-    OVERLAP_DMA_IN_MATRIX = 7
-    OVERLAP_DMA_IN_VECTOR = 8
-    OVERLAP_DMA_IN_DMA_OUT = 9
-    OVERLAP_TRANSFER_MATRIX = 10
-    OVERLAP_TRANSFER_VECTOR = 11
-    OVERLAP_TRANSFER_DMA_OUT = 12
-    OVERLAP_MATRIX_VECTOR = 13
-    OVERLAP_MATRIX_DMA_OUT = 14
-    OVERLAP_VECTOR_DMA_OUT = 15
     OVERLAP_TRANSFER_MATRIX_VECTOR = 16
     WAIT_DMA_IN = 17
-    WAIT_TRANSFER = 18
-    WAIT_MATRIX = 19
-    WAIT_VECTOR = 20
-    WAIT_DMA_OUT = 21
     ISSUED_DMA_IN = 22
-    ISSUED_TRANSFER = 23
-    ISSUED_MATRIX = 24
-    ISSUED_VECTOR = 25
-    ISSUED_DMA_OUT = 26
     DDR_READ = 27
     DDR_WRITTEN = 28
     GB_READ = 29
@@ -92,12 +74,11 @@ class Quantity(IntEnum):
     LB = 32
 
 
-QUANTITIES = len(Quantity)
+QUANTITIES = Quantity.LB + 1
 
 # Bytes come last, so that they are all from DDR_READ on.
 BUSY = slice(Quantity.BUSY_DMA_IN, Quantity.BUSY_DMA_OUT + 1)
-_OVERLAP = slice(Quantity.OVERLAP_DMA_IN_TRANSFER, Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR)
-_WAIT = slice(Quantity.WAIT_DMA_IN, Quantity.WAIT_DMA_OUT + 1)
+WAIT = slice(Quantity.WAIT_DMA_IN, Quantity.ISSUED_DMA_IN)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,12 +105,7 @@ class KernelTime:
     @property
     def overlap(self) -> tuple[float, ...]:
         """Seconds per pair of engines, in the order of :data:`PAIRS`."""
-        return tuple(self.totals[_OVERLAP].tolist())
-
-    @property
-    def waits(self) -> tuple[float, ...]:
-        """Seconds that each engine waited for operands, in the order of ENGINES."""
-        return tuple(self.totals[_WAIT].tolist())
+        return tuple(overlaps_of(self.totals).values())[: len(PAIRS)]
 
     @property
     def ddr_bytes(self) -> float:
@@ -144,22 +120,10 @@ class KernelTime:
 
 def overlaps_of(totals: Floats) -> dict[str, float]:
     """Overlaps in some totals by the engines' names, ``"dma_in+matrix"``, for a measurement."""
-    names = ["+".join(ENGINES[engine] for engine in pair) for pair in PAIRS]
-    found = dict(zip(names, totals[_OVERLAP].tolist(), strict=True))
-    return found | {
-        "transfer+matrix+vector": float(totals[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR])
-    }
-
-
-def waits_of(totals: Floats) -> dict[str, float]:
-    """Waits in some totals by engine, for a measurement."""
-    return dict(zip(ENGINES, totals[_WAIT].tolist(), strict=True))
-
-
-def bytes_of(totals: Floats) -> dict[str, int]:
-    """Bytes in some totals by level and direction, for a measurement."""
-    levels = (q for q in Quantity if q >= Quantity.DDR_READ)
-    return {level.name.lower(): round(float(totals[level])) for level in levels}
+    together = (*PAIRS, (TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE))
+    names = ["+".join(ENGINES[engine] for engine in some) for some in together]
+    first = Quantity.OVERLAP_DMA_IN_TRANSFER
+    return dict(zip(names, totals[first : first + len(names)].tolist(), strict=True))
 
 
 class Rate(IntEnum):
@@ -214,7 +178,29 @@ def dma_bandwidth(target: Target) -> float:
 
 def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     """Simulate one kernel."""
-    return KernelTime(_simulated(instructions.where, instructions.amounts, rates))
+    where, amounts = instructions.where, instructions.amounts
+    out, begin, end, _ = _run(where, amounts, rates)
+    engine = where[:, Column.ENGINE]
+    for quantity, column in _moved(engine, amounts, rates).items():
+        out[quantity] = np.append(0.0, np.cumsum(column))[-1]  # in the order of the program
+    memory = memory_seconds(
+        out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT],
+        out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
+        out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
+    )  # fmt: skip
+    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
+    own = [np.append(np.flatnonzero(engine == one), -1) for one in range(len(ENGINES))]
+    for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
+        out[position] = _together(own[first], own[second], own[second], begin, end)
+    three = own[TRANSFER], own[MATRIX_ENGINE], own[VECTOR_ENGINE]
+    out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
+    return KernelTime(out)
+
+
+def issue(instructions: Instructions, rates: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return every instruction's begin, the end of its engine's work, and when it has completed."""
+    _, begin, end, done = _run(instructions.where, instructions.amounts, rates)
+    return begin, end, done
 
 
 @borrowing
@@ -282,28 +268,6 @@ def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Fl
     return seconds
 
 
-def _simulated(where: Ints, amounts: Floats, rates: Floats) -> Floats:
-    """Return what a program's engines take and move, by :class:`Quantity`."""
-    out, begin, end = _run(where, amounts, rates)
-    engine = where[:, Column.ENGINE]
-    moved = _moved(engine, amounts, rates)
-    for quantity, column in moved.items():
-        out[quantity] = np.append(0.0, np.cumsum(column))[-1]  # in the order of the program
-    memory = memory_seconds(
-        out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT],
-        out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
-        out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
-    )  # fmt: skip
-    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
-    own = [np.append(np.flatnonzero(engine == one), -1) for one in range(len(ENGINES))]
-    pairs = itertools.combinations(own, 2)
-    for position, (first, second) in enumerate(pairs, Quantity.OVERLAP_DMA_IN_TRANSFER):
-        out[position] = _together(first, second, second, begin, end)
-    three = own[TRANSFER], own[MATRIX_ENGINE], own[VECTOR_ENGINE]
-    out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
-    return out
-
-
 def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
     """Return what each instruction moves, in bytes as they are stored."""
     stored, cores = r[Rate.STORED], r[Rate.STORED] * r[Rate.CORES]
@@ -319,8 +283,8 @@ def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
 
 
 @njit(cache=True)
-def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats]:
-    """Issue all instructions; what engines take, and when each instruction begins and ends."""
+def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Issue all instructions; what engines take, and what :func:`issue` returns."""
     total = len(where)
     begin, end, done = np.zeros(total), np.zeros(total), np.zeros(total)
     free, completed = np.zeros(len(ENGINES)), np.zeros(len(ENGINES))
@@ -341,7 +305,7 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, F
         done[index] = completed[engine] = max(end[index] + latency, completed[engine])
         free[engine] = end[index]
         out[Quantity.SECONDS] = max(out[Quantity.SECONDS], done[index])
-    return out, begin, end
+    return out, begin, end, done
 
 
 @njit(cache=True)

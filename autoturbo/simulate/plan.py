@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -136,7 +136,7 @@ class KernelStatistics:
     )
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
     _row_of: Store = field(default_factory=Store)
-    _part_rows: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    _part_rows: list[tuple[float, ...]] = field(default_factory=list)
     _rows: Store = field(default_factory=lambda: Store((len(COLUMNS),), np.float64))
 
     @property
@@ -193,6 +193,7 @@ class KernelStatistics:
         if key not in self._parts:
             self._parts[key] = len(self._subgraphs)
             self._subgraphs.append((samples, subgraph))
+            self._part_rows.append(part_row(problem, subgraph))
         return self._parts[key]
 
     def _learn(self) -> None:
@@ -205,23 +206,14 @@ class KernelStatistics:
         for key in unknown:
             by_samples.setdefault(self._subgraphs[key[0]][0], []).append(key)
         for samples, each in by_samples.items():
-            for own in self._pieces(each):
+            layers = itertools.accumulate(len(self._subgraphs[key[0]][1].layers) for key in each)
+            sized = zip(each, layers, strict=True)
+            for _, some in itertools.groupby(sized, lambda pair: pair[1] // TOGETHER):
+                own = [key for key, _ in some]
                 self.bench.cache.forget_when_full()
                 row = self._rows.add(self._computed(self.bench.parts(samples), own))
                 self._known.update(zip(own, itertools.count(row), strict=False))
         self._row_of.add([self._known[key] for key in keys])
-
-    def _pieces(self, keys: Sequence[_KernelKey]) -> Iterator[list[_KernelKey]]:
-        """Yield kernels that are computed together: few enough for memory."""
-        own, layers = list[_KernelKey](), 0
-        for key in keys:
-            own.append(key)
-            layers += len(self._subgraphs[key[0]][1].layers)
-            if layers > TOGETHER:
-                yield own
-                own, layers = [], 0
-        if own:
-            yield own
 
     def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
         """Return what a kernel in isolation follows from: its part, its cores and its rules."""
@@ -245,14 +237,9 @@ class KernelStatistics:
         }
         layouts = [laid[key[:3]] for key in keys]
         rows = np.zeros((len(keys), len(COLUMNS)))
-        rows[:, :_OWN] = [self._part_row(problem, key[0]) for key in keys]
+        rows[:, :_OWN] = [self._part_rows[key[0]] for key in keys]
         rows[:, _PASSES.stop :] = isolated_kernels(problem, layouts, [key[3] for key in keys])
         return rows
-
-    def _part_row(self, problem: Problem, part: int) -> tuple[float, ...]:
-        if part not in self._part_rows:
-            self._part_rows[part] = part_row(problem, self._subgraphs[part][1])
-        return self._part_rows[part]
 
     def of_plan(self, knobs: Knobs) -> PlanStatistics | None:
         """Return the statistics of a setting's plan; None where it does not fit the model."""

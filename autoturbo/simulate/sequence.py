@@ -13,6 +13,7 @@ kernel also waits for those on other clusters that still read what it made two p
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -32,15 +33,14 @@ from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import (
     BUSY,
     QUANTITIES,
+    WAIT,
     Quantity,
-    bytes_of,
     dma_bandwidth,
     overlaps_of,
     rates_of,
     run_kernel,
-    waits_of,
 )
-from autoturbo.simulate.measurement import LowerBound, Measurement
+from autoturbo.simulate.measurement import Measurement
 from autoturbo.stores import Store, remembered
 
 
@@ -71,44 +71,22 @@ class KernelMemory:
         return signatures, np.asarray(rows, np.int64)
 
 
-class MovementRates(NamedTuple):
-    """What movements take, SI units."""
-
-    dma: float
-    dma_latency: float
-    has_gb: bool
-    gb: float
-    gb_latency: float
-    transfer: float
-    transfer_latency: float
-    barrier: float
-
-    @staticmethod
-    def of(target: Target) -> MovementRates:
-        """Read a target's figures."""
-        return MovementRates(
-            dma_bandwidth(target), target.dma.latency + target.ddr.latency,
-            target.gb.capacity > 0, target.gb.bandwidth,
-            target.gb.latency + target.transfer.latency, target.transfer.bandwidth,
-            target.transfer.latency, target.overheads.barrier,
-        )  # fmt: skip
-
-
-def movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
+def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
     """Return, per kernel, what copies into LB and core-to-core traffic before it take.
 
     Columns are seconds, to the barrier that ends them, DMA and transfer busy seconds, and bytes of
-    GB. Bytes from DDR are written
-    to GB, where there is one, and read again: both count there.
+    GB. Bytes from DDR are written to GB, where there is one, and read again: both count there.
     """
+    gb, link, has_gb = target.gb, target.transfer, target.gb.capacity > 0
     from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
-    through = (from_gb + from_ddr) * rates.has_gb
-    dma = _seconds(from_ddr, rates.dma)
-    transfer = _seconds(through, rates.gb) + _seconds(crossing, rates.transfer)
-    latency = (from_ddr > 0) * rates.dma_latency + (through > 0) * rates.gb_latency
-    seconds = dma + transfer + (latency + (crossing > 0) * rates.transfer_latency)
-    seconds += (seconds > 0) * rates.barrier
-    return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * rates.has_gb), axis=1)
+    through = (from_gb + from_ddr) * has_gb
+    dma = _seconds(from_ddr, dma_bandwidth(target))
+    transfer = _seconds(through, gb.bandwidth) + _seconds(crossing, link.bandwidth)
+    latency = (from_ddr > 0) * (target.dma.latency + target.ddr.latency)
+    latency = latency + (through > 0) * (gb.latency + link.latency)
+    seconds = dma + transfer + (latency + (crossing > 0) * link.latency)
+    seconds += (seconds > 0) * target.overheads.barrier
+    return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * has_gb), axis=1)
 
 
 def _seconds(size: Ints | Floats, rate: float) -> Floats:
@@ -120,18 +98,18 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
     """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
     memory = KernelMemory() if memory is None else memory
     passes = [_one_pass(schedule, memory, at) for at in range(len(schedule.timelines))]
-    if len(passes) == 1:
-        latency = float(passes[0].totals[Quantity.SECONDS]) * schedule.share.loops
-        return _measurement(schedule, passes[0], latency, passes[0].totals, len(passes[0].seconds))
     joint = _Pass(
         [s for one in passes for s in one.signatures],
         np.concatenate([one.kernels for one in passes]),
         np.concatenate([one.seconds for one in passes]),
         np.sum([one.totals for one in passes], axis=0),
     )
+    if len(passes) == 1:
+        latency = float(joint.totals[Quantity.SECONDS]) * schedule.share.loops
+    else:
+        latency = _joint_latency(schedule, joint.seconds)
     mean = joint.totals / len(passes)
-    most = max(len(one.seconds) for one in passes)
-    return _measurement(schedule, joint, _joint_latency(schedule, joint.seconds), mean, most)
+    return _measurement(schedule, joint, latency, mean, max(len(one.seconds) for one in passes))
 
 
 class _Pass(NamedTuple):
@@ -155,7 +133,7 @@ def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -
 def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
     signatures, rows = memory.rows(schedule, cluster)
-    moves = movement_times(timeline.copied, timeline.crossing, MovementRates.of(target))
+    moves = movement_times(timeline.copied, timeline.crossing, target)
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
     fixed = target.overheads.per_kernel
@@ -174,7 +152,7 @@ def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
     """
     graph = schedule.instances
     own = np.zeros(graph.count)
-    own[np.concatenate([t.order for t in schedule.timelines])] = seconds
+    own[_launched(schedule)] = seconds
     return run_passes(
         schedule.order, schedule.cluster, own.tolist(), graph.producers, schedule.share.loops,
         schedule.problem.target.overheads.barrier,
@@ -192,6 +170,7 @@ def run_passes(
     producers: Sequence[Sequence[int]],
     loops: int,
     barrier: float,
+    log: list[tuple[int, float, float]] | None = None,
 ) -> float:
     """Return the seconds until all clusters have run all passes.
 
@@ -202,6 +181,7 @@ def run_passes(
         producers: per instance, the instances that it reads from.
         loops: number of passes.
         barrier: seconds from the end of a kernel until another cluster knows of it.
+        log: takes instance, begin and end of every launch, pass by pass in order.
     """
     makers = [
         [maker for maker in made if cluster[maker] != own]
@@ -222,6 +202,8 @@ def run_passes(
             end[instance] = free[own] = start + seconds[instance]
             for maker in makers[instance]:
                 seen[maker] = max(seen[maker], end[instance])
+            if log is not None:
+                log.append((instance, start, end[instance]))
     return max(free)
 
 
@@ -240,11 +222,11 @@ def _measurement(
 ) -> Measurement:
     """Put together: ``mean`` are sums of one cluster, ``launches`` the most of any in a pass."""
     loops, copies = schedule.share.loops, schedule.share.copies
-    bound = _bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
+    bound = lower_bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
+    moved = one.totals * (loops * copies)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
-    seconds = one.kernels[:, Quantity.SECONDS].tolist()
-    times, counts = _by_signature(one.signatures, seconds, loops)
+    times = dict(zip(one.signatures, one.kernels[:, Quantity.SECONDS].tolist(), strict=True))
     return Measurement(
         latency=bound.checked(latency, f"{schedule.model.name} on {schedule.problem.target.name}"),
         batch=schedule.model.batch,
@@ -258,11 +240,11 @@ def _measurement(
         bound=bound,
         busy=dict(zip(ENGINES, (mean[BUSY] * loops).tolist(), strict=True)),
         overlap=overlaps_of(mean * loops),
-        waits=waits_of(mean * loops),
-        bytes=bytes_of(one.totals * (loops * copies)),
+        waits=dict(zip(ENGINES, (mean[WAIT] * loops).tolist(), strict=True)),
+        bytes={q.name.lower(): round(float(moved[q])) for q in Quantity if q >= Quantity.DDR_READ},
         energy=_energy(schedule, latency, ddr, gb),
-        kernel_times=times,
-        kernel_counts=counts,
+        kernel_times={s.hex(): seconds for s, seconds in times.items()},
+        kernel_counts={s.hex(): n * loops for s, n in Counter(one.signatures).items()},
         tensors=_tensor_counts(schedule),
         subgraph_times=_subgraph_times(schedule, one.seconds),
     )
@@ -270,16 +252,6 @@ def _measurement(
 
 _DDR = [Quantity.DDR_READ, Quantity.DDR_WRITTEN]
 _GB = [Quantity.GB_READ, Quantity.GB_WRITTEN]
-
-
-def _by_signature(
-    signatures: list[bytes], seconds: list[float], loops: int
-) -> tuple[dict[str, float], dict[str, int]]:
-    times = dict(zip(signatures, seconds, strict=True))
-    counts = dict.fromkeys(signatures, 0)
-    for signature in signatures:
-        counts[signature] += loops
-    return {s.hex(): t for s, t in times.items()}, {s.hex(): n for s, n in counts.items()}
 
 
 def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
@@ -292,14 +264,7 @@ def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
 
 def _launched(schedule: Schedule) -> Ints:
     """Instances in order, cluster by cluster."""
-    if len(schedule.timelines) == 1:
-        return schedule.timeline.order
     return np.concatenate([timeline.order for timeline in schedule.timelines])
-
-
-@remembered(4)
-def _bound(model: Graph, target: Target, dtype: str) -> LowerBound:
-    return lower_bound(model, target, dtype)
 
 
 def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
@@ -321,16 +286,10 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
 
 def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
     """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
-    real = per_mac.get(schedule.problem.dtype, 0.0)
-    own = _integer_macs(schedule)
-    return (schedule.model.macs - own) * real + own * per_mac.get("int8", real)
-
-
-def _integer_macs(schedule: Schedule) -> int:
-    """Return how many of a model's multiply-accumulates are in int8."""
-    if not in_integers(schedule.problem.target, schedule.problem.dtype):
-        return 0
-    return _quantised_macs(schedule.model)
+    model, problem = schedule.model, schedule.problem
+    real = per_mac.get(problem.dtype, 0.0)
+    own = _quantised_macs(model) if in_integers(problem.target, problem.dtype) else 0
+    return (model.macs - own) * real + own * per_mac.get("int8", real)
 
 
 @remembered(1)

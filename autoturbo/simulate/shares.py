@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.attribution import LIMITS, KernelShares, Limit, kernel_shares
@@ -21,8 +22,8 @@ from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import (
     COPIES,
     KernelMemory,
-    MovementRates,
     movement_times,
+    run_passes,
     simulate,
 )
 
@@ -156,16 +157,15 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     found = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
     counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in found])
     kernels = tuple(
-        KernelShare(
-            int(instance), cluster, float(row.sum()), Shares.of(row), float(slack), int(count)
+        KernelShare(int(instance), at, *_spent(row), part.seconds - part.busiest, int(count))
+        for at, (timeline, one) in enumerate(zip(schedule.timelines, found, strict=True))
+        for instance, row, part, count in zip(
+            timeline.order, one.shares, one.parts, counts[timeline.order], strict=True
         )
-        for cluster, (timeline, one) in enumerate(zip(schedule.timelines, found, strict=True))
-        for instance, row, slack, count in zip(
-            timeline.order, one.shares, one.slack, counts[timeline.order], strict=True
-        )
-    )  # fmt: skip
-    whole = sum((one.shares.T @ counts[t.order] for t, one in zip(
-        schedule.timelines, found, strict=True)), np.zeros(len(LIMITS)))  # fmt: skip
+    )
+    whole = np.zeros(len(LIMITS))
+    for timeline, one in zip(schedule.timelines, found, strict=True):
+        whole += one.shares.T @ counts[timeline.order]
     whole[LIMITS.index(Limit.LAUNCH)] += handover
     return ScheduleShares(
         latency, Shares.of(whole), kernels, _subgraphs(schedule, kernels),
@@ -173,11 +173,15 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     )  # fmt: skip
 
 
+def _spent(row: Floats) -> tuple[float, Shares]:
+    """Return the seconds that are handed out, and their shares."""
+    return float(row.sum()), Shares.of(row)
+
+
 class _Cluster(NamedTuple):
-    """Of one cluster's kernels in order: shares and slack, and what each consists of."""
+    """Of one cluster's kernels in order: shares, and what each consists of."""
 
     shares: Floats
-    slack: Floats
     parts: list[KernelShares]
 
 
@@ -194,84 +198,66 @@ def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
             known[signature] = kernel_shares(schedule.program(kernel, cluster), rates, layers)
         parts.append(known[signature])
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
-    shares += _movements(timeline.copied, timeline.crossing, MovementRates.of(target))
+    shares += _movements(timeline.copied, timeline.crossing, target)
     shares[:, LIMITS.index(Limit.LAUNCH)] += target.overheads.per_kernel
-    slack = np.asarray([part.seconds - part.busiest for part in parts])
-    return _Cluster(shares, slack, parts)
+    return _Cluster(shares, parts)
 
 
-def _movements(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
+def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
     """Shares of the movements before kernels, by the rules of :func:`movement_times`."""
-    seconds = movement_times(copied, crossing, rates)
+    seconds = movement_times(copied, crossing, target)
     shares = np.zeros((len(seconds), len(LIMITS)))
     by = {limit: shares[:, column] for column, limit in enumerate(LIMITS)}
     by[Limit.DDR][:] = seconds[:, 1]
-    by[Limit.TRANSFER][:] = crossing / rates.transfer
+    by[Limit.TRANSFER][:] = crossing / target.transfer.bandwidth
     by[Limit.GB][:] = np.maximum(seconds[:, 2] - by[Limit.TRANSFER], 0.0)
-    by[Limit.LAUNCH][:] = np.where(seconds[:, 0] > 0, rates.barrier, 0.0)
+    by[Limit.LAUNCH][:] = np.where(seconds[:, 0] > 0, target.overheads.barrier, 0.0)
     by[Limit.LATENCY][:] = np.maximum(seconds[:, 0] - shares.sum(axis=1), 0.0)
     return shares
 
 
 def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
-    """Per instance, passes in which it is on the critical path; seconds of handing over."""
-    graph, loops = schedule.instances, schedule.share.loops
-    if not schedule.cluster:
+    """Per instance, passes in which it is on the critical path; seconds of handing over.
+
+    The path is followed back from the launch that ends last, each time to what held a launch up:
+    the one before it on its cluster, or else the last that it waited for on another.
+    """
+    graph, cluster, loops = schedule.instances, schedule.cluster, schedule.share.loops
+    if not cluster:
         return np.full(graph.count, loops, np.int64), 0.0
-    own = np.zeros(graph.count)
+    own, barrier = np.zeros(graph.count), schedule.problem.target.overheads.barrier
     for timeline, times in zip(schedule.timelines, seconds, strict=True):
         own[timeline.order] = times
-    return _through_clusters(schedule, own)
-
-
-def _through_clusters(schedule: Schedule, own: Floats) -> tuple[Ints, float]:
-    """Run all passes as :func:`autoturbo.simulate.sequence.run_passes` does, and walk back.
-
-    Every launch remembers the one that held it up, and whether that was on another cluster.
-    """
-    graph, barrier = schedule.instances, schedule.problem.target.overheads.barrier
-    cluster, loops = schedule.cluster, schedule.share.loops
-    free: dict[int, tuple[float, _Launch | None]] = {}
-    ends: dict[_Launch, float] = {}
-    cause: dict[_Launch, tuple[_Launch | None, bool]] = {}
-    seen: dict[tuple[int, int], tuple[float, _Launch]] = {}
-    for loop in range(loops):
-        for instance in schedule.order:
-            launch, mine = (loop, instance), cluster[instance]
-            start, by = free.get(mine, (0.0, None))
-            away = False
-            makers = [m for m in graph.producers[instance] if cluster[m] != mine]
-            waits = [(ends[loop, m], (loop, m)) for m in makers]
-            waits += [w for w in [seen.pop((loop % COPIES, instance), None)] if w is not None]
-            for end, other in waits:
-                if end + barrier > start:
-                    start, by, away = end + barrier, other, True
-            ends[launch] = start + float(own[instance])
-            cause[launch] = by, away
-            free[mine] = ends[launch], launch
-            for maker in makers:
-                key = (loop % COPIES, maker)
-                if key not in seen or seen[key][0] < ends[launch]:
-                    seen[key] = ends[launch], launch
-    return _walked(graph.count, cause, max(free.values(), key=lambda f: f[0])[1], barrier)
+    log: list[tuple[int, float, float]] = []
+    run_passes(schedule.order, cluster, own.tolist(), graph.producers, loops, barrier, log)
+    begin, end = dict[_Launch, float](), dict[_Launch, float]()
+    before, free = dict[_Launch, _Launch | None](), dict[int, _Launch]()
+    for at, (instance, start, stop) in enumerate(log):
+        launch = at // graph.count, instance
+        begin[launch], end[launch], before[launch] = start, stop, free.get(cluster[instance])
+        free[cluster[instance]] = launch
+    makers = [[m for m in graph.producers[i] if cluster[m] != c] for i, c in enumerate(cluster)]
+    readers: list[list[int]] = [[] for _ in cluster]
+    for reader in schedule.order:
+        for maker in makers[reader]:
+            readers[maker].append(reader)
+    counts, handover = np.zeros(graph.count, np.int64), 0.0
+    held: _Launch | None = max(free.values(), key=end.__getitem__)
+    while held is not None:
+        loop, instance = held
+        counts[instance] += 1
+        earlier = before[held]
+        if begin[held] > (0.0 if earlier is None else end[earlier]):
+            waits = [(loop, m) for m in makers[instance]]
+            if loop >= COPIES:  # for what is read of the pass whose room it takes
+                waits += [(loop - COPIES, reader) for reader in readers[instance]]
+            earlier, handover = max(waits, key=end.__getitem__), handover + barrier
+        held = earlier
+    return counts, handover
 
 
 _Launch = tuple[int, int]
 """Pass and instance."""
-
-
-def _walked(
-    count: int,
-    cause: dict[_Launch, tuple[_Launch | None, bool]],
-    last: _Launch | None,
-    barrier: float,
-) -> tuple[Ints, float]:
-    counts, handover, at = np.zeros(count, np.int64), 0.0, last
-    while at is not None:
-        counts[at[1]] += 1
-        at, away = cause[at]
-        handover += barrier if away else 0.0
-    return counts, handover
 
 
 def _subgraphs(schedule: Schedule, kernels: tuple[KernelShare, ...]) -> tuple[SubGraphShare, ...]:
@@ -286,7 +272,7 @@ def _subgraphs(schedule: Schedule, kernels: tuple[KernelShare, ...]) -> tuple[Su
     return tuple(
         SubGraphShare(
             s.index, layers[s.layers[-1]].name, len(s.layers), int(launches[s.index]),
-            float(rows[s.index].sum()), Shares.of(rows[s.index]), float(slack[s.index]),
+            *_spent(rows[s.index]), float(slack[s.index]),
         )
         for s in subgraphs
     )  # fmt: skip
@@ -303,17 +289,5 @@ def _layers(schedule: Schedule, clusters: list[_Cluster], counts: Ints) -> tuple
             rows[own] += part.layers * counts[instance]
             slack[own] = np.minimum(slack[own], part.slack)
             owner[own] = subgraph.index
-    return tuple(
-        LayerShare(i, int(owner[i]), float(rows[i].sum()), Shares.of(rows[i]), float(slack[i]))
-        for i in range(total)
-    )  # fmt: skip
-
-
-__all__ = [
-    "KernelShare",
-    "LayerShare",
-    "ScheduleShares",
-    "Shares",
-    "SubGraphShare",
-    "schedule_shares",
-]
+    each = enumerate(zip(owner.tolist(), rows, slack.tolist(), strict=True))
+    return tuple(LayerShare(i, mine, *_spent(row), late) for i, (mine, row, late) in each)

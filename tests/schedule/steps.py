@@ -15,7 +15,7 @@ from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule, digest_of, hash_kernels
-from autoturbo.simulate.sequence import MovementRates, movement_times
+from autoturbo.simulate.sequence import movement_times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ class MovementTime:
 def movement_time(step: Step, target: Target) -> MovementTime:
     """What copies into LB and core-to-core traffic before a kernel take."""
     copied, crossing = np.asarray([[0, *step.copied]]), np.asarray([step.crossing])
-    return MovementTime(*movement_times(copied, crossing, MovementRates.of(target))[0].tolist())
+    return MovementTime(*movement_times(copied, crossing, target)[0].tolist())
 
 
 def program_of(schedule: Schedule, step: Step) -> Instructions:

@@ -24,8 +24,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.simulate.attribution import LIMITS, Limit, kernel_shares, later
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.intervals import issue
-from autoturbo.simulate.kernels import duration, rates_of
+from autoturbo.simulate.kernels import duration, issue, rates_of
 from autoturbo.simulate.sequence import simulate
 from autoturbo.simulate.shares import schedule_shares
 from tests.schedule.schedule_samples import Net, networks, targets
@@ -181,7 +180,7 @@ def delayed(instructions: Instructions, rates: Floats, late: int, by: float) -> 
 def test_slack_is_what_an_instruction_can_wait_and_no_more() -> None:
     rows = table(CONVOLUTION, CONVOLUTION, stage(vector=6400, read=1e5, written=1e3, steps=500))
     instructions, rates = made(rows), rates_of(target_of(), "float16")
-    begin, _, done = issue(instructions.where, instructions.amounts, rates)
+    begin, _, done = issue(instructions, rates)
     deadline = float(done.max())
     slack = later(instructions.where, instructions.amounts, rates, begin, deadline)
     assert (slack > 0).any()
