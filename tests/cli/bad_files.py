@@ -612,7 +612,9 @@ def export_that_unpacks_to_gigabytes(cli: Cli) -> list[str]:
     words = arrow.DictionaryArray.from_arrays(
         arrow.array([0] * 20_000, arrow.int32()), arrow.array([record])
     )
-    parquet.write_table(arrow.table({"record": words}), cli.folder / "bomb.parquet")
+    schema = {"autoturbo.record_schema": "1"}
+    table = arrow.table({"record": words}).replace_schema_metadata(schema)
+    parquet.write_table(table, cli.folder / "bomb.parquet")
     return ["db", "import", "bomb.parquet"]
 
 
