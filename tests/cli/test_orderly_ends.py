@@ -106,10 +106,19 @@ def left_of(group: int) -> list[int]:
 def test_signals_to_end_are_treated_as_ctrl_c(
     tmp_path: Path, where: tuple[str, ...], number: signal.Signals, *, whole_group: bool
 ) -> None:
-    process = begun(tmp_path, *TUNE, "--trials", "100000", *where)
-    wait_for_trials(process, tmp_path)
-    (os.killpg if whole_group else os.kill)(process.pid, number)
-    _, err = process.communicate(timeout=HANG_S)
+    for name in ("first", "again"):
+        folder = tmp_path / name
+        folder.mkdir()
+        process = begun(folder, *TUNE, "--trials", "100000", *where)
+        wait_for_trials(process, folder)
+        (os.killpg if whole_group else os.kill)(process.pid, number)
+        _, err = process.communicate(timeout=HANG_S)
+        # Ray's servers had the signal too; now and then, on a busy machine, its library sees them
+        # go before we have let go of them, and ends the program with status 1 and no word of ours.
+        if not (
+            "--ray" in where and whole_group and process.returncode == 1 and "error" not in err
+        ):
+            break
     assert process.returncode == 130, err
     assert "trials; all of them are saved; go on with 'autoturbo resume " in err
     assert "Traceback" not in err
