@@ -75,12 +75,14 @@ class Registry:
             UsageError: there is none of that name.
             PluginError: a plug-in cannot be imported.
         """
-        entry = self.find(name)
-        if self.is_ours(name):
-            return entry.load()
+        return self._loaded(self.find(name))
+
+    def _loaded(self, entry: EntryPoint) -> Any:
         try:
             return entry.load()
         except (Exception, SystemExit) as error:  # code of others may fail in any way: tell whose
+            if entry.name in self.builtin:
+                raise
             raise broken(entry, f"cannot be loaded: {type(error).__name__}: {error}") from error
 
     def make(self, name: str, *arguments: Any) -> Any:
@@ -90,8 +92,9 @@ class Registry:
             UsageError: there is none of that name.
             PluginError: a plug-in cannot be imported, is no function, or raises.
         """
-        factory, entry = self.load(name), self.find(name)
-        if self.is_ours(name):
+        entry = self.find(name)
+        factory = self._loaded(entry)
+        if entry.name in self.builtin:
             return factory(*arguments)
         if not callable(factory):
             raise broken(entry, f"is a value of type {type(factory).__name__!r}, not a function")

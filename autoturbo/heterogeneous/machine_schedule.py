@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from autoturbo.errors import ScheduleFileError, VerifyError
-from autoturbo.files import Kind, Outputs
+from autoturbo.errors import VerifyError
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
@@ -29,6 +28,7 @@ from autoturbo.schedule.schedule import (
     document_text,
     header,
     layer_entries,
+    save_schedule,
 )
 from autoturbo.schedule.unit_knobs import IN_TURN, SIDE_BY_SIDE
 
@@ -187,8 +187,7 @@ class MachineSchedule:
         Raises:
             ScheduleFileError: the path cannot be written.
         """
-        outputs = Outputs(force=force).reading(self.model.source)
-        outputs.write(path, Kind.SCHEDULE, self.text, ScheduleFileError)
+        save_schedule(self, path, force=force)
 
 
 MACHINE_SCHEDULE_SCHEMA: Final = 1

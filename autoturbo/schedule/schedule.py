@@ -146,8 +146,7 @@ class Schedule(Shown):
         Raises:
             ScheduleFileError: the path cannot be written, or a file of another kind is there.
         """
-        outputs = Outputs(force=force).reading(self.model.source)
-        outputs.write(Path(path), Kind.SCHEDULE, self.text, ScheduleFileError)
+        save_schedule(self, path, force=force)
 
     def __repr__(self) -> str:
         of = f"{self.model.name!r} on {self.problem.target.name!r}"
@@ -284,6 +283,16 @@ class Made(Protocol):
     @property
     def hash(self) -> str:
         """Of all that affects results."""
+
+
+def save_schedule(schedule: AnySchedule, path: str | Path, *, force: bool) -> None:
+    """Write a schedule's file, atomically, neither over its model nor over a file of another kind.
+
+    Raises:
+        ScheduleFileError: the path cannot be written, or a file of another kind is there.
+    """
+    outputs = Outputs(force=force).reading(schedule.model.source)
+    outputs.write(path, Kind.SCHEDULE, schedule.text, ScheduleFileError)
 
 
 def schedule_text(schedule: Schedule) -> str:

@@ -28,12 +28,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.looks import Look
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.operators import Graph
@@ -44,6 +43,9 @@ from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.quick_model import AWAY, QuickModel, Tried, immigrants
 from autoturbo.search.space import Space, batch_share
 from autoturbo.simulate.contract import Evaluates
+
+if TYPE_CHECKING:
+    from autoturbo.cost_models.advisor import KernelAdvisor
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
 """A dearer model: lower is better; None where it cannot tell yet."""

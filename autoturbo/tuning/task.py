@@ -33,6 +33,11 @@ class TuningTask(Protocol):
     on_machine: bool
 
     @staticmethod
+    def defaults(config: Any, target: Any, *, own_baselines: bool) -> dict[str, Any]:
+        """Return what a configuration leaves to the target, by the name of the option."""
+        ...
+
+    @staticmethod
     def check(target: Any, sampler: str, objectives: Sequence[str]) -> None:
         """Refuse what the target cannot be tuned by or for; raises UsageError."""
 
