@@ -157,7 +157,7 @@ SAMPLERS: Final = Registry(
             name: f"autoturbo.search.samplers:{name}"
             for name in ("random", "tpe", "cmaes", "gp", "nsgaii", "qmc", "grid")
         },
-        PROGRAM: "autoturbo.search.program:ProgramProposer",
+        PROGRAM: "autoturbo.search.proposer:ProgramProposer",
     },
 )
 

@@ -39,7 +39,7 @@ import onnx
 
 import autoturbo
 from autoturbo.database import Database, TrialRecord, check
-from autoturbo.search.loop import BATCH
+from autoturbo.search.constants import SEARCH
 
 TARGET = "stcp920"
 LAYERS, WIDTH, ROWS = 4, 16, 8  # a network whose settings take milliseconds, so that kills meet all
@@ -90,7 +90,7 @@ def warm(folder: Path) -> None:
     """Load and compile all that drivers need, without threads, which would not outlive a fork."""
     os.environ["OMP_NUM_THREADS"] = "1"
     folder.mkdir()
-    drive(folder, 0, 2 * BATCH)
+    drive(folder, 0, 2 * SEARCH.round_trials)
     if threading.active_count() > 1:
         raise AssertionError("threads are running; a fork of this process could hang")
 

@@ -42,7 +42,8 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.registry import COST_MODEL
-from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.loop import Loop, Search
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space, batch_share
@@ -403,7 +404,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.table is not None:
         print_tables(load(options.table) | {"known": known})
         return
-    print(f"rounds of {BATCH} measurements", flush=True)
+    print(f"rounds of {SEARCH.round_trials} measurements", flush=True)
     results = collect(
         options.out, options.models.split(","), options.targets.split(","),
         options.samplers.split(","), range(options.seeds), options.trials,

@@ -32,8 +32,8 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import make_advisor
-from autoturbo.search.loop import BATCH
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
@@ -254,7 +254,7 @@ def gather(
         others=_others(evaluator, info.settings.get("baselines", ()), order),
         trust=_trust(info, recorded, best, verified),
         importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
-        predictions=predictions(trials, advisor, info.settings.get("round") or BATCH),
+        predictions=predictions(trials, advisor, info.settings.get("round") or SEARCH.round_trials),
         searched_by_model=alone and info.settings.get("sampler", COST_MODEL) == COST_MODEL,
         seconds=(times[1] - times[0]).total_seconds(),
     )

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.looks import Look
 from autoturbo.schedule.knobs import Stage, knob_names
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import ANY, START, Genes, dimension_name
 from autoturbo.search.quick_model import idle_trials
 
@@ -196,36 +197,6 @@ def _choices(space: Space) -> tuple[Genes, Genes]:
     return at, np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
 
 
-FAR = 0.3
-"""A place's best point that is worse than the best by this share is not worked upon."""
-
-PLACES = 4
-"""Places besides the best point's that take turns."""
-
-ENOUGH_TRIES = 2
-"""Measured points with a choice after which it is in no design: one may have had bad company."""
-
-BOTH = 192
-"""Tried points after which a batch works on the best point or on another place, by turns."""
-
-STALE = 23
-"""Tried points without a gain after which it does so too."""
-
-EVERY = 2 * STALE
-"""Tried points without a gain after which designs take turns: every other block changes, or all."""
-
-CROWDED = 0.05
-"""A change with which a design has less to hope for by this share is left out of it."""
-
-SMALL = 1e-3
-"""What is less than this share is no gain."""
-
-PAIRED = 3
-"""Blocks whose pairs of choices are looked at: the others hardly change what a schedule takes."""
-
-LONG = 2048
-"""Layers of a model with which pairs are not looked at: each is a plan of all layers."""
-
 _PLACING = (START, "batches_per_cluster")
 """Dimensions that tell places apart."""
 
@@ -267,9 +238,9 @@ def together(
 
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
-    idle = idle_trials(history, SMALL)
-    either = len(history) >= BOTH or idle >= STALE
-    every = idle >= EVERY and turn // 2 % 2 == 1
+    idle = idle_trials(history, SEARCH.no_gain)
+    either = len(history) >= SEARCH.alternating_trials or idle >= SEARCH.stale_trials
+    every = idle >= 2 * SEARCH.stale_trials and turn // 2 % 2 == 1
     first, *others = bases_of(space, history, turn // 2 if either else turn)
     bases = [(first, False), *((other, True) for other in others)]
     if either:
@@ -307,14 +278,14 @@ def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
         return np.concatenate(found)
 
     scores = expected(points)
-    near = np.flatnonzero(scores <= scores.min() + np.log1p(FAR))
+    near = np.flatnonzero(scores <= scores.min() + np.log1p(SEARCH.far_share))
     places = _first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])[:count]
     bare = np.asarray([dimension.name != START for dimension in space.dimensions])
     starts = points[(points[:, bare] == 0).all(axis=1)]
     others = _first_of_places(space, np.concatenate([places, starts]))[len(places) :]
     made, more = made_at(places), made_at(others)
     least = np.concatenate([scores, expected(made)]).min()
-    return np.concatenate([made, more[expected(more) <= least + np.log1p(FAR)]])
+    return np.concatenate([made, more[expected(more) <= least + np.log1p(SEARCH.far_share)]])
 
 
 def _looked_at(
@@ -326,8 +297,8 @@ def _looked_at(
     """
     changes = changes_of(space, base, measured)
     seen = look(np.concatenate([base[None], changes.points]))
-    long = LONG < space.layers < ANY
-    heaviest = _heaviest(changes, seen.expected[1:])[: 0 if long else PAIRED]
+    long = SEARCH.paired_layers < space.layers < ANY
+    heaviest = _heaviest(changes, seen.expected[1:])[: 0 if long else SEARCH.paired_kinds]
     pairs = pairs_of(space, base, measured, heaviest)
     if len(pairs.points):
         changes, seen = changes.joined(pairs), seen.joined(look(pairs.points))
@@ -358,13 +329,13 @@ def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
     Args:
         space: where the points are.
         history: what was tried; something was measured.
-        turn: which of the :data:`PLACES` best others, modulo their number.
+        turn: which of the ``places`` best others, modulo their number.
     """
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
     most = _worth(measured[0])
     near = [tried.genes for tried in measured if (tried.score or 0.0) <= most]
     first, *others = _first_of_places(space, np.asarray(near, np.int64))
-    others = others[:PLACES]
+    others = others[: SEARCH.places]
     return [first, others[turn % len(others)]] if others else [first]
 
 
@@ -381,7 +352,7 @@ def _first_of_places(space: Space, points: Genes) -> list[Genes]:
 def _worth(best: Tried) -> float:
     """The highest score that is not far from the best; scores may be of either sign."""
     score = best.score or 0.0
-    return score + FAR * abs(score)
+    return score + SEARCH.far_share * abs(score)
 
 
 def designs(
@@ -412,7 +383,7 @@ def designs(
     """
     chosen: list[list[int]] = [[] for _ in range(count)]
     order = np.argsort(hopes, kind="stable")
-    order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
+    order = order[(changes.tried[order] < SEARCH.screened_trials) & (changes.blocks[order] > 0)]
     blocks = np.unique(changes.blocks[order])
     each = 1 if every else min(len(blocks), 2)
     for number, block in enumerate(blocks):
@@ -421,7 +392,7 @@ def designs(
         for turn, row in enumerate(range(number % each, count, each)[: len(own)]):
             first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
             chosen[row].append((first or second).pop(0))
-    return _built_up(space, changes, chosen, np.inf, hoped, CROWDED)
+    return _built_up(space, changes, chosen, np.inf, hoped, SEARCH.crowded_share)
 
 
 def composed(

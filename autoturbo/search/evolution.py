@@ -38,9 +38,10 @@ from autoturbo.errors import AutoTurboError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, Value
-from autoturbo.search.blocks import PLACES, begun, together
+from autoturbo.search.blocks import begun, together
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import START, Genes, dimension_name
-from autoturbo.search.quick_model import AWAY, QuickModel, Tried, immigrants
+from autoturbo.search.quick_model import QuickModel, Tried, immigrants
 from autoturbo.search.space import Space, batch_share
 from autoturbo.simulate.contract import Evaluates
 
@@ -64,150 +65,92 @@ class Advice:
     look: Callable[[Genes], Look | None] = lambda _: None
 
 
-PROBING = 64
-"""Tried points after which nothing is probed."""
+def propose(
+    space: Space,
+    rng: np.random.Generator,
+    history: Sequence[Tried],
+    taken: set[tuple[int, ...]],
+    *,
+    count: int,
+    advice: Advice | None = None,
+    shuffled: bool = False,
+) -> list[tuple[int, ...]]:
+    """A batch of points that nobody tried, the most promising first.
 
-PROBES = 0.375
-"""Share of an early batch that is probed."""
-
-CHANCE = 0.125
-"""Share of a batch that neither probes nor blocks take."""
-
-ALIKE = 2
-"""Points of one batch that may be predicted to be the same."""
-
-NEAR = 96
-"""Points one step from the best that a dearer model sees besides, for an early batch."""
-
-STEPS = 3
-"""Single changes of the heuristic one after the other by which a dearer model with a prior goes."""
-
-TOGETHER = 0.75
-"""Share of a batch that tries choices of all blocks at once or puts the best of them together."""
-
-FEW = 4
-"""Points of a batch, beside what blocks take, for which neighbours of the best will do."""
-
-NEIGHBOURS = 24
-"""Neighbours that a dearer model sees. One step from the best little is new to it, and for these
-few it costs less than training a quick model that picks them from hundreds."""
-
-BEGUN = 96
-"""Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
-
-_SPARSE_ROUNDS = 16
-"""Rounds of drawing points with few choices for sub-graphs, before any point will do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evolution:
-    """How much is looked at for one batch.
-
-    Attributes:
-        parents: best measured points that have children.
-        generations: rounds of children.
-        children: per generation.
-        reranked: points that the dearer model sees.
-        explore: share of a batch that is not taken for its prediction.
+    Args:
+        space: where to look.
+        rng: where chance comes from.
+        history: what was tried, in order.
+        taken: further points not to propose.
+        count: how many; fewer where the space has no more.
+        advice: of a dearer model, on the best few.
         shuffled: chance decides between points that are predicted to be the same, not their order
             (small choices first, which among knobs means near the published heuristic).
     """
+    taken = taken | {tried.genes for tried in history}
+    fresh = _Fresh(space, rng, taken, shuffled)
+    parents = _parents(history, SEARCH.parents, space)
+    chosen: list[tuple[int, ...]] = []
+    rerank = None if advice is None else advice.rerank
+    model = QuickModel.of(space, history)
+    if model is not None:
+        probed = _left(fresh, parents[0], history, count, rerank)
+        fresh.taken.update(probed)
+        room = count - int(count * SEARCH.random_share) - len(probed)
+        probed += _together(fresh, history, count, model, advice)[:room]
+        fresh.taken.update(probed)
+        wanted = count - int(rng.binomial(count, SEARCH.explored_share)) - len(probed)
+        away = int(wanted * SEARCH.restart_share)
+        strangers = immigrants(space, rng, history) if away > 0 else None
+        far = _children(fresh, strangers, model, away, rerank)
+        fresh.taken.update(far)
+        near = _children(fresh, parents, model, wanted - len(far), rerank)
+        chosen = probed + near + far
+    else:
+        chosen = _begun(fresh, count, rerank)
+    fresh.taken.update(chosen)
+    mutants = _mutants(space, rng, parents, 8 * count)
+    chosen += fresh.unique(mutants)[: count - len(chosen)]
+    fresh.taken.update(chosen)
+    return chosen + fresh.any(count - len(chosen))
 
-    parents: int = 12
-    generations: int = 4
-    children: int = 192
-    reranked: int = 48
-    explore: float = 0.2
-    shuffled: bool = False
 
-    def propose(
-        self,
-        space: Space,
-        rng: np.random.Generator,
-        history: Sequence[Tried],
-        taken: set[tuple[int, ...]],
-        *,
-        count: int,
-        advice: Advice | None = None,
-    ) -> list[tuple[int, ...]]:
-        """A batch of points that nobody tried, the most promising first.
+def _evolve(fresh: _Fresh, parents: Genes, model: QuickModel) -> Genes:
+    """Return points ordered by the quick model, best first."""
+    space, rng = fresh.space, fresh.rng
+    ties = rng if fresh.shuffled else None
+    pool = np.concatenate([parents, _mutants(space, rng, parents, SEARCH.children)])
+    for _ in range(SEARCH.generations):
+        pool = pool[model.order(pool, ties)][: 4 * SEARCH.parents]
+        children = _crossed(space, rng, pool, SEARCH.children // 2)
+        mutants = _mutants(space, rng, pool, SEARCH.children // 2)
+        pool = space.distinct(np.concatenate([pool, children, mutants]))
+    return pool[model.order(pool, ties)]
 
-        Args:
-            space: where to look.
-            rng: where chance comes from.
-            history: what was tried, in order.
-            taken: further points not to propose.
-            count: how many; fewer where the space has no more.
-            advice: of a dearer model, on the best few.
-        """
-        taken = taken | {tried.genes for tried in history}
-        fresh = _Fresh(space, rng, taken)
-        parents = _parents(history, self.parents, space)
-        chosen: list[tuple[int, ...]] = []
-        rerank = None if advice is None else advice.rerank
-        model = QuickModel.of(space, history)
-        if model is not None:
-            probed = _left(fresh, parents[0], history, count, rerank)
-            fresh.taken.update(probed)
-            room = count - int(count * CHANCE) - len(probed)
-            probed += _together(fresh, history, count, model, advice)[:room]
-            fresh.taken.update(probed)
-            wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
-            away = int(wanted * AWAY)
-            strangers = immigrants(space, rng, history) if away > 0 else None
-            far = self._children(fresh, strangers, model, away, rerank)
-            fresh.taken.update(far)
-            near = self._children(fresh, parents, model, wanted - len(far), rerank)
-            chosen = probed + near + far
-        else:
-            chosen = _begun(fresh, count, rerank)
-        fresh.taken.update(chosen)
-        mutants = _mutants(space, rng, parents, 8 * count)
-        chosen += fresh.unique(mutants)[: count - len(chosen)]
-        fresh.taken.update(chosen)
-        return chosen + fresh.any(count - len(chosen))
 
-    def _evolve(
-        self,
-        space: Space,
-        rng: np.random.Generator,
-        parents: Genes,
-        model: QuickModel,
-    ) -> Genes:
-        """Points ordered by the quick model, best first."""
-        ties = rng if self.shuffled else None
-        pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
-        for _ in range(self.generations):
-            pool = pool[model.order(pool, ties)][: 4 * self.parents]
-            children = _crossed(space, rng, pool, self.children // 2)
-            mutants = _mutants(space, rng, pool, self.children // 2)
-            pool = space.distinct(np.concatenate([pool, children, mutants]))
-        return pool[model.order(pool, ties)]
-
-    def _children(
-        self,
-        fresh: _Fresh,
-        parents: Genes | None,
-        model: QuickModel,
-        count: int,
-        rerank: Rerank | None,
-    ) -> list[tuple[int, ...]]:
-        """The most promising descendants of some points."""
-        if parents is None or count <= 0:
-            return []
-        if fresh.space.blocks and count <= FEW:
-            near = fresh.unique(_neighbours(fresh.space, fresh.rng, parents))
-            scores = _dearer(near, rerank)
-            if scores is not None:
-                return _varied(near, scores, count)
-        pool = self._evolve(fresh.space, fresh.rng, parents, model)
-        best = fresh.unique(pool)[: self.reranked]
-        if not best:
-            return []
-        scores, dearer = model.predict(np.asarray(best, np.int64)), _dearer(best, rerank)
-        if dearer is not None:
-            scores = _centred(scores) + _centred(dearer)
-        return _varied(best, scores, count)
+def _children(
+    fresh: _Fresh,
+    parents: Genes | None,
+    model: QuickModel,
+    count: int,
+    rerank: Rerank | None,
+) -> list[tuple[int, ...]]:
+    """The most promising descendants of some points."""
+    if parents is None or count <= 0:
+        return []
+    if fresh.space.blocks and count <= SEARCH.few_children:
+        near = fresh.unique(_neighbours(fresh.space, fresh.rng, parents))
+        scores = _dearer(near, rerank)
+        if scores is not None:
+            return _varied(near, scores, count)
+    pool = _evolve(fresh, parents, model)
+    best = fresh.unique(pool)[: SEARCH.reranked]
+    if not best:
+        return []
+    scores, dearer = model.predict(np.asarray(best, np.int64)), _dearer(best, rerank)
+    if dearer is not None:
+        scores = _centred(scores) + _centred(dearer)
+    return _varied(best, scores, count)
 
 
 def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
@@ -227,10 +170,10 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
         return opened[:count]
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
-    mutants = space.mutate(rng, parents[rng.integers(0, len(parents), BEGUN)])
+    mutants = space.mutate(rng, parents[rng.integers(0, len(parents), SEARCH.opening_mutants)])
     single = single_changes(space, heuristic[0])
     pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
-    made = _made_of_blocks(fresh, parents, min(PLACES + 1, count // 2), rerank)
+    made = _made_of_blocks(fresh, parents, min(SEARCH.places + 1, count // 2), rerank)
     best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(made))
     end = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
     starts = fresh.unique(placed(space))[: count // 4]
@@ -253,7 +196,7 @@ def _descent(space: Space, point: Genes, rerank: Rerank | None) -> list[Genes]:
     Not more of them: where the model is wrong there, a batch of them would hold nothing else.
     """
     found = [point]
-    for _ in range(STEPS):
+    for _ in range(SEARCH.descent_steps):
         steps = single_changes(space, found[-1])
         scores = _dearer([tuple(step) for step in steps.tolist()], rerank)
         if scores is None:
@@ -281,11 +224,11 @@ def _left(
 
     Half of it is what a dearer model expects most of, of these and of more points one step away.
     """
-    if len(history) > PROBING or count == 1:
+    if len(history) > SEARCH.probed_trials or count == 1:
         return []
-    space, room = fresh.space, int(count * PROBES)
+    space, room = fresh.space, int(count * SEARCH.probed_share)
     listed = np.concatenate([openings(space), probes(space, best)])
-    near = space.mutate(fresh.rng, np.repeat(best[None], NEAR, axis=0))
+    near = space.mutate(fresh.rng, np.repeat(best[None], SEARCH.probe_mutants, axis=0))
     steps = fresh.unique(np.concatenate([listed, single_changes(space, best), near]))
     expected = _unlike(steps, _dearer(steps, rerank), room // 2)
     others = [point for point in fresh.unique(listed) if point not in expected]
@@ -300,7 +243,7 @@ def _together(
     advice: Advice | None,
 ) -> list[tuple[int, ...]]:
     """A part of a batch: choices of all blocks at once, as the dearer model expects."""
-    room, turn = int(count * TOGETHER), len(history) // count
+    room, turn = int(count * SEARCH.screened_share), len(history) // count
     if not room or not fresh.space.blocks:
         return []
     expected = _expecting(None if advice is None else advice.rerank, model.predict)
@@ -323,8 +266,8 @@ def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int)
 
 def _neighbours(space: Space, rng: np.random.Generator, parents: Genes) -> Genes:
     """Points one step away, and a few children of two parents each."""
-    crossed = NEIGHBOURS // 4
-    near = space.mutate(rng, _picked(rng, parents, NEIGHBOURS - crossed))
+    crossed = SEARCH.neighbours // 4
+    near = space.mutate(rng, _picked(rng, parents, SEARCH.neighbours - crossed))
     return np.concatenate([near, _crossed(space, rng, parents, crossed)])
 
 
@@ -365,14 +308,14 @@ def _varied(
     """The best points, few of each kind.
 
     Most choices make no difference to a given model, and points that differ in such choices only
-    are predicted alike: of each prediction a batch takes :data:`ALIKE`.
+    are predicted alike: of each prediction a batch takes ``alike``.
     """
     kinds: Counter[float] = Counter()
     chosen: list[tuple[int, ...]] = []
     for index in np.argsort(scores, kind="stable").tolist():
         kind = round(float(scores[index]), 3)
         kinds[kind] += 1
-        if kinds[kind] <= ALIKE and len(chosen) < count:
+        if kinds[kind] <= SEARCH.alike and len(chosen) < count:
             chosen.append(points[index])
     return chosen
 
@@ -389,6 +332,7 @@ class _Fresh:
     space: Space
     rng: np.random.Generator
     taken: set[tuple[int, ...]]
+    shuffled: bool = False
 
     def unique(self, genes: Genes) -> list[tuple[int, ...]]:
         """The points not taken, each once, in order."""
@@ -414,7 +358,7 @@ def fresh_points(
     found: dict[tuple[int, ...], None] = {}
     rounds = 0
     while len(found) < count:
-        drawn = space.random(rng, 4 * count, dense=rounds >= _SPARSE_ROUNDS)
+        drawn = space.random(rng, 4 * count, dense=rounds >= SEARCH.sparse_draws)
         found.update(dict.fromkeys(fresh.unique(drawn)))
         rounds += 1
     return list(found)[:count]

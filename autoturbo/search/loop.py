@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from autoturbo.errors import RunError
 from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.executors.base import Answer, Task
 from autoturbo.search.objectives import OF_KERNELS, Drought, Gaps, Stop
 from autoturbo.search.progress import Progress, Trial
@@ -36,22 +37,12 @@ if TYPE_CHECKING:
 # Every model counts the same, so what is compared is the logarithm of the best score: what a round
 # takes off it, per round. As in Ansor (Zheng et al., OSDI 2020, section 6, equation for the
 # gradient) the expectation mixes what the last rounds have brought with what is left at best: its
-# weights :data:`_BACKWARD` and its window :data:`_WINDOW` are theirs. What is left is the distance
-# to the lower bound, which we have and they have to guess; taken over as many rounds as were
-# spent, so that a search that has had little is given the benefit of the doubt.
+# weight and its window are theirs. What is left is the distance to the lower bound, which we have
+# and they have to guess; taken over as many rounds as were spent, so that a search that has had
+# little is given the benefit of the doubt.
 #
 # An expectation follows from a search's own outcomes, in the order of their trials, and from
 # nothing else: no clock, and not who measured.
-
-_BACKWARD = 0.2
-"""Weight of what the last rounds have brought: Ansor's alpha."""
-
-_WINDOW = 3
-"""Rounds looked back: Ansor's delta t."""
-
-_UNKNOWN = 1.0
-"""Distance to the bound, as a logarithm, where no bound is known or nothing fits yet: a factor of
-2.7, the largest that tuning has given on the bundled workloads over the heuristic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +67,14 @@ def expected_gain(course: Course) -> float:
     if not rounds:
         return math.inf
     forward = _left(course) / rounds
-    return _BACKWARD * _recent(course.scores) + (1 - _BACKWARD) * forward
+    return SEARCH.recent_weight * _recent(course.scores) + (1 - SEARCH.recent_weight) * forward
 
 
 def _recent(scores: Sequence[float | None]) -> float:
     """What a round has brought of late, in the mean."""
-    window = [score for score in scores[-_WINDOW - 1 :] if score is not None and score > 0]
+    window = [
+        score for score in scores[-SEARCH.recent_rounds - 1 :] if score is not None and score > 0
+    ]
     if len(window) < 2:  # noqa: PLR2004  a difference takes two
         return 0.0
     return math.log(window[0] / window[-1]) / (len(window) - 1)
@@ -90,7 +83,7 @@ def _recent(scores: Sequence[float | None]) -> float:
 def _left(course: Course) -> float:
     best, floor = course.scores[-1], course.floor
     if best is None or floor is None or best <= 0 or floor <= 0:
-        return _UNKNOWN
+        return SEARCH.unknown_gap
     return max(math.log(best / floor), 0.0)
 
 
@@ -98,13 +91,6 @@ def most_promising(courses: Sequence[Course]) -> int:
     """The search that gets the next round; of equals the first."""
     gains = [expected_gain(course) for course in courses]
     return gains.index(max(gains))
-
-
-BATCH = 16
-"""Trials of a round: enough to feed a few workers, few enough to learn between rounds."""
-
-HOPELESS = 32
-"""Trials that all failed for reasons other than memory, after which a run gives up."""
 
 
 class Journal(Protocol):
@@ -172,7 +158,7 @@ class Search:
     storage: str | None = field(default=None, repr=False)
     patience: int | None = None
     bound_gap: float | None = None
-    round: int = BATCH
+    round: int = SEARCH.round_trials
     proposer: Proposer | None = None
     heuristic: Knobs = field(default_factory=Knobs)
     initial: tuple[Knobs, ...] = ()
@@ -423,7 +409,7 @@ class Loop:
 
     @property
     def _hopeless(self) -> bool:
-        if self.best is not None or len(self.trials) <= HOPELESS:
+        if self.best is not None or len(self.trials) <= SEARCH.hopeless_trials:
             return False
         failures = [t.outcome for t in self.trials if isinstance(t.outcome, Failure)]
         return not any(failure.infeasible for failure in failures)

@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
 
 if TYPE_CHECKING:
     from autoturbo.search.encoding import Genes
     from autoturbo.search.space import Space
-
-ENOUGH = 8
-"""Tried points without which it is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class QuickModel:
     def of(space: Space, history: Sequence[Tried]) -> QuickModel | None:
         """Of what was tried; None while that is too little."""
         measured = sum(tried.score is not None for tried in history)
-        return QuickModel(space, history) if measured >= ENOUGH else None
+        return QuickModel(space, history) if measured >= SEARCH.quick_model_trials else None
 
     @cached_property
     def trees(self) -> _Trees:
@@ -78,10 +76,15 @@ class QuickModel:
         rows = self.space.features(genes, columns)
         known = np.asarray([tried.score is not None for tried in self.history])
         scores = np.asarray([t.score for t in self.history if t.score is not None], np.float64)
-        model, feasible = Booster.of(rows[known], _levelled(scores), trees=60), None
+        model, feasible = (
+            Booster.of(rows[known], _levelled(scores), trees=SEARCH.quick_model_trees),
+            None,
+        )
         if not known.all():
             labels = known.astype(np.float64)
-            feasible = Booster.of(rows, labels, objective="binary:logistic", trees=40)
+            feasible = Booster.of(
+                rows, labels, objective="binary:logistic", trees=SEARCH.feasibility_trees
+            )
         return _Trees(columns, model, feasible)
 
     def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:
@@ -113,21 +116,10 @@ def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 # What a search does when it no longer gains: it takes in immigrants.
 #
-# Children of the best points stay near them. After :data:`PATIENCE` trials without a gain, part of
+# Children of the best points stay near them. After ``restart_trials`` without a gain, part of
 # what is taken for its prediction descends from points drawn at random. Starts and numbers of
 # samples at once need none of it: they take turns anyway
 # (:func:`autoturbo.search.blocks.bases_of`).
-
-PATIENCE = 48
-"""Trials without a gain before immigrants come: three rounds."""
-
-AWAY = 0.25
-"""Share of the predicted part of a batch that descends from them. In 200 trials half cost 15 % in
-one of twelve runs; a quarter differed by 0.2 % at most in nine, no better than none.
-"""
-
-IMMIGRANTS = 96
-"""Points drawn at random; the quick model picks parents among them."""
 
 
 def idle_trials(history: Sequence[Tried], small: float = 0.0) -> int:
@@ -146,4 +138,5 @@ def idle_trials(history: Sequence[Tried], small: float = 0.0) -> int:
 
 def immigrants(space: Space, rng: np.random.Generator, history: Sequence[Tried]) -> Genes | None:
     """Parents from elsewhere, ``(points, dimensions)``; None while there are gains."""
-    return space.random(rng, IMMIGRANTS) if idle_trials(history) >= PATIENCE else None
+    idle = idle_trials(history) >= SEARCH.restart_trials
+    return space.random(rng, SEARCH.restarts) if idle else None

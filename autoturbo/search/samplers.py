@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import math
 import threading
@@ -28,16 +27,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.errors import UsageError
 from autoturbo.registry import COST_MODEL, SAMPLERS, broken
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
-from autoturbo.search.evolution import Advice, Evolution
+from autoturbo.search.evolution import Advice, propose
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Dimension, Space
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
-
-WEIGHED = 4
-"""Trials asked under the same weights of several objectives: a round has a few of them."""
 
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -63,7 +60,6 @@ class CostModelSampler(BaseSampler):
         space: of the knobs; None infers it from the study.
         batch: trials asked before the next is told; 1 in a plain study.
         advisor: the kernel model of a tuning run.
-        evolution: how much is looked at.
     """
 
     def __init__(
@@ -73,13 +69,11 @@ class CostModelSampler(BaseSampler):
         space: Space | None = None,
         batch: int = 1,
         advisor: KernelAdvisor | None = None,
-        evolution: Evolution | None = None,
     ) -> None:
         self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._space = space
         self._batch = batch
         self._advisor = advisor
-        self._evolution = evolution or Evolution()
         self._inferred = IntersectionSearchSpace()
         self._queue: list[tuple[int, ...]] = []
         self._handed: dict[int, dict[str, Any]] = {}
@@ -201,12 +195,9 @@ class CostModelSampler(BaseSampler):
         history = [Tried(g, score) for (g, _), score in zip(finished, scores, strict=True)]
         if isinstance(params, Levels):
             # of a plain study's parameters it is not known that small ones are the better ones
-            evolution = dataclasses.replace(self._evolution, shuffled=True)
-            return evolution.propose(params.space, rng, history, taken, count=1)
+            return propose(params.space, rng, history, taken, count=1, shuffled=True)
         advice = None if self._advisor is None else _advice(self._advisor, params)
-        return self._evolution.propose(
-            params, rng, history, taken, count=self._batch, advice=advice
-        )
+        return propose(params, rng, history, taken, count=self._batch, advice=advice)
 
 
 def _advice(advisor: KernelAdvisor, space: Space) -> Advice:
@@ -305,8 +296,8 @@ def make_sampler(
         space: of the knobs.
         batch: trials asked before the next is told.
         advisor: the kernel model, for ours.
-        objectives: how many; with several, ours asks for :data:`WEIGHED` at once and takes no
-            advice, which is on latency alone.
+        objectives: how many; with several, ours asks for ``objective_weights_trials`` at once and
+            takes no advice, which is on latency alone.
 
     Raises:
         UsageError: no sampler of that name, or a package that it needs is not installed.
@@ -315,7 +306,7 @@ def make_sampler(
     check_sampler(name, objectives)
     if name == COST_MODEL:
         advisor = advisor if objectives == 1 else None
-        at_once = batch if objectives == 1 else min(batch, WEIGHED)
+        at_once = batch if objectives == 1 else min(batch, SEARCH.objective_weights_trials)
         ours = CostModelSampler(seed, space=space, batch=at_once, advisor=advisor)
         return SamplerChoice(name, ours, advisor=advisor)
     try:
@@ -420,11 +411,8 @@ __all__: Sequence[str] = (
 # Parameters of any Optuna study as a space of levels.
 #
 # Categories are themselves. Whole numbers are themselves as long as there are few; all other
-# numbers are cut into :data:`LEVELS` parts of their range (of its logarithm where the study says
+# numbers are cut into ``float_levels`` parts of their range (of its logarithm where the study says
 # so), and a proposal is a number drawn from within a part. This module loads Optuna.
-
-LEVELS = 64
-"""Parts of a range: fine enough, since a proposal may be anywhere within one."""
 
 
 @dataclass(frozen=True)
@@ -486,7 +474,7 @@ def _choices(distribution: BaseDistribution) -> tuple[Any, ...]:
 def _count(distribution: BaseDistribution) -> int:
     """Levels of a range of numbers."""
     steps = _steps(distribution)
-    return LEVELS if steps is None else min(steps, LEVELS)
+    return SEARCH.float_levels if steps is None else min(steps, SEARCH.float_levels)
 
 
 def _steps(distribution: BaseDistribution) -> int | None:
@@ -511,11 +499,11 @@ def _level(distribution: BaseDistribution, value: Any) -> int | None:
     if not isinstance(value, int | float) or not low <= value <= high:
         return None
     steps = _steps(distribution)
-    if step is not None and steps is not None and steps <= LEVELS:
+    if step is not None and steps is not None and steps <= SEARCH.float_levels:
         return round((value - low) / step)
     lower, upper = _ends(distribution)
     share = (_scale(distribution, value) - lower) / (upper - lower)
-    return min(int(share * LEVELS), LEVELS - 1)
+    return min(int(share * SEARCH.float_levels), SEARCH.float_levels - 1)
 
 
 def _value(distribution: BaseDistribution, level: int, rng: np.random.Generator) -> Any:
@@ -524,11 +512,11 @@ def _value(distribution: BaseDistribution, level: int, rng: np.random.Generator)
         return distribution.choices[level]
     low, high, step = _range(distribution)
     steps = _steps(distribution)
-    if step is not None and steps is not None and steps <= LEVELS:
+    if step is not None and steps is not None and steps <= SEARCH.float_levels:
         value = low + level * step
     else:
         lower, upper = _ends(distribution)
-        value = lower + (upper - lower) * (level + rng.random()) / LEVELS
+        value = lower + (upper - lower) * (level + rng.random()) / SEARCH.float_levels
         value = math.exp(value) if _is_log(distribution) else value
         value = value if step is None else low + round((value - low) / step) * step
     value = min(max(value, low), high)

@@ -32,6 +32,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import START, Dimension, Genes, Points, dimension_name, effective
 from autoturbo.search.subgraphs import Block, blocks_of
 
@@ -88,15 +89,6 @@ def _number(text: str) -> float | None:
 # Sub-graphs' dimensions are many and each matters little: points drawn at random and mutants leave
 # most of them at ``"auto"``, and children have all of a sub-graph's choices from one parent.
 
-OWN_MOVES = 0.25
-"""Share of mutants whose one certain change is a sub-graph's and not the model's."""
-
-RELAPSE = 0.85
-"""Chance that a sub-graph's choice, when it changes, goes back to ``"auto"``."""
-
-OWN_CHOICES = 2.0
-"""Choices that a block has at random where it has any, on average."""
-
 
 class Moves(Points):
     """Points, and how to get from some to others."""
@@ -116,7 +108,7 @@ class Moves(Points):
             beside = np.bincount([b.start for b in self.blocks])[[b.start for b in self.blocks]]
             chosen = rng.random((count, len(self.blocks) + 1)) < 1 / np.maximum([1, *beside], 2)
             chosen[:, 0] = True
-            rate = np.where(self.unit_of > 0, OWN_CHOICES / self._unit_size, 1.0)
+            rate = np.where(self.unit_of > 0, SEARCH.subgraph_choices / self._unit_size, 1.0)
             genes *= chosen[:, self.unit_of] & (rng.random(genes.shape) < rate)
         return self.normal(genes)
 
@@ -150,14 +142,14 @@ class Moves(Points):
         at = genes[:, self._start] if self._start is not None else np.zeros(len(genes), np.int64)
         at = np.where(first[at] < first[at + 1], at, 0)
         own = rng.integers(first[at], first[at + 1])
-        return np.where(rng.random(len(certain)) < OWN_MOVES, own, certain)
+        return np.where(rng.random(len(certain)) < SEARCH.subgraph_moves, own, certain)
 
     def _settled(
         self, rng: np.random.Generator, genes: Genes, moved: Genes, certain: Genes
     ) -> Genes:
         """Mutants in their one form, none of them its parent: there the model's choice moves."""
         relapse = (genes > 0) & (moved != genes) & (self.unit_of > 0)
-        moved = np.where(relapse & (rng.random(genes.shape) < RELAPSE), 0, moved)
+        moved = np.where(relapse & (rng.random(genes.shape) < SEARCH.subgraph_reverts), 0, moved)
         one, other = self._partners
         drawn = rng.integers(1, self.widths[other][:, None], (len(other), len(genes)))
         alone = (moved[:, one] > 0) & (moved[:, other] == 0) & (genes[:, one] == 0)

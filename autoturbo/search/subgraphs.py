@@ -23,12 +23,10 @@ from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.place.bind import bindable_dims, spreading_order
 from autoturbo.schedule.place.instances import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
+from autoturbo.search.constants import SEARCH
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
-
-MOST_PARTS = 64
-"""Most instances along one dimension that a search tries."""
 
 RAGGED = (2, 3, 4, 6, 8, 12, 16)
 """Instances tried where they need not divide the extent."""
@@ -183,7 +181,7 @@ def _extents(problems: Sequence[Problem], layers: tuple[int, ...], depth: int) -
 def _factors(extents: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
     """What divides an extent, and the ragged ones, in order."""
     longest = [sizes[0] for sizes in extents.values()]
-    dividing = {n for size in longest for n in divisors(size) if 2 <= n <= MOST_PARTS}  # noqa: PLR2004
+    dividing = {n for size in longest for n in divisors(size) if 2 <= n <= SEARCH.most_parts}  # noqa: PLR2004
     return tuple(sorted(dividing | {n for n in RAGGED if n <= max(longest)}))
 
 

@@ -33,10 +33,11 @@ from autoturbo.errors import (
     MeasurerError,
 )
 from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import make_advisor
 from autoturbo.search.executors.base import Elsewhere, guarded
 from autoturbo.search.handover import Best, Handover, verifier_of
-from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.loop import Loop, Search
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
 from autoturbo.search.progress import Journal, Trial, now
 from autoturbo.simulate.contract import MakeWorkshop, Workshop
@@ -179,7 +180,7 @@ class Run:
             storage=self.execution.storage,
             patience=asked.patience,
             bound_gap=asked.bound_gap,
-            round=asked.round or BATCH,
+            round=asked.round or SEARCH.round_trials,
             proposer=self.proposer(),
             heuristic=heuristic,
             initial=initial,
@@ -202,7 +203,7 @@ class Run:
             return self.task.proposer(self.space, self.objectives[0], self.config.seed)
         if self.config.sampler != PROGRAM:
             return None
-        from autoturbo.search.program import ProgramProposer
+        from autoturbo.search.proposer import ProgramProposer
 
         about = {"model": self.info.model, "target": self.info.target}
         given = self.objectives, self.config.seed, about, self._initial()

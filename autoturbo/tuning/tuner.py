@@ -457,7 +457,7 @@ def _check_storage(execution: ExecutionConfig) -> None:
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
     """Refuse what cannot be."""
-    from autoturbo.search.program import words_of
+    from autoturbo.search.proposer import words_of
 
     asked.check()
     execution.check()

@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.looks import Look
 from autoturbo.search.blocks import (
-    BOTH,
-    CROWDED,
     CUTTING,
-    ENOUGH_TRIES,
-    EVERY,
-    FAR,
-    PAIRED,
-    PLACES,
-    STALE,
     Changes,
     bases_of,
     begun,
@@ -31,8 +23,9 @@ from autoturbo.search.blocks import (
     pairs_of,
     together,
 )
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import START, Genes
-from autoturbo.search.evolution import Advice, Evolution
+from autoturbo.search.evolution import Advice, propose
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 from tests.search.space_samples import block, large_space, small_spaces, space_of, started_space
@@ -181,7 +174,7 @@ def test_a_change_that_takes_the_room_of_those_before_it_is_left_out_of_a_design
     def crowded(points: Genes) -> NDArray[np.float64]:
         """The first and the third block want the same room."""
         first, third = ((points[:, space.unit_of == b] > 0).any(axis=1) for b in (1, 3))
-        return np.where(first & third, 2.0 * CROWDED, 0.0)
+        return np.where(first & third, 2.0 * SEARCH.crowded_share, 0.0)
 
     made = designs(space, changes, hopes, 6, crowded)
     assert [blocks_moved(space, p, base) for p in made] == [[1], [2]] * 3
@@ -235,20 +228,20 @@ def paired_costs(space: Space) -> Callable[[Genes], NDArray[np.float64]]:
 
 
 def test_what_helps_in_twos_only_is_found_before_anything_was_measured() -> None:
-    blocks = (block((f"b{i}",), cores=(2, 1), scope=("GB",)) for i in range(PAIRED))
+    blocks = (block((f"b{i}",), cores=(2, 1), scope=("GB",)) for i in range(SEARCH.paired_kinds))
     space = space_of({"batches_per_cluster": (4, 2)}, *blocks)
     cost = paired_costs(space)
     base = np.zeros((1, len(space.dimensions)), np.int64)
     (made,) = begun(space, base, cost, 3)
-    assert cost(made[None])[0] == pytest.approx(5.0 - 0.08 * PAIRED)
-    batch = Evolution().propose(space, rng(), [], set(), count=16, advice=Advice(cost))
+    assert cost(made[None])[0] == pytest.approx(5.0 - 0.08 * SEARCH.paired_kinds)
+    batch = propose(space, rng(), [], set(), count=16, advice=Advice(cost))
     assert tuple(made.tolist()) in batch
 
 
 def test_starts_come_first_as_they_are() -> None:
     space, cost = started_space(), costs_of(started_space(), 3)
     at = [d.name for d in space.dimensions].index(START)
-    batch = Evolution().propose(space, rng(), [], set(), count=16, advice=Advice(cost))
+    batch = propose(space, rng(), [], set(), count=16, advice=Advice(cost))
     expected = np.zeros((len(space.starts) - 1, len(space.dimensions)), np.int64)
     expected[:, at] = range(1, len(space.starts))
     assert [list(point) for point in batch[: len(expected)]] == expected.tolist()
@@ -288,9 +281,9 @@ def test_a_start_that_is_far_behind_as_it_is_need_not_be_with_a_choice() -> None
 
     starts = np.zeros((2, len(space.dimensions)), np.int64)
     starts[1, at] = 1
-    near = 2.0 - 0.9 * np.log1p(FAR)
+    near = 2.0 - 0.9 * np.log1p(SEARCH.far_share)
     assert begun_at(starts, near) == [[0, 0]]
-    assert begun_at(starts, 2.0 - 1.1 * np.log1p(FAR)) == []
+    assert begun_at(starts, 2.0 - 1.1 * np.log1p(SEARCH.far_share)) == []
     # what is no start is looked at only where it is near as it is
     other = starts.copy()
     other[0, samples] = 1
@@ -316,10 +309,10 @@ def test_designs_change_blocks_until_each_choice_was_tried_often_enough(space: S
     else:
         pytest.fail("designs never end")
     left = changes_of(space, base, measured)
-    assert (left.tried[left.blocks > 0] >= ENOUGH_TRIES).all()
+    assert (left.tried[left.blocks > 0] >= SEARCH.screened_trials).all()
     # blocks take turns: twice as many as the block with most choices has, not one for each choice
     most = np.bincount(changes.blocks)[1:].max()
-    assert len(measured) <= 1 + 2 * ENOUGH_TRIES * most + 4
+    assert len(measured) <= 1 + 2 * SEARCH.screened_trials * most + 4
 
 
 def test_the_first_designs_change_every_other_block() -> None:
@@ -413,8 +406,8 @@ def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None
         history = [Tried(p, s) for p, s in zip(tried, scores, strict=True)]
         return [int(base[at]) for base in bases_of(space, history, turn)]
 
-    near, far = 1.0 + 0.9 * FAR, 1.0 + 1.1 * FAR
-    nearer = 1.0 + 0.5 * FAR
+    near, far = 1.0 + 0.9 * SEARCH.far_share, 1.0 + 1.1 * SEARCH.far_share
+    nearer = 1.0 + 0.5 * SEARCH.far_share
     assert [starts((near, 1.0, nearer), turn) for turn in range(3)] == [[1, 2], [1, 0], [1, 2]]
     assert [starts((near, 1.0, far), turn) for turn in range(2)] == [[1, 0], [1, 0]]
     assert starts((far, 1.0, far), 0) == [1]
@@ -435,15 +428,17 @@ def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
     points[:, names.index("prefetch_depth")] = np.tile(np.repeat([0, 1], counts), 3)
     history = [Tried(tuple(p), 1.0 + 0.001 * number) for number, p in enumerate(points.tolist())]
     places = [(int(p[at]), int(p[samples])) for p in points]
-    nearest = list(dict.fromkeys(places))[: PLACES + 1]
-    assert len(nearest) == PLACES + 1
+    nearest = list(dict.fromkeys(places))[: SEARCH.places + 1]
+    assert len(nearest) == SEARCH.places + 1
 
     def bases(turn: int) -> list[tuple[int, int]]:
         return [(int(p[at]), int(p[samples])) for p in bases_of(space, history, turn)]
 
     # the nearest take turns, and those further behind have none
-    found = [bases(turn) for turn in range(PLACES + 1)]
-    assert found == [[nearest[0], nearest[1 + turn % PLACES]] for turn in range(PLACES + 1)]
+    found = [bases(turn) for turn in range(SEARCH.places + 1)]
+    assert found == [
+        [nearest[0], nearest[1 + turn % SEARCH.places]] for turn in range(SEARCH.places + 1)
+    ]
     best = next(p for p, place in zip(points.tolist(), places, strict=True) if place == nearest[1])
     assert bases_of(space, history, 0)[1].tolist() == best
     # a space without starts is one place
@@ -458,7 +453,7 @@ def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
         Tried(tuple(p), float(c)) for p, c in zip(points.tolist(), cost(points), strict=True)
     ]
     best = np.asarray(min(history, key=lambda t: t.score or 0.0).genes)
-    batch = Evolution().propose(
+    batch = propose(
         space, rng(), history, set(), count=16, advice=Advice(lambda genes: np.log(cost(genes)))
     )
     assert len(set(batch)) == 16
@@ -472,7 +467,7 @@ def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
 def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhere() -> None:
     space, cost = started_space(), costs_of(started_space(), 2)
     at = [d.name for d in space.dimensions].index(START)
-    points = space.distinct(space.random(rng(1), 2000))[: BOTH + 40]
+    points = space.distinct(space.random(rng(1), 2000))[: SEARCH.alternating_trials + 40]
     scores = 10 * (cost(points) - 1000.0) + 1000.0
     gaining = [Tried(tuple(points[i].tolist()), float(scores[i])) for i in np.argsort(-scores)]
     best = gaining[-1].genes[at]
@@ -480,11 +475,11 @@ def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhe
     def starts(past: list[Tried], turn: int) -> set[int]:
         return set(together(space, past, 8, turn, plain(cost))[:, at].tolist())
 
-    early = gaining[-BOTH + 1 :]
+    early = gaining[-SEARCH.alternating_trials + 1 :]
     assert any(starts(early, turn) > {best} for turn in range(4))
-    idle = [*early[: -STALE - 1], early[-1], *early[-STALE:-1]]
+    idle = [*early[: -SEARCH.stale_trials - 1], early[-1], *early[-SEARCH.stale_trials : -1]]
     assert any(starts(idle, turn) > {best} for turn in range(4))
-    stale = [*early[: -STALE - 1], early[-1], *early[-STALE - 1 : -1]]
+    stale = [*early[: -SEARCH.stale_trials - 1], early[-1], *early[-SEARCH.stale_trials - 1 : -1]]
     for past in (gaining, stale):
         assert all(starts(past, turn) == {best} for turn in (0, 2, 4))
         assert any(best not in starts(past, turn) for turn in (1, 3, 5, 7))
@@ -503,8 +498,13 @@ def test_where_nothing_was_gained_for_long_all_blocks_change_at_once_by_turns() 
         return [blocks_moved(space, point, base) for point in made]
 
     other, every = [[1, 3], [2]] * 2, [[1, 2, 3]] * 4
-    assert [moved(EVERY - 1, turn) for turn in range(4)] == [other] * 4
-    assert [moved(EVERY, turn) for turn in range(8)] == [other, other, every, every] * 2
+    assert [moved(2 * SEARCH.stale_trials - 1, turn) for turn in range(4)] == [other] * 4
+    assert [moved(2 * SEARCH.stale_trials, turn) for turn in range(8)] == [
+        other,
+        other,
+        every,
+        every,
+    ] * 2
 
 
 def test_one_at_a_time_or_without_blocks_nothing_is_put_together() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoturbo.search.evolution import Evolution
-from autoturbo.search.quick_model import IMMIGRANTS, PATIENCE, Tried, idle_trials, immigrants
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.evolution import propose
+from autoturbo.search.quick_model import Tried, idle_trials, immigrants
 from tests.search.search_doubles import toy_space
 
 SPACE = toy_space()
@@ -34,18 +35,18 @@ def test_trials_without_a_gain_are_counted() -> None:
 
 def test_immigrants_come_where_there_are_no_gains() -> None:
     rng = np.random.default_rng(0)
-    assert immigrants(SPACE, rng, history(PATIENCE - 1)) is None
-    found = immigrants(SPACE, rng, history(PATIENCE))
+    assert immigrants(SPACE, rng, history(SEARCH.restart_trials - 1)) is None
+    found = immigrants(SPACE, rng, history(SEARCH.restart_trials))
     assert found is not None
-    assert len(found) == IMMIGRANTS
-    assert len(np.unique(found, axis=0)) > IMMIGRANTS // 3
+    assert len(found) == SEARCH.restarts
+    assert len(np.unique(found, axis=0)) > SEARCH.restarts // 3
 
 
-@pytest.mark.parametrize("idle", [PATIENCE - 1, PATIENCE, 100])
+@pytest.mark.parametrize("idle", [SEARCH.restart_trials - 1, SEARCH.restart_trials, 100])
 def test_a_batch_is_full_and_new_with_and_without_immigrants(idle: int) -> None:
     def batch(seed: int) -> list[tuple[int, ...]]:
         past = history(idle)
-        return Evolution().propose(SPACE, np.random.default_rng(seed), past, set(), count=16)
+        return propose(SPACE, np.random.default_rng(seed), past, set(), count=16)
 
     assert len(set(batch(0))) == 16
     assert not {tried.genes for tried in history(idle)} & set(batch(0))

@@ -11,7 +11,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from autoturbo.search.samplers import LEVELS, Levels
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.samplers import Levels
 
 RANGES: list[BaseDistribution] = [
     FloatDistribution(-1, 3),
@@ -33,7 +34,10 @@ def test_every_level_gives_values_of_the_range(distribution: BaseDistribution) -
         assert type(value) in (int, float, bool, str, type(None))
         (found,) = levels.genes_of({"x": value}) or (None,)
         assert found is not None
-        few = isinstance(distribution, CategoricalDistribution) or levels.space.size < LEVELS
+        few = (
+            isinstance(distribution, CategoricalDistribution)
+            or levels.space.size < SEARCH.float_levels
+        )
         assert found == level or not few
 
 
@@ -41,7 +45,11 @@ def test_every_level_gives_values_of_the_range(distribution: BaseDistribution) -
 def test_every_value_has_a_level_that_it_lies_in(value: float) -> None:
     levels = Levels({"x": FloatDistribution(-1, 3)})
     (level,) = levels.genes_of({"x": value}) or (-1,)
-    assert level / LEVELS * 4 - 1 - 1e-9 <= value <= (level + 1) / LEVELS * 4 - 1 + 1e-9
+    assert (
+        level / SEARCH.float_levels * 4 - 1 - 1e-9
+        <= value
+        <= (level + 1) / SEARCH.float_levels * 4 - 1 + 1e-9
+    )
 
 
 @pytest.mark.parametrize("params", [{}, {"x": 4.0}, {"x": "a"}, {"x": float("nan")}])

@@ -17,7 +17,8 @@ from autoturbo.errors import UsageError
 from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import CostModelSampler, make_sampler
-from autoturbo.search.evolution import NEIGHBOURS, Advice, Evolution, fresh_points, single_changes
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.evolution import Advice, fresh_points, propose, single_changes
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.samplers import check_sampler
@@ -29,7 +30,6 @@ from tests.search.space_samples import block, large_space, space_of
 
 Objective = Callable[[optuna.Trial], float]
 LATENCY = find_objectives("latency")
-SMALL = Evolution(generations=2, children=96)
 """Less is looked at for a proposal, which makes it quicker and a little worse."""
 
 EACH = [
@@ -162,7 +162,7 @@ def test_several_objectives_cover_a_front_better_than_chance() -> None:
         return [trial.values for trial in study.best_trials]
 
     for seed in range(2):
-        mine = front(CostModelSampler(seed, evolution=SMALL), 64)
+        mine = front(CostModelSampler(seed), 64)
         theirs = front(optuna.samplers.RandomSampler(seed), 128)
         assert np.mean([a - b for a, b in mine]) < np.mean([a - b for a, b in theirs])
         assert min(a for a, _ in mine) <= 8  # both ends; the middle is at 11
@@ -183,7 +183,7 @@ def test_numbers_are_learned_too() -> None:
     def median(make: Callable[[int], optuna.samplers.BaseSampler]) -> float:
         return float(np.median([run(numbers, 0, 64, sampler=make(s)).best_value for s in range(3)]))
 
-    ours = median(lambda seed: CostModelSampler(seed, evolution=SMALL))
+    ours = median(CostModelSampler)
     assert ours < median(optuna.samplers.RandomSampler) / 2
 
 
@@ -310,25 +310,24 @@ def history(count: int, seed: int = 0) -> list[Tried]:
 def test_proposals_are_new_and_follow_from_seed_and_history(tried: int) -> None:
     past = history(tried)
 
-    def propose(seed: int) -> list[tuple[int, ...]]:
+    def proposed(seed: int) -> list[tuple[int, ...]]:
         rng = np.random.default_rng(seed)
-        return Evolution().propose(toy_space(), rng, past, {(0,) * 18}, count=16)
+        return propose(toy_space(), rng, past, {(0,) * 18}, count=16)
 
-    assert propose(1) == propose(1)
-    assert len(set(propose(1))) == 16
-    assert not set(propose(1)) & {t.genes for t in past}
+    assert proposed(1) == proposed(1)
+    assert len(set(proposed(1))) == 16
+    assert not set(proposed(1)) & {t.genes for t in past}
 
 
-def test_a_dearer_model_has_a_say() -> None:
+def test_a_dearer_model_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(SEARCH), "reranked", 10)
     asked: list[int] = []
 
     def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
         asked.append(len(genes))
 
     rng = np.random.default_rng(0)
-    Evolution(reranked=10).propose(
-        toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank)
-    )
+    propose(toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank))
     assert asked == [10]
 
 
@@ -354,12 +353,11 @@ def test_beside_blocks_a_dearer_model_orders_neighbours(
         asked.append(len(genes))
         return genes.sum(axis=1).astype(np.float64) if knows else None
 
-    batch = Evolution(explore=0.0).propose(
-        space, np.random.default_rng(0), past, set(), count=16, advice=Advice(rerank)
-    )
+    monkeypatch.setitem(vars(SEARCH), "explored_share", 0.0)
+    batch = propose(space, np.random.default_rng(0), past, set(), count=16, advice=Advice(rerank))
     assert len(set(batch)) == 16
     assert not trained if knows else trained
-    assert asked[-1] <= NEIGHBOURS or not knows
+    assert asked[-1] <= SEARCH.neighbours or not knows
 
 
 def test_a_dearer_model_chooses_single_changes_early() -> None:
@@ -375,7 +373,7 @@ def test_a_dearer_model_chooses_single_changes_early() -> None:
             return np.asarray([float(tuple(g) != good) for g in genes.tolist()])  # noqa: B023
 
         rng = np.random.default_rng(0)
-        batch = Evolution().propose(space, rng, past, set(), count=16, advice=Advice(rerank))
+        batch = propose(space, rng, past, set(), count=16, advice=Advice(rerank))
         assert good in batch
 
 
@@ -389,7 +387,7 @@ def test_a_prior_finds_changes_that_help_together_only() -> None:
         return 3.0 - np.cumprod(made, axis=1).sum(axis=1)
 
     rng = np.random.default_rng(0)
-    batch = Evolution().propose(space, rng, [], set(), count=16, advice=Advice(rerank))
+    batch = propose(space, rng, [], set(), count=16, advice=Advice(rerank))
     assert list(batch[0][:3]) == wanted
 
 

@@ -16,7 +16,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.search.encoding import START, Genes, dimension_name
-from autoturbo.search.evolution import Evolution, openings, probes
+from autoturbo.search.evolution import openings, probes, propose
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import LONGEST, start_from, starts_of
@@ -224,7 +224,7 @@ def test_a_space_says_each_of_its_starts() -> None:
 
 
 def test_the_first_batch_has_every_start_every_batch_and_every_split() -> None:
-    first = Evolution().propose(LARGE, np.random.default_rng(0), [], set(), count=16)
+    first = propose(LARGE, np.random.default_rng(0), [], set(), count=16)
     said = [{n: v for n, v in LARGE.params_of(p).items() if v != AUTO} for p in first]
     for wanted in ({START: 1}, {START: 2}, *({"batches_per_cluster": b} for b in (4, 2, 1))):
         assert wanted in said
@@ -243,7 +243,7 @@ def test_an_early_batch_probes_and_a_late_one_does_not() -> None:
     def batch(tried: int) -> set[tuple[int, ...]]:
         points = LARGE.random(np.random.default_rng(5), tried)
         past = [Tried(tuple(p), 1.0 + i) for i, p in enumerate(points.tolist())]
-        found = Evolution().propose(LARGE, np.random.default_rng(1), past, set(), count=16)
+        found = propose(LARGE, np.random.default_rng(1), past, set(), count=16)
         return set(found) & set(map(tuple, probes(LARGE, points[0]).tolist()))
 
     assert len(batch(17)) >= 2

@@ -14,7 +14,7 @@ from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.encoding import dimension_name
-from autoturbo.search.evolution import Evolution, fresh_points
+from autoturbo.search.evolution import fresh_points, propose
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 from tests.search.search_doubles import toy_graph, toy_target
@@ -245,12 +245,12 @@ def test_proposals_are_new_in_one_form_and_follow_from_seed_and_history(tried: i
     points = LARGE.random(np.random.default_rng(5), tried)
     past = [Tried(tuple(p), float(i % 7) + 1) for i, p in enumerate(points.tolist())]
 
-    def propose(seed: int) -> list[tuple[int, ...]]:
-        return Evolution().propose(LARGE, np.random.default_rng(seed), past, set(), count=16)
+    def proposed(seed: int) -> list[tuple[int, ...]]:
+        return propose(LARGE, np.random.default_rng(seed), past, set(), count=16)
 
-    found = propose(1)
-    assert found == propose(1)
-    assert found != propose(2)
+    found = proposed(1)
+    assert found == proposed(1)
+    assert found != proposed(2)
     assert len(set(found)) == 16
     assert not set(found) & {t.genes for t in past}
     assert (LARGE.normal(np.asarray(found)) == np.asarray(found)).all()

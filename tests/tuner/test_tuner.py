@@ -31,7 +31,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.loop import BATCH
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Progress
 from autoturbo.simulate.contract import Scheduled, Workshop
@@ -306,7 +306,7 @@ def test_it_stops_where_nothing_better_is_found(go: Tune) -> None:
         if isinstance(trial.outcome, Measurement) and trial.outcome.latency < best:
             better, best = trial.number, trial.outcome.latency
     waited = result.trials - 1 - better
-    assert 40 <= waited < 40 + BATCH
+    assert 40 <= waited < 40 + SEARCH.round_trials
     assert (result.stopped, result.state) == (Stop.NO_PROGRESS, "done")
     assert "done (no-progress)" in (result.run_folder / "log.txt").read_text()
 
@@ -315,7 +315,7 @@ def test_it_stops_near_the_lower_bound(go: Tune) -> None:
     result = go(trials=400, bound_gap=0.5, evaluator=near_bound)
     assert result.stopped is Stop.BOUND
     assert result.best.measurement.latency == 1e-6
-    assert result.trials - 1 - result.best.trial < BATCH
+    assert result.trials - 1 - result.best.trial < SEARCH.round_trials
     first = go("b", trials=400, bound_gap=1.0, evaluator=near_bound)
     assert (first.trials, first.stopped) == (1, Stop.BOUND)
 
@@ -406,7 +406,7 @@ def test_progress_is_reported_after_every_outcome(go: Tune) -> None:
     assert last.remaining_s == 0
     # the published heuristic and a first round may have had to compile: they tell nothing yet
     known = [p.done for p in seen if p.remaining_s is not None]
-    assert known == list(range(2 + BATCH, 101))
+    assert known == list(range(2 + SEARCH.round_trials, 101))
     assert seen[0].best_latency == last.default_latency
     failed = sum(isinstance(t.outcome, Failure) for t in result.history)
     assert sum(last.infeasible.values()) == failed
@@ -657,9 +657,7 @@ def test_proposals_that_no_longer_coincide_are_refused(
     go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(trials=30)
-    monkeypatch.setattr(
-        "autoturbo.search.evolution.Evolution._evolve", lambda *_: np.zeros((0, 18))
-    )
+    monkeypatch.setattr("autoturbo.search.evolution._evolve", lambda *_: np.zeros((0, 18)))
     with pytest.raises(RunError, match="would be another one now"):
         carry_on(trials=40)
 

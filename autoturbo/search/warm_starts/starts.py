@@ -27,6 +27,7 @@ from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.pipeline import Plan, plan
 from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.warm_starts.chain import FREE, Covering, Grid, Programme, variants_of
 from autoturbo.search.warm_starts.costs import (
     Costs,
@@ -65,9 +66,6 @@ if TYPE_CHECKING:
 
 PLACED = "cuts placed beforehand"
 """Origin of a beginning."""
-
-MOST_KNOWN = 8
-"""Schedules whose decisions are looked at closely; one of them is taken over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def decisions_for(
     """Return the decisions of the best schedules that are nearest to a model, and what is unread.
 
     They are of schedules for the same target and type, the nearest first, of equals those for the
-    very model, at most :data:`MOST_KNOWN`.
+    very model, at most ``known_schedules``.
 
     Args:
         store: the database.
@@ -162,7 +160,9 @@ def decisions_for(
     for one in known:
         with suppress(KnobsError, KeyError, TypeError, ValueError, AttributeError):
             read[id(one.decisions)] = Decisions.from_dict(one.decisions, sources[id(one.decisions)])
-    near = nearest(graph, [one.decisions for one in known if id(one.decisions) in read], MOST_KNOWN)
+    near = nearest(
+        graph, [one.decisions for one in known if id(one.decisions) in read], SEARCH.known_schedules
+    )
     unread = [source for kept, source in sources.items() if kept not in read]
     notes = [f"not read: what the schedule of {source} decided" for source in unread]
     return tuple(read[id(values)] for values in near), tuple(notes)
@@ -196,17 +196,8 @@ def kept_decisions(schedule: object) -> dict[str, Any]:
     return decisions_of(schedule).as_dict() if isinstance(schedule, Schedule) else {}
 
 
-MOST_STARTS = 4
-"""Starts besides the heuristic: each has dimensions of its own."""
-
 LONGEST = (24, 16, 10)
 """Layers of the longest sub-graphs; every length gives other cuts from the same costs."""
-
-MOST_SETS = 1 << 15
-"""Sets of layers that are looked at, which bounds what a large model takes."""
-
-WORTH = 2.0
-"""A start that the programme expects to take so many times the best one's time is none."""
 
 STAYING = 0.9
 """Share of the sub-graphs of each cut for outputs in DDR whose inputs and outputs have to fit the
@@ -270,7 +261,7 @@ def placing_seconds(bench: Workbench) -> float:
 def starts_of(
     evaluator: Evaluator,
     *,
-    most: int = MOST_STARTS,
+    most: int = SEARCH.placed_starts,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Knobs, ...]:
     """Cuts and splits worth starting from, the most promising first.
@@ -287,7 +278,7 @@ def starts_of(
     if most <= 0 or not bench.model.operators:
         return ()
     far = _covers(evaluator, Costs, _SPREADS, progress)
-    worth = [cover for cover in far if cover.seconds <= WORTH * far[0].seconds]
+    worth = [cover for cover in far if cover.seconds <= SEARCH.start_slack * far[0].seconds]
     cramped = Evaluator(bench.model, _with_less_room(bench.target), bench.dtype)
     near = _on_chip(cramped, worth, progress)
     found = _cut_alike(evaluator)
@@ -411,7 +402,7 @@ def _covers(
 
 def _limits(layers: int) -> GroupLimits:
     """Return which sub-graphs are looked at in a model of so many layers."""
-    return GroupLimits(max(LONGEST), max(min(MOST_SETS // max(layers, 1), 64), 4))
+    return GroupLimits(max(LONGEST), max(min(SEARCH.start_sets // max(layers, 1), 64), 4))
 
 
 def _on_chip(

@@ -26,6 +26,7 @@ from autoturbo.schedule.partition.grouping import GroupRules
 from autoturbo.schedule.partition.overrides import UNSPLIT, possible_split, resolve, split_fields
 from autoturbo.schedule.partition.split import SplitRules, split_axes
 from autoturbo.schedule.problem import BATCH
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.space import batch_share
 
 if TYPE_CHECKING:
@@ -111,9 +112,6 @@ def _hash(value: object) -> str:
 
 ANY = "*"
 """What stands for the layer's name in decisions: they are taken over by layers of other names."""
-
-ENOUGH = 0.3
-"""Share of a model's arithmetic whose layers must be known: below, its own heuristics know more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +219,7 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
 def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
     """A setting for a model from the decisions about what is most like it.
 
-    None where none knows :data:`ENOUGH`. Splits that this model's extents do not take (another
+    None where none knows ``known_share``. Splits that this model's extents do not take (another
     batch, another resolution, another export) are made to fit.
 
     Args:
@@ -234,7 +232,7 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
     receiver = _receivers(bench.model)
     found = [_taken_over(receiver, decisions) for decisions in known]
     best = max(found, key=lambda one: one.alike, default=None)
-    if best is None or best.known < ENOUGH:
+    if best is None or best.known < SEARCH.known_share:
         return None
     own = _of_model(bench.model, bench.target, best.knobs)
     knobs, changed = with_possible_splits(bench, own)
