@@ -248,13 +248,6 @@ class Knobs:
         low=0.01,
         high=0.9,
     )
-    factor_retries: int | str = _partition(
-        "larger factors tried where the halo makes the smallest one too small",
-        (1, 12, 24),
-        "6",
-        low=0,
-        high=64,
-    )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
     units: UnitKnobs | None = field(default=None, metadata={})
     """Who runs what, on a machine of several units; as PartitionTuner assigns it if None."""

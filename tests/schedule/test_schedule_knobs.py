@@ -123,7 +123,7 @@ def test_names_and_order_of_the_fields_are_a_contract() -> None:
     fields = [f.name for f in dataclasses.fields(SubGraphKnobs)]
     assert fields == ["layer", *subgraph_knob_specs()]
     assert fields[:6] == ["layer", "boundary", "dim", "factor", "inner_dim", "inner_factor"]
-    assert list(knob_specs())[-2:] == ["weight_share", "factor_retries"]
+    assert list(knob_specs())[-2:] == ["cluster_split", "weight_share"]
 
 
 def test_every_choice_is_accepted() -> None:

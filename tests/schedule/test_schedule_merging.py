@@ -115,7 +115,6 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "factor_policy": ("published", "divisors", "ragged"),
     "merge_order": ("sdb", "dbs"),
     "split_dims": ("all", "spatial"),
-    "factor_retries": (0, 1, 6, 24),
 }
 
 

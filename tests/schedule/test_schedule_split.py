@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import (
     DEFAULT_RECOMPUTE_LIMIT,
-    UNFIT,
     Split,
     SplitRules,
     best_split,
@@ -59,8 +57,8 @@ def test_rules_default_to_the_paper() -> None:
 
 def test_rules_follow_the_knobs() -> None:
     knobs = Knobs(lb_fill=0.5, recompute_limit=2.0, split_key="fdo", split_dims="batch",
-                  factor_policy="ragged", factor_retries=12)  # fmt: skip
-    assert SplitRules.of(knobs) == SplitRules(0.5, 2.0, "fdo", "batch", "ragged", 12)
+                  factor_policy="ragged")  # fmt: skip
+    assert SplitRules.of(knobs) == SplitRules(0.5, 2.0, "fdo", "batch", "ragged")
 
 
 def test_a_convolution_splits_over_samples_rows_columns_channels() -> None:
@@ -200,22 +198,6 @@ def test_recomputation_is_limited() -> None:
     assert strict.factor == 1 or math.isinf(strict.factor)
     generous = best_split(problem, layers, SplitRules(recompute_limit=4.0))
     assert generous.factor > 1
-
-
-@pytest.mark.parametrize(
-    ("lb", "retries", "factor"), [(1000, 1, UNFIT), (1000, 6, 8), (800, 24, 14)]
-)
-def test_larger_factors_are_tried_where_the_halo_makes_one_too_small(
-    lb: int, retries: int, factor: float
-) -> None:
-    net = Net(x=(1, 2, 16, 16))
-    at = "x"
-    for _ in range(3):
-        at = net.conv(at, 2)
-    problem = problem_of(net.graph(), target(cores=1, lb=lb))
-    rules = SplitRules(recompute_limit=64.0, factor_policy="ragged", split_dims="spatial")
-    more = replace(rules, factor_retries=retries)
-    assert best_split(problem, all_layers(problem), more).factor == factor
 
 
 def test_a_halo_adds_rows_and_work() -> None:

@@ -62,8 +62,8 @@ UNFIT = math.inf
 DEFAULT_RECOMPUTE_LIMIT = 1.25
 """Most repeated work by default: what a 3x3 halo costs on parts of eight rows."""
 
-DEFAULT_RETRIES = 6
-"""Larger factors tried by default where the halo makes the printed estimate too small."""
+RETRIES = 6
+"""Larger factors tried when the halo makes the printed estimate too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,6 @@ class SplitRules:
     split_key: str = "ofd"
     split_dims: str = "all"
     factor_policy: str = "published"
-    factor_retries: int = DEFAULT_RETRIES
 
     @classmethod
     def of(cls, knobs: Knobs) -> Self:
@@ -229,7 +228,7 @@ def best_split(
     if whole.footprint <= rules.room(problem):
         asked.side("lb_fill", whole.footprint / problem.cluster_lb_bytes)
         return Split(-1, 1, 0, len(layers), whole.footprint)
-    asked.exactly("lb_fill", "split_dims", "factor_policy", "factor_retries")
+    asked.exactly("lb_fill", "split_dims", "factor_policy")
     found = {}
     for depth, axis in split_axes(problem, layers, rules.split_dims):
         factor, part = _smallest_factor(problem, layers, axis, rules, asked)
@@ -254,7 +253,7 @@ def _smallest_factor(
     extent, whole = sink(problem, layers).axes[axis].extent, part_cost(problem, layers)
     room = rules.room(problem)
     factor = max(-(-whole.footprint // max(room, 1)), 2)
-    for _ in range(rules.factor_retries + 1):
+    for _ in range(RETRIES + 1):
         factor = candidate_factor(factor, extent, rules.factor_policy)
         if factor == 0:
             break
