@@ -19,7 +19,16 @@ from autoturbo.commands.tuning import (
     sweep,
     tune,
 )
-from autoturbo.commands.upkeep import completion, cost_model, dataset, db, doctor, schema, targets
+from autoturbo.commands.upkeep import (
+    completion,
+    cost_model,
+    dataset,
+    db,
+    doctor,
+    operators,
+    schema,
+    targets,
+)
 
 
 class Command(Protocol):
@@ -38,7 +47,20 @@ class Command(Protocol):
 
 _COMMANDS: tuple[Command, ...] = (
     *(tune, resume, runs, show, inspect, space, simulate, compare, sweep, explain, diff, replay),
-    *(report, trace, verify, apply, targets, db, dataset, cost_model, doctor, schema, completion),
+    *(
+        report,
+        trace,
+        verify,
+        apply,
+        operators,
+        targets,
+        db,
+        dataset,
+        cost_model,
+        doctor,
+        schema,
+        completion,
+    ),
 )
 COMMANDS = {one.__name__.rpartition(".")[2].replace("_", "-"): one for one in _COMMANDS}
 """Every subcommand, in the order of the help."""
