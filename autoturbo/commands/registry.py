@@ -19,16 +19,7 @@ from autoturbo.commands.tuning import (
     sweep,
     tune,
 )
-from autoturbo.commands.upkeep import (
-    completion,
-    cost_model,
-    dataset,
-    db,
-    doctor,
-    operators,
-    schema,
-    targets,
-)
+from autoturbo.commands.upkeep import completion, cost_model, dataset, db, doctor, schema, targets
 
 
 class Command(Protocol):
@@ -47,20 +38,7 @@ class Command(Protocol):
 
 _COMMANDS: tuple[Command, ...] = (
     *(tune, resume, runs, show, inspect, space, simulate, compare, sweep, explain, diff, replay),
-    *(
-        report,
-        trace,
-        verify,
-        apply,
-        operators,
-        targets,
-        db,
-        dataset,
-        cost_model,
-        doctor,
-        schema,
-        completion,
-    ),
+    *(report, trace, verify, apply, targets, db, dataset, cost_model, doctor, schema, completion),
 )
 COMMANDS = {one.__name__.rpartition(".")[2].replace("_", "-"): one for one in _COMMANDS}
 """Every subcommand, in the order of the help."""

@@ -298,8 +298,6 @@ _LINES: Final[dict[str, tuple[str, Any]]] = {
         "weight_bytes": COUNT, "activation_bytes": COUNT, "opaque": [{"name": str, "op_type": str,
         "reason": str}], "mixed_samples": (MIXED_SAMPLES, None), "incomplete": (UNCOUNTED, None),
         "lower_bound_s": {str: Duration}, "notes?": TEXTS}),
-    "operators": ("The operators that can be split, and those that are written out in others.",
-        {"split": TEXTS, "written_out": TEXTS}),
     "replay": ("One trial measured again; 'changed' names the fields that differ.",
         ({**also(MEASUREMENT), "run": str, "trial": COUNT, "same": Bool, "changed": TEXTS,
         "begun_with": TEXTS}, {**also(FAILED), "run": str, "trial": COUNT, "same": Bool,

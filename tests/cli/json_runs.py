@@ -69,7 +69,6 @@ RUNS: dict[str, tuple[str, ...]] = {
         "apply tiny.onnx -o out.json",
         "apply tiny.onnx -o tiny.onnx",
     ),
-    "operators": ("operators", "operators --domain com.microsoft"),
     "targets list": ("targets list",),
     "targets show": (
         "targets show stcp920",

@@ -57,7 +57,7 @@ def test_the_commands_of_the_documentation() -> None:
     assert [" ".join(names) for names in COMMANDS[1:]] == [
         *["tune", "resume", "runs", "show", "inspect", "space", "simulate", "compare"],
         *["sweep", "explain", "diff", "replay", "report", "trace"],
-        *["verify", "apply", "operators"],
+        *["verify", "apply"],
         *["targets", "targets list", "targets show", "targets validate"],
         *["targets schema", "targets scaffold"],
         *["db", "db list", "db best", "db stats", "db export", "db import", "db merge"],

@@ -36,7 +36,7 @@ USAGE_ERRORS = [
         (
             "unknown command 'autoturbo xyz'; one of tune, resume, runs, show, inspect, space,"
             " simulate, compare, sweep, explain, diff, replay, report, trace, verify, apply,"
-            " operators, targets, db, dataset, cost-model, doctor, schema, completion"
+            " targets, db, dataset, cost-model, doctor, schema, completion"
         ),
     ),
     ("targets lst", "unknown command 'autoturbo targets lst'; did you mean 'list'?"),
