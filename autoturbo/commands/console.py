@@ -46,15 +46,11 @@ _KINDS = (
 """Kinds of errors."""
 
 
-class FaultJson(TypedDict):
-    """What is wrong, where, and how to mend it."""
-
-    kind: Annotated[str, Choice(of=_KINDS)]
-    message: str
-    file: str | None
-    line: Annotated[int, Whole(least=1)] | None
-    field: str | None
-    hint: str | None
+FaultJson = TypedDict("FaultJson", {
+    "kind": Annotated[str, Choice(of=_KINDS)], "message": str, "file": str | None,
+    "line": Annotated[int, Whole(least=1)] | None, "field": str | None, "hint": str | None,
+})  # fmt: skip
+"""What is wrong, where, and how to mend it."""
 
 
 class ErrorLine(TypedDict):

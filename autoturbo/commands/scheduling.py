@@ -179,20 +179,13 @@ def _published(pair: AnyPair) -> str:
     return "graphturbo" if pair.on_target() else "partition_tuner"
 
 
-class VerifiedJson(TypedDict):
-    """Which checks found nothing wrong with a schedule, and when."""
+VerifiedJson = TypedDict("VerifiedJson", {
+    "checks": list[Checked], "verifier": str, "created": Moment,
+})  # fmt: skip
+"""Which checks found nothing wrong with a schedule, and when."""
 
-    checks: list[Checked]
-    verifier: str
-    created: Moment
-
-
-class RefusedJson(TypedDict):
-    """A trial that is not handed out, and what checks found."""
-
-    trial: Natural
-    verifier: str
-    failures: list[str]
+RefusedJson = TypedDict("RefusedJson", {"trial": Natural, "verifier": str, "failures": list[str]})
+"""A trial that is not handed out, and what checks found."""
 
 
 def outcome_json(outcome: Outcome) -> MeasurementJson | FailedJson:

@@ -37,41 +37,28 @@ _LEVELS: Final = 31
 """Relevances that XGBoost's ranking knows, from 0."""
 
 
-class ScoresJson(TypedDict):
-    """How good a ranking is, in six digits."""
+ScoresJson = TypedDict("ScoresJson", {
+    "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
+    "bias": Real | None,
+})  # fmt: skip
+"""How good a ranking is, in six digits."""
 
-    pairwise: Real
-    tau: Real
-    top1: Real
-    top5: Real
-    top10: Real
-    error: Real | None
-    bias: Real | None
+GuessesJson = TypedDict("GuessesJson", {
+    "pools": Natural, "better": Natural, "as_good": Natural, "speedup": Real,
+})  # fmt: skip
+"""How the best predicted settings did, in six digits."""
 
+Judged = TypedDict("Judged", {
+    "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
+    "bias": Real | None, "first_guess": GuessesJson,
+})  # fmt: skip
+"""How good a model is on what was held out."""
 
-class GuessesJson(TypedDict):
-    """How the best predicted settings did, in six digits."""
-
-    pools: Natural
-    better: Natural
-    as_good: Natural
-    speedup: Real
-
-
-class Judged(ScoresJson):
-    """How good a model is on what was held out."""
-
-    first_guess: GuessesJson
-
-
-class ResultJson(TypedDict):
-    """One method with one kind of group held out."""
-
-    method: str
-    held_out: Annotated[str, Choice(of=KINDS)]
-    mean: ScoresJson
-    first_guess: GuessesJson
-    groups: dict[str, ScoresJson]
+ResultJson = TypedDict("ResultJson", {
+    "method": str, "held_out": Annotated[str, Choice(of=KINDS)], "mean": ScoresJson,
+    "first_guess": GuessesJson, "groups": dict[str, ScoresJson],
+})  # fmt: skip
+"""One method with one kind of group held out."""
 
 
 class Scores(NamedTuple):

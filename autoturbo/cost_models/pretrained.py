@@ -40,33 +40,20 @@ FILES: Final = {CARD: Kind.COST_MODEL_CARD, _FACTORS: Kind.TREES}
 _CHECKSUM: Final = "factors_sha256"
 
 
-class DataJson(TypedDict):
-    """The data set that a model learned from."""
+DataJson = TypedDict("DataJson", {"schema": Natural, "seed": Natural, "settings": Natural})
+"""The data set that a model learned from."""
 
-    schema: Natural
-    seed: Natural
-    settings: Natural
+Notes = TypedDict("Notes", {
+    "versions": dict[str, str], "data": DataJson, "reproduce": list[str],
+    "accuracy": NotRequired[dict[str, Judged]],
+})  # fmt: skip
+"""Where a model comes from, and how good it is."""
 
-
-class Notes(TypedDict):
-    """Where a model comes from, and how good it is."""
-
-    versions: dict[str, str]
-    data: DataJson
-    reproduce: list[str]
-    accuracy: NotRequired[dict[str, Judged]]
-
-
-class Made(TypedDict):
-    """What a model learned from."""
-
-    features_schema: Natural
-    names: list[str]
-    settings: Natural
-    kernels: Natural
-    trees: Natural
-    models: list[str]
-    targets: list[str]
+Made = TypedDict("Made", {
+    "features_schema": Natural, "names": list[str], "settings": Natural, "kernels": Natural,
+    "trees": Natural, "models": list[str], "targets": list[str],
+})  # fmt: skip
+"""What a model learned from."""
 
 
 class ModelCard(Notes, Made):

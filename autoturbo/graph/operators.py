@@ -271,11 +271,8 @@ class Operator:
         )
 
 
-class UncountedJson(TypedDict):
-    """Work of a model that is in no figure, by kind of operator."""
-
-    operators: dict[str, Natural]
-    tensor_share: Real
+UncountedJson = TypedDict("UncountedJson", {"operators": dict[str, Natural], "tensor_share": Real})
+"""Work of a model that is in no figure, by kind of operator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,87 +29,51 @@ TUNABLE = "graphturbo"
 """The scheduler whose schedules follow from knobs, so that they can be built anew."""
 
 
-class _Shared(TypedDict):
-    """Seconds by what they are spent on, and what most of them are spent on."""
+_Shared = TypedDict("_Shared", {"limit": str, "shares_s": dict[str, Real]})
+"""Seconds by what they are spent on, and what most of them are spent on."""
 
-    limit: str
-    shares_s: dict[str, Real]
+BoundJson = TypedDict("BoundJson", {
+    "matrix": Duration, "vector": Duration, "ddr": Duration, "steps": NotRequired[Duration],
+})  # fmt: skip
+"""Parts of a latency that no schedule can beat; steps only where there is a recurrence."""
 
+KernelJson = TypedDict("KernelJson", {
+    "limit": str, "shares_s": dict[str, Real], "instance": Natural, "cluster": Natural,
+    "seconds": Duration, "critical_passes": Natural, "slack_s": Real,
+})  # fmt: skip
+"""One kernel of a pass."""
 
-class BoundJson(TypedDict):
-    """Parts of a latency that no schedule can beat; steps only where there is a recurrence."""
+SubGraphJson = TypedDict("SubGraphJson", {
+    "limit": str, "shares_s": dict[str, Real], "subgraph": Natural, "layer": str, "layers": Natural,
+    "launches": Natural, "seconds": Duration, "slack_s": Real,
+})  # fmt: skip
+"""All kernels of a sub-graph."""
 
-    matrix: Duration
-    vector: Duration
-    ddr: Duration
-    steps: NotRequired[Duration]
+LayerJson = TypedDict("LayerJson", {
+    "limit": str, "shares_s": dict[str, Real], "layer": str, "subgraph": Natural,
+    "seconds": Duration, "slack_s": Real | None,
+})  # fmt: skip
+"""One layer; nothing bounds its slack where all its work hides behind other work."""
 
+RemedyJson = TypedDict("RemedyJson", {
+    "kind": str, "text": str, "change": dict[str, Any], "latency_s": Duration | None,
+    "gain_s": Real | None, "failure": str | None,
+})  # fmt: skip
+"""A change that was tried, and what it gained."""
 
-class KernelJson(_Shared):
-    """One kernel of a pass."""
+SpotJson = TypedDict("SpotJson", {
+    "limit": str, "shares_s": dict[str, Real], "part": Part, "layers": list[str],
+    "subgraphs": list[Natural], "anchors": list[str], "seconds": Duration, "needs_s": Duration,
+    "lost_s": Real, "remedies": list[RemedyJson],
+})  # fmt: skip
+"""Where time is lost, and what was tried for it."""
 
-    instance: Natural
-    cluster: Natural
-    seconds: Duration
-    critical_passes: Natural
-    slack_s: Real
-
-
-class SubGraphJson(_Shared):
-    """All kernels of a sub-graph."""
-
-    subgraph: Natural
-    layer: str
-    layers: Natural
-    launches: Natural
-    seconds: Duration
-    slack_s: Real
-
-
-class LayerJson(_Shared):
-    """One layer; nothing bounds its slack where all its work hides behind other work."""
-
-    layer: str
-    subgraph: Natural
-    seconds: Duration
-    slack_s: Real | None
-
-
-class RemedyJson(TypedDict):
-    """A change that was tried, and what it gained."""
-
-    kind: str
-    text: str
-    change: dict[str, Any]
-    latency_s: Duration | None
-    gain_s: Real | None
-    failure: str | None
-
-
-class SpotJson(_Shared):
-    """Where time is lost, and what was tried for it."""
-
-    part: Part
-    layers: list[str]
-    subgraphs: list[Natural]
-    anchors: list[str]
-    seconds: Duration
-    needs_s: Duration
-    lost_s: Real
-    remedies: list[RemedyJson]
-
-
-class BoundsJson(_Shared):
-    """What bounds a schedule, where it loses most and what would help."""
-
-    latency_s: Duration
-    lower_bound_s: BoundJson
-    bound_fraction: Real
-    kernels: list[KernelJson]
-    subgraphs: list[SubGraphJson]
-    layers: list[LayerJson]
-    spots: list[SpotJson]
-    model_knobs: list[RemedyJson]
+BoundsJson = TypedDict("BoundsJson", {
+    "limit": str, "shares_s": dict[str, Real], "latency_s": Duration, "lower_bound_s": BoundJson,
+    "bound_fraction": Real, "kernels": list[KernelJson], "subgraphs": list[SubGraphJson],
+    "layers": list[LayerJson], "spots": list[SpotJson], "model_knobs": list[RemedyJson],
+})  # fmt: skip
+"""What bounds a schedule, where it loses most and what would help."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,15 +165,11 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
     return f"{line}; {alone}: {duration(min(apart))} at best"
 
 
-class MixedSamples(TypedDict):
-    """Why samples cannot be told apart, how to change that, and the clusters that it costs."""
-
-    node: str
-    op_type: str
-    reason: str
-    change: str
-    clusters: dict[str, Natural]
-    clusters_at_work: Natural
+MixedSamples = TypedDict("MixedSamples", {
+    "node": str, "op_type": str, "reason": str, "change": str, "clusters": dict[str, Natural],
+    "clusters_at_work": Natural,
+})  # fmt: skip
+"""Why samples cannot be told apart, how to change that, and the clusters that it costs."""
 
 
 def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> MixedSamples | None:

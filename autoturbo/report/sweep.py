@@ -60,29 +60,18 @@ _Value = Real | str | Bool
 _From = TypedDict("_From", {"from": str | None})
 
 
-class PointJson(_From):
-    """One target of the grid: what was varied, and what tuning found there."""
+PointJson = TypedDict("PointJson", {
+    "from": str | None, "values": dict[str, _Value], "target": str, "run": str | None,
+    "trials": Natural, "default_s": Duration | None, "best": MeasurementJson | None, "front": Bool,
+    "slower_than": str | None, "failure": str | None,
+})  # fmt: skip
+"""One target of the grid: what was varied, and what tuning found there."""
 
-    values: dict[str, _Value]
-    target: str
-    run: str | None
-    trials: Natural
-    default_s: Duration | None
-    best: MeasurementJson | None
-    front: Bool
-    slower_than: str | None
-    failure: str | None
-
-
-class SweepJson(TypedDict):
-    """A grid of targets, tuned."""
-
-    model: str
-    target: str
-    dtype: Dtype
-    vary: dict[str, list[_Value]]
-    known: Natural
-    points: list[PointJson]
+SweepJson = TypedDict("SweepJson", {
+    "model": str, "target": str, "dtype": Dtype, "vary": dict[str, list[_Value]], "known": Natural,
+    "points": list[PointJson],
+})  # fmt: skip
+"""A grid of targets, tuned."""
 
 
 class SweepLine(SweepJson):

@@ -95,32 +95,22 @@ class LowerBound:
         return latency
 
 
-class MeasurementJson(TypedDict):
-    """One schedule measured, as commands print it."""
+MeasurementJson = TypedDict("MeasurementJson", {
+    "latency_s": Annotated[float, Number(above=0.0)],
+    "throughput_per_s": Annotated[float, Number(above=0.0)], "ddr_bytes": Natural,
+    "gb_bytes": Natural, "matrix_utilization": Real, "vector_utilization": Real,
+    "peak_lb_bytes": Natural, "peak_gb_bytes": Natural, "kernels": Natural,
+    "lower_bound_s": Duration, "bound_fraction": Real,
+    "energy_j": Annotated[float, Number(least=0.0, unit="J")] | None,
+    "incomplete": UncountedJson | None,
+})  # fmt: skip
+"""One schedule measured, as commands print it."""
 
-    latency_s: Annotated[float, Number(above=0.0)]
-    throughput_per_s: Annotated[float, Number(above=0.0)]
-    ddr_bytes: Natural
-    gb_bytes: Natural
-    matrix_utilization: Real
-    vector_utilization: Real
-    peak_lb_bytes: Natural
-    peak_gb_bytes: Natural
-    kernels: Natural
-    lower_bound_s: Duration
-    bound_fraction: Real
-    energy_j: Annotated[float, Number(least=0.0, unit="J")] | None
-    incomplete: UncountedJson | None
-
-
-class Counters(TypedDict):
-    """Where the time went and what was moved, engine by engine and level by level."""
-
-    busy_s: dict[str, Duration]
-    overlap_s: dict[str, Duration]
-    waits_s: dict[str, Duration]
-    bytes: dict[str, Natural]
-    tensors: dict[str, Natural]
+Counters = TypedDict("Counters", {
+    "busy_s": dict[str, Duration], "overlap_s": dict[str, Duration], "waits_s": dict[str, Duration],
+    "bytes": dict[str, Natural], "tensors": dict[str, Natural],
+})  # fmt: skip
+"""Where the time went and what was moved, engine by engine and level by level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,21 +226,14 @@ class Measurement(Shown):
         return Measurement(**{**values, "bound": bound, "subgraph_times": times})
 
 
-class FailureJson(TypedDict):
-    """Why a setting could not be measured."""
+FailureJson = TypedDict("FailureJson", {
+    "reason": Annotated[str, Choice(of=REASONS)], "message": str, "demand": Natural | None,
+    "capacity": Natural | None, "tensors": list[str], "levers": list[str],
+})  # fmt: skip
+"""Why a setting could not be measured."""
 
-    reason: Annotated[str, Choice(of=REASONS)]
-    message: str
-    demand: Natural | None
-    capacity: Natural | None
-    tensors: list[str]
-    levers: list[str]
-
-
-class FailedJson(TypedDict):
-    """A setting that could not be measured."""
-
-    failure: FailureJson
+FailedJson = TypedDict("FailedJson", {"failure": FailureJson})
+"""A setting that could not be measured."""
 
 
 @dataclass(frozen=True, slots=True)

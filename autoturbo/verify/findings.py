@@ -31,24 +31,17 @@ Checked = Annotated[str, Choice(of=tuple(check.value for check in Check))]
 """The name of a check, as commands print it."""
 
 
-class FindingJson(TypedDict):
-    """One thing that is wrong with a schedule."""
+FindingJson = TypedDict("FindingJson", {
+    "check": Checked, "kind": str, "message": str, "instance": str | None, "layer": str | None,
+})  # fmt: skip
+"""One thing that is wrong with a schedule."""
 
-    check: Checked
-    kind: str
-    message: str
-    instance: str | None
-    layer: str | None
-
-
-class VerificationJson(TypedDict):
-    """Whether a schedule passed each check, and what they found."""
-
-    regions: Annotated[str, Choice(of=_WORDS[:2])]
-    memory: Annotated[str, Choice(of=_WORDS[:2])]
-    numbers: Annotated[str, Choice(of=_WORDS)]
-    max_abs_error: Real | None
-    failures: list[FindingJson]
+VerificationJson = TypedDict("VerificationJson", {
+    "regions": Annotated[str, Choice(of=_WORDS[:2])],
+    "memory": Annotated[str, Choice(of=_WORDS[:2])], "numbers": Annotated[str, Choice(of=_WORDS)],
+    "max_abs_error": Real | None, "failures": list[FindingJson],
+})  # fmt: skip
+"""Whether a schedule passed each check, and what they found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,26 +29,15 @@ USAGE = "MODEL [options]"
 EXAMPLE = "autoturbo inspect examples/models/resnet50.onnx --batch 1"
 
 
-class OpaqueJson(TypedDict):
-    """An operator that runs alone, and why."""
+OpaqueJson = TypedDict("OpaqueJson", {"name": str, "op_type": str, "reason": str})
+"""An operator that runs alone, and why."""
 
-    name: str
-    op_type: str
-    reason: str
-
-
-class ModelFacts(TypedDict):
-    """What a model consists of."""
-
-    model: str
-    batch: Natural
-    operators: Natural
-    layers: Natural
-    macs: Natural
-    weight_bytes: Natural
-    activation_bytes: Natural
-    opaque: list[OpaqueJson]
-    incomplete: UncountedJson | None
+ModelFacts = TypedDict("ModelFacts", {
+    "model": str, "batch": Natural, "operators": Natural, "layers": Natural, "macs": Natural,
+    "weight_bytes": Natural, "activation_bytes": Natural, "opaque": list[OpaqueJson],
+    "incomplete": UncountedJson | None,
+})  # fmt: skip
+"""What a model consists of."""
 
 
 class InspectLine(ModelFacts, Noted):

@@ -35,12 +35,8 @@ USAGE = "RUN [-o FILE] [--netron [FILE]] [options]"
 EXAMPLE = "autoturbo trace 4f1c -o resnet50.trace.json"
 
 
-class NetronJson(TypedDict):
-    """The file for Netron, and how many nodes it shows."""
-
-    file: str
-    nodes: Natural
-    unnamed: Natural
+NetronJson = TypedDict("NetronJson", {"file": str, "nodes": Natural, "unnamed": Natural})
+"""The file for Netron, and how many nodes it shows."""
 
 
 class TraceLine(TypedDict):

@@ -42,23 +42,15 @@ USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [
 EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
 
 
-class OutputJson(TypedDict):
-    """How far an output of the schedule is from the model's."""
+OutputJson = TypedDict("OutputJson", {"output": str, "difference": Real, "tolerance": Real})
+"""How far an output of the schedule is from the model's."""
 
-    output: str
-    difference: Real
-    tolerance: Real
-
-
-class RanJson(TypedDict):
-    """What was run, or why nothing was."""
-
-    skipped: str | None
-    batch: NotRequired[Natural]
-    whole: NotRequired[Bool]
-    seed: NotRequired[Natural]
-    remarks: NotRequired[list[str]]
-    outputs: NotRequired[list[OutputJson]]
+RanJson = TypedDict("RanJson", {
+    "skipped": str | None, "batch": NotRequired[Natural], "whole": NotRequired[Bool],
+    "seed": NotRequired[Natural], "remarks": NotRequired[list[str]],
+    "outputs": NotRequired[list[OutputJson]],
+})  # fmt: skip
+"""What was run, or why nothing was."""
 
 
 class VerifyLine(VerificationJson, Noted):

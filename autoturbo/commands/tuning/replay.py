@@ -19,14 +19,10 @@ USAGE = "RUN TRIAL [options]"
 EXAMPLE = "autoturbo replay 4f1c 12"
 
 
-class _Replayed(TypedDict):
-    """Which trial it is, and the fields that differ."""
-
-    run: str
-    trial: Natural
-    same: Bool
-    changed: list[str]
-    begun_with: list[str]
+_Replayed = TypedDict("_Replayed", {
+    "run": str, "trial": Natural, "same": Bool, "changed": list[str], "begun_with": list[str],
+})  # fmt: skip
+"""Which trial it is, and the fields that differ."""
 
 
 class Measured(_Replayed, MeasurementJson):

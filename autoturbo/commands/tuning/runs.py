@@ -19,23 +19,14 @@ USAGE = "[options]"
 EXAMPLE = "autoturbo runs"
 
 
-class RunJson(TypedDict):
-    """One run, without what its trials found besides the best."""
-
-    run: str
-    model: str
-    target: str
-    batch: Natural
-    dtype: Dtype
-    state: Annotated[str, Choice(of=("running", "killed", "done", "interrupted", "failed"))]
-    created: Moment
-    trials: Natural
-    budget: Natural | None
-    seed: Natural | None
-    default_s: Real | None
-    best_s: Real | None
-    best_trial: Natural | None
-    refused: list[RefusedJson]
+RunJson = TypedDict("RunJson", {
+    "run": str, "model": str, "target": str, "batch": Natural, "dtype": Dtype,
+    "state": Annotated[str, Choice(of=("running", "killed", "done", "interrupted", "failed"))],
+    "created": Moment, "trials": Natural, "budget": Natural | None, "seed": Natural | None,
+    "default_s": Real | None, "best_s": Real | None, "best_trial": Natural | None,
+    "refused": list[RefusedJson],
+})  # fmt: skip
+"""One run, without what its trials found besides the best."""
 
 
 class RunsLine(TypedDict):

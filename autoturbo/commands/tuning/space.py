@@ -40,13 +40,10 @@ _ENOUGH_S = 1.0
 """Seconds of measuring after which no further setting is tried for it."""
 
 
-class KnobJson(TypedDict):
-    """A knob, its choices, and what the published heuristic has."""
-
-    knob: str
-    help: str
-    choices: list[str | Real]
-    published: str
+KnobJson = TypedDict("KnobJson", {
+    "knob": str, "help": str, "choices": list[str | Real], "published": str,
+})  # fmt: skip
+"""A knob, its choices, and what the published heuristic has."""
 
 
 class SubGraphKnobJson(KnobJson):
@@ -55,12 +52,10 @@ class SubGraphKnobJson(KnobJson):
     kinds: Natural
 
 
-class KindJson(TypedDict):
-    """Sub-graphs that have the same setting, and what it may be."""
-
-    layers: list[str]
-    knobs: dict[str, list[str | Real]]
-    size: Natural
+KindJson = TypedDict("KindJson", {
+    "layers": list[str], "knobs": dict[str, list[str | Real]], "size": Natural,
+})  # fmt: skip
+"""Sub-graphs that have the same setting, and what it may be."""
 
 
 class SpaceLine(Noted):

@@ -33,31 +33,17 @@ USAGE = "list|best|stats|export|import|merge|check|schema"
 EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
 
 
-class CountsJson(TypedDict):
-    """How many records of each kind."""
+CountsJson = TypedDict("CountsJson", {
+    "runs": Natural, "trials": Natural, "best": Natural, "kernels": Natural,
+})  # fmt: skip
+"""How many records of each kind."""
 
-    runs: Natural
-    trials: Natural
-    best: Natural
-    kernels: Natural
-
-
-class BestJson(TypedDict):
-    """The best schedule of a model on a target, and what it holds for."""
-
-    graph_hash: Digest
-    target_hash: Digest
-    dtype: Dtype
-    scheduler_version: str
-    model: str
-    target: str
-    batch: Natural
-    run: str
-    trial: Natural
-    created: Moment
-    knobs: KnobsJson
-    best: MeasurementJson
-    verified: VerifiedJson | None
+BestJson = TypedDict("BestJson", {
+    "graph_hash": Digest, "target_hash": Digest, "dtype": Dtype, "scheduler_version": str,
+    "model": str, "target": str, "batch": Natural, "run": str, "trial": Natural, "created": Moment,
+    "knobs": KnobsJson, "best": MeasurementJson, "verified": VerifiedJson | None,
+})  # fmt: skip
+"""The best schedule of a model on a target, and what it holds for."""
 
 
 class ListLine(TypedDict):
@@ -74,14 +60,10 @@ class BestLine(TypedDict):
     miss: str | None
 
 
-class PairJson(TypedDict):
-    """Runs and trials of a model on a target, by the scheduler's version."""
-
-    model: str
-    target: str
-    scheduler_version: str
-    runs: Natural
-    trials: Natural
+PairJson = TypedDict("PairJson", {
+    "model": str, "target": str, "scheduler_version": str, "runs": Natural, "trials": Natural,
+})  # fmt: skip
+"""Runs and trials of a model on a target, by the scheduler's version."""
 
 
 class StatsLine(TypedDict):

@@ -29,33 +29,21 @@ _PACKAGES = (
 _OPTIONAL = ("onnxruntime", "pyarrow")
 
 
-class Finding(TypedDict):
-    """Whether something is as it should be, in a word or a sentence."""
+Finding = TypedDict("Finding", {"ok": Bool, "state": str})
+"""Whether something is as it should be, in a word or a sentence."""
 
-    ok: Bool
-    state: str
+CacheFinding = TypedDict("CacheFinding", {
+    "ok": Bool, "state": str, "folder": str, "files": Natural, "bytes": Natural, "writable": Bool,
+    "compiled": NotRequired[Natural],
+})  # fmt: skip
+"""Where compiled code is kept, and how much."""
 
-
-class CacheFinding(Finding):
-    """Where compiled code is kept, and how much."""
-
-    folder: str
-    files: Natural
-    bytes: Natural
-    writable: Bool
-    compiled: NotRequired[Natural]
-
-
-class DatabaseFinding(Finding):
-    """What SQLite says of the database, and how much is in it."""
-
-    path: str
-    bytes: NotRequired[Natural]
-    integrity: NotRequired[str]
-    user_version: NotRequired[Natural]
-    journal_mode: NotRequired[str]
-    sqlite: NotRequired[str]
-    counts: NotRequired[CountsJson]
+DatabaseFinding = TypedDict("DatabaseFinding", {
+    "ok": Bool, "state": str, "path": str, "bytes": NotRequired[Natural],
+    "integrity": NotRequired[str], "user_version": NotRequired[Natural],
+    "journal_mode": NotRequired[str], "sqlite": NotRequired[str], "counts": NotRequired[CountsJson],
+})  # fmt: skip
+"""What SQLite says of the database, and how much is in it."""
 
 
 class DoctorLine(TypedDict):

@@ -22,20 +22,12 @@ USAGE = "list|show|validate|schema|scaffold"
 EXAMPLE = "autoturbo targets show stcp920"
 
 
-class UnitJson(TypedDict):
-    """An accelerator by its name, and what it reaches."""
-
-    name: str
-    description: str
-    clusters: Natural
-    cores: Natural
-    dtypes: list[Dtype]
-    default_dtype: Dtype
-    macs_per_s: Real
-    lb_bytes: Natural
-    gb_bytes: Natural
-    ddr_bytes_per_s: Real
-    hash: Digest
+UnitJson = TypedDict("UnitJson", {
+    "name": str, "description": str, "clusters": Natural, "cores": Natural, "dtypes": list[Dtype],
+    "default_dtype": Dtype, "macs_per_s": Real, "lb_bytes": Natural, "gb_bytes": Natural,
+    "ddr_bytes_per_s": Real, "hash": Digest,
+})  # fmt: skip
+"""An accelerator by its name, and what it reaches."""
 
 
 class KindOfUnit(UnitJson):
@@ -44,15 +36,11 @@ class KindOfUnit(UnitJson):
     kind: str
 
 
-class MachineJson(TypedDict):
-    """A machine of several processing units."""
-
-    name: str
-    description: str
-    units: list[KindOfUnit]
-    dtypes: list[Dtype]
-    ddr_bytes_per_s: Real
-    hash: Digest
+MachineJson = TypedDict("MachineJson", {
+    "name": str, "description": str, "units": list[KindOfUnit], "dtypes": list[Dtype],
+    "ddr_bytes_per_s": Real, "hash": Digest,
+})  # fmt: skip
+"""A machine of several processing units."""
 
 
 class ListLine(TypedDict):
@@ -127,7 +115,8 @@ def _summary_of_units(machine: Machine) -> MachineJson:
     ]
     return {
         "name": machine.name, "description": machine.description, "units": units,
-        "dtypes": list(machine.dtypes), "ddr_bytes_per_s": machine.ddr.bandwidth, "hash": machine.hash,
+        "dtypes": list(machine.dtypes), "ddr_bytes_per_s": machine.ddr.bandwidth,
+        "hash": machine.hash,
     }  # fmt: skip
 
 

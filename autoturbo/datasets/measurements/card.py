@@ -34,76 +34,43 @@ Quantiles = TypedDict(
 )
 
 
-class Recipe(TypedDict):
-    """The command that collects the same, without paths."""
+Recipe = TypedDict("Recipe", {"command": str, "subgraphs": Natural})
+"""The command that collects the same, without paths."""
 
-    command: str
-    subgraphs: Natural
+Shards = TypedDict("Shards", {"there": Natural, "all": Natural})
+"""Files of the data set."""
 
+Rows = TypedDict("Rows", {"settings": Natural, "kernels": Natural})
+"""Rows of its tables."""
 
-class Shards(TypedDict):
-    """Files of the data set."""
+PairCard = TypedDict("PairCard", {
+    "model": str, "target": str, "dtype": Dtype, "batch": Natural, "settings": Natural,
+    "measured": Natural, "kernels": Natural, "default_latency_s": Duration | None,
+    "latency_over_default": Quantiles | None,
+})  # fmt: skip
+"""What was measured of a model on a target."""
 
-    there: Natural
-    all: Natural
+OriginCard = TypedDict("OriginCard", {
+    "settings": Natural, "measured": Natural, "latency_over_default": Quantiles | None,
+})  # fmt: skip
+"""What was measured of the settings of one origin."""
 
+AlikeCard = TypedDict("AlikeCard", {"settings": Natural, "largest_relative_error": Real | None})
+"""Settings whose clusters work alike, and how far sums of kernels are off at most."""
 
-class Rows(TypedDict):
-    """Rows of its tables."""
+JointCard = TypedDict("JointCard", {
+    "settings": Natural, "relative_error": Quantiles | None,
+    "replayed_relative_error": Quantiles | None,
+})  # fmt: skip
+"""Settings whose clusters share out one pass, and how far sums of kernels are off."""
 
-    settings: Natural
-    kernels: Natural
+SumsCard = TypedDict("SumsCard", {"alike": AlikeCard, "joint": JointCard})
+"""How far launches times times, summed up, are from the latency."""
 
-
-class PairCard(TypedDict):
-    """What was measured of a model on a target."""
-
-    model: str
-    target: str
-    dtype: Dtype
-    batch: Natural
-    settings: Natural
-    measured: Natural
-    kernels: Natural
-    default_latency_s: Duration | None
-    latency_over_default: Quantiles | None
-
-
-class OriginCard(TypedDict):
-    """What was measured of the settings of one origin."""
-
-    settings: Natural
-    measured: Natural
-    latency_over_default: Quantiles | None
-
-
-class AlikeCard(TypedDict):
-    """Settings whose clusters work alike, and how far sums of kernels are off at most."""
-
-    settings: Natural
-    largest_relative_error: Real | None
-
-
-class JointCard(TypedDict):
-    """Settings whose clusters share out one pass, and how far sums of kernels are off."""
-
-    settings: Natural
-    relative_error: Quantiles | None
-    replayed_relative_error: Quantiles | None
-
-
-class SumsCard(TypedDict):
-    """How far launches times times, summed up, are from the latency."""
-
-    alike: AlikeCard
-    joint: JointCard
-
-
-class Coverage(TypedDict):
-    """Settings by value of each knob."""
-
-    model: dict[str, dict[str, Natural]]
-    subgraph: dict[str, dict[str, Natural]]
+Coverage = TypedDict("Coverage", {
+    "model": dict[str, dict[str, Natural]], "subgraph": dict[str, dict[str, Natural]],
+})  # fmt: skip
+"""Settings by value of each knob."""
 
 
 class DataCard(TypedDict):
