@@ -133,19 +133,19 @@ class Bounds:
             "bound_fraction": bound.seconds / found.latency,
             "kernels": [
                 {"instance": one.instance, "cluster": one.cluster, "seconds": one.seconds,
-                 "critical_passes": one.critical, "slack_s": one.slack, **_shared(one.shares)}
+                 **_shared(one.shares), "slack_s": one.slack, "critical_passes": one.critical}
                 for one in found.kernels
             ],
             "subgraphs": [
                 {"subgraph": one.subgraph, "layer": one.layer, "layers": one.layers,
-                 "launches": one.launches, "seconds": one.seconds, "slack_s": one.slack,
-                 **_shared(one.shares)}
+                 "launches": one.launches, "seconds": one.seconds, **_shared(one.shares),
+                 "slack_s": one.slack}
                 for one in found.subgraphs
             ],
             "layers": [
                 {"layer": self.names[one.layer], "subgraph": one.subgraph,
-                 "seconds": one.seconds, "slack_s": None if one.slack == math.inf else one.slack,
-                 **_shared(one.shares)}
+                 "seconds": one.seconds, **_shared(one.shares),
+                 "slack_s": None if one.slack == math.inf else one.slack}
                 for one in found.layers
             ],
             "spots": [_spot_json(one.spot, one.remedies) for one in self.advice],
@@ -180,16 +180,16 @@ def _shared(shares: Shares) -> _Shared:
 def _spot_json(spot: Spot, remedies: tuple[Remedy, ...]) -> SpotJson:
     return {
         "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
-        "anchors": list(spot.anchors), "seconds": spot.seconds, "needs_s": spot.needs,
-        "lost_s": spot.lost, "remedies": [_remedy_json(one) for one in remedies],
-        **_shared(spot.shares),
+        "anchors": list(spot.anchors), "seconds": spot.seconds, **_shared(spot.shares),
+        "needs_s": spot.needs, "lost_s": spot.lost,
+        "remedies": [_remedy_json(one) for one in remedies],
     }  # fmt: skip
 
 
 def _remedy_json(one: Remedy) -> RemedyJson:
     return {
         "kind": one.kind, "text": one.text, "change": dict(one.change), "latency_s": one.latency,
-        "gain_s": one.gain, "failure": one.failure,
+        "failure": one.failure, "gain_s": one.gain,
     }  # fmt: skip
 
 

@@ -103,8 +103,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         }  # fmt: skip
     line: ApplyLine = {
         "model": pair.model.name, "target": pair.target.name, "dtype": pair.dtype,
-        "scheduler": chosen.name, "file": str(options.output), "verified": list(_VERIFIED),
-        **written, **notes,
+        "scheduler": chosen.name, **notes, "file": str(options.output), **written,
+        "verified": list(_VERIFIED),
     }  # fmt: skip
     console.emit(line)
     if applied is None:

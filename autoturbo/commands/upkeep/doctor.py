@@ -189,9 +189,9 @@ def _database(path: str) -> DatabaseFinding:
         return {"ok": False, "path": path, "state": str(error)}
     said = health["integrity"]
     return {
-        "ok": said == "ok", "state": said, "path": path, "bytes": health["bytes"],
-        "integrity": said, "user_version": health["user_version"], "counts": health["counts"],
-        "journal_mode": health["journal_mode"], "sqlite": health["sqlite"],
+        "ok": said == "ok", "path": path, "bytes": health["bytes"], "integrity": said,
+        "user_version": health["user_version"], "journal_mode": health["journal_mode"],
+        "sqlite": health["sqlite"], "counts": health["counts"], "state": said,
     }  # fmt: skip
 
 
