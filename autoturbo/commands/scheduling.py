@@ -22,13 +22,7 @@ from autoturbo.errors import (
 )
 from autoturbo.schedule.knobs import load_knobs
 from autoturbo.schema import Natural, TypedDict
-from autoturbo.simulate.measurement import (
-    FailedJson,
-    Failure,
-    Measurement,
-    MeasurementJson,
-    Outcome,
-)
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify.findings import Checked
 
 if TYPE_CHECKING:
@@ -186,11 +180,6 @@ VerifiedJson = TypedDict("VerifiedJson", {
 
 RefusedJson = TypedDict("RefusedJson", {"trial": Natural, "verifier": str, "failures": list[str]})
 """A trial that is not handed out, and what checks found."""
-
-
-def outcome_json(outcome: Outcome) -> MeasurementJson | FailedJson:
-    """Return a measurement or a failure as commands print it."""
-    return {"failure": outcome.as_dict()} if isinstance(outcome, Failure) else outcome.as_json()
 
 
 def verified_json(found: Verified | None) -> VerifiedJson | None:

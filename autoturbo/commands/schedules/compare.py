@@ -19,7 +19,7 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.scheduling import best_of_database, outcome_json
+from autoturbo.commands.scheduling import best_of_database
 from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError
 from autoturbo.graph.operators import Graph, UncountedJson
@@ -34,7 +34,13 @@ from autoturbo.report.lines import (
 )
 from autoturbo.report.units import count, duration, ratio, size
 from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
-from autoturbo.simulate.measurement import FailedJson, Failure, MeasurementJson, Outcome
+from autoturbo.simulate.measurement import (
+    FailedJson,
+    Failure,
+    Measurement,
+    MeasurementJson,
+    Outcome,
+)
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -124,7 +130,7 @@ class Comparison:
         """The object of ``compare --json``."""
         return {
             "model": self.model, "target": self.target, "mixed_samples": self.mixed_samples,
-            "schedulers": {name: outcome_json(one) for name, one in self.outcomes.items()},
+            "schedulers": {name: _as_json(one) for name, one in self.outcomes.items()},
         }  # fmt: skip
 
     def view(self) -> View:
@@ -258,9 +264,11 @@ def _outcomes(
     return dict(sorted(found.items(), key=lambda item: -_latency(item[1])))
 
 
-def _as_json(outcome: MachineOutcome) -> UnitsJson | FailedJson:
+def _as_json(outcome: Outcome | MachineOutcome) -> MeasurementJson | UnitsJson | FailedJson:
     if isinstance(outcome, Failure):
         return {"failure": outcome.as_dict()}
+    if isinstance(outcome, Measurement):
+        return outcome.as_json()
     return {
         "latency_s": outcome.latency, "throughput_per_s": outcome.throughput,
         "ddr_bytes": outcome.ddr_bytes, "copied_bytes": outcome.copied_bytes,
