@@ -95,14 +95,12 @@ class DataCard(TypedDict):
 
 def make_card(data: Measurements) -> DataCard:
     """Return all figures; a quantity that nothing was measured for is None."""
+    of = data.collection
     return {
-        "schema": DATASET_SCHEMA,
-        "license": LICENSE,
-        "versions": data.collection["versions"],
-        "seed": data.collection["seed"],
-        "settings": data.collection["settings"],
-        "recipe": data.collection["recipe"],
-        "shards": {"there": len(data.repeats), "all": len(data.collection["parts"])},
+        "schema": DATASET_SCHEMA, "license": LICENSE,
+        "versions": of["versions"], "seed": of["seed"],
+        "settings": of["settings"], "recipe": of["recipe"],
+        "shards": {"there": len(data.repeats), "all": len(of["parts"])},
         "rows": {"settings": len(data), "kernels": len(data.times)},
         "repeats_left_out": sum(data.repeats.values()),
         "outcomes": _ranked(Counter(data.settings["outcome"].tolist())),
@@ -119,7 +117,7 @@ def make_card(data: Measurements) -> DataCard:
         "latency_over_default": _quantiles(data.relative),
         "kernel_sums": _sums(data),
         "knobs": _coverage(data),
-    }
+    }  # fmt: skip
 
 
 def _ranked(counts: Counter[str]) -> dict[str, int]:
@@ -140,16 +138,13 @@ def _pair(data: Measurements, pair: int) -> PairCard:
     rows = np.flatnonzero(data.pairs == pair)
     first, default = rows[0], float(data.latency[rows[0]])
     return {
-        "model": data.settings["model"][first],
-        "target": data.settings["target"][first],
-        "dtype": data.settings["dtype"][first],
-        "batch": int(data.settings["batch"][first]),
-        "settings": len(rows),
-        "measured": int(data.measured[rows].sum()),
+        "model": data.settings["model"][first], "target": data.settings["target"][first],
+        "dtype": data.settings["dtype"][first], "batch": int(data.settings["batch"][first]),
+        "settings": len(rows), "measured": int(data.measured[rows].sum()),
         "kernels": int(np.diff(data.offsets)[rows].sum()),
         "default_latency_s": None if math.isnan(default) else default,
         "latency_over_default": _quantiles(data.relative[rows]),
-    }
+    }  # fmt: skip
 
 
 def _sums(data: Measurements) -> SumsCard:
