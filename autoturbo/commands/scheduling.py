@@ -8,7 +8,7 @@ from argparse import _MutuallyExclusiveGroup
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from autoturbo.commands.console import Moment
 from autoturbo.commands.loading import AnyPair, StoredRun, opened
@@ -21,9 +21,8 @@ from autoturbo.errors import (
     MeasurerError,
 )
 from autoturbo.schedule.knobs import load_knobs
-from autoturbo.schema import Natural, TypedDict
+from autoturbo.schema import Later, Natural, TypedDict
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.verify.findings import Checked
 
 if TYPE_CHECKING:
     from autoturbo.database import BestFilter, BestSchedule, Database, Refused, Verified
@@ -172,6 +171,9 @@ def _published(pair: AnyPair) -> str:
     """The heuristic's name on a target or a machine."""
     return "graphturbo" if pair.on_target() else "partition_tuner"
 
+
+Checked = Annotated[str, Later(of="autoturbo.verify.findings:Checked")]
+"""The name of a check of schedules."""
 
 VerifiedJson = TypedDict("VerifiedJson", {
     "checks": list[Checked], "verifier": str, "created": Moment,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NotRequired
 
-from autoturbo.schema import Choice, Real, TypedDict
+from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.graph.domain import Region
@@ -42,6 +42,27 @@ VerificationJson = TypedDict("VerificationJson", {
     "max_abs_error": Real | None, "failures": list[FindingJson],
 })  # fmt: skip
 """Whether a schedule passed each check, and what they found."""
+
+OutputJson = TypedDict("OutputJson", {"output": str, "difference": Real, "tolerance": Real})
+"""How far an output of the schedule is from the model's."""
+
+RanJson = TypedDict("RanJson", {
+    "skipped": str | None, "batch": NotRequired[Natural], "whole": NotRequired[Bool],
+    "seed": NotRequired[Natural], "remarks": NotRequired[list[str]],
+    "outputs": NotRequired[list[OutputJson]],
+})  # fmt: skip
+"""What was run, or why nothing was."""
+
+
+class VerifyLine(VerificationJson):
+    """Whether a schedule computes its model, and what was found."""
+
+    model: str
+    target: str
+    scheduler: str
+    checked: dict[str, Natural]
+    ran: RanJson
+    notes: NotRequired[list[str]]
 
 
 @dataclass(frozen=True, slots=True)

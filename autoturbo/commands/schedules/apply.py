@@ -25,6 +25,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, command_line
 from autoturbo.commands.scheduling import (
+    Checked,
     Chosen,
     add_schedule_options,
     chosen_schedule,
@@ -34,7 +35,6 @@ from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.errors import Location, RefusedError, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs
 from autoturbo.schema import Natural, TypedDict
-from autoturbo.verify.findings import Checked
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule

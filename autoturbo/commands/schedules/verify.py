@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, warn
 from autoturbo.commands.loading import (
@@ -31,36 +31,16 @@ from autoturbo.commands.scheduling import (
     schedule_of_run,
 )
 from autoturbo.errors import DatabaseError
-from autoturbo.schema import Bool, Natural, Real, TypedDict
-from autoturbo.verify.findings import VerificationJson
+from autoturbo.schema import Later
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
-    from autoturbo.verify.findings import Verification
+    from autoturbo.verify.findings import OutputJson, RanJson, Verification, VerifyLine
+else:
+    VerifyLine = Annotated[Any, Later(of="autoturbo.verify.findings:VerifyLine")]
 
 USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
 EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
-
-
-OutputJson = TypedDict("OutputJson", {"output": str, "difference": Real, "tolerance": Real})
-"""How far an output of the schedule is from the model's."""
-
-RanJson = TypedDict("RanJson", {
-    "skipped": str | None, "batch": NotRequired[Natural], "whole": NotRequired[Bool],
-    "seed": NotRequired[Natural], "remarks": NotRequired[list[str]],
-    "outputs": NotRequired[list[OutputJson]],
-})  # fmt: skip
-"""What was run, or why nothing was."""
-
-
-class VerifyLine(VerificationJson, Noted):
-    """Whether a schedule computes its model, and what was found."""
-
-    model: str
-    target: str
-    scheduler: str
-    checked: dict[str, Natural]
-    ran: RanJson
 
 
 def add_arguments(parser: Parser) -> None:

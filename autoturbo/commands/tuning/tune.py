@@ -28,7 +28,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence, sentence
-from autoturbo.commands.scheduling import RefusedJson, refused_json, require_runtime
+from autoturbo.commands.scheduling import Checked, RefusedJson, refused_json, require_runtime
 from autoturbo.commands.tuning.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
@@ -44,7 +44,6 @@ from autoturbo.report.units import clock, percent
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Choice, Natural, TypedDict
 from autoturbo.simulate.measurement import Measurement, MeasurementJson
-from autoturbo.verify.findings import Checked
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
