@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from autoturbo.commands.console import Console, LiveLine
+from autoturbo.commands.console import Console, ErrorLine, LiveLine, fault_json
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
 from autoturbo.errors import (
@@ -169,7 +169,8 @@ def _report(error: AutoTurboError, arguments: Sequence[str], cause: Exception | 
         with contextlib.suppress(OSError):
             _print_traceback(cause or error, given)
     if "--json" in given:
-        shown = json.dumps({"error": error.as_json()})
+        line: ErrorLine = {"error": fault_json(error)}
+        shown = json.dumps(line)
     else:
         shown = f"error: {plain(error)}"
     streams = (sys.stdout, sys.stderr) if "--json" in given else (sys.stderr, sys.stdout)

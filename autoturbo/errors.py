@@ -79,17 +79,6 @@ class AutoTurboError(Exception):
         """Rebuild from the three arguments, so that workers can hand errors back."""
         return (type(self), (self.message, self.at, self.hint))
 
-    def as_json(self) -> dict[str, object]:
-        """The value of ``"error"`` under ``--json``."""
-        return {
-            "kind": self.kind,
-            "message": self.message,
-            "file": None if self.at.file is None else str(self.at.file),
-            "line": self.at.line,
-            "field": self.at.field,
-            "hint": self.hint,
-        }
-
 
 class InputError(AutoTurboError):
     """Something that the user gave is not usable."""

@@ -22,10 +22,13 @@ from autoturbo.schema import (
     Index,
     InvalidError,
     Json,
+    Later,
     Names,
+    Natural,
     Number,
     Real,
     Text,
+    TypedDict,
     Version,
     Whole,
     checked,
@@ -212,3 +215,26 @@ def test_types_without_a_form(hint: Any) -> None:
     odd = dataclasses.make_dataclass("Odd", [("field", hint)])
     with pytest.raises(TypeError, match="no JSON form"):
         document_type(odd)
+
+
+class Part(TypedDict):
+    """A part.
+
+    Of which there is more to say.
+    """
+
+    size: Natural
+    name: NotRequired[str]
+
+
+def made() -> Any:
+    return list_type(Part)
+
+
+def test_a_type_that_is_found_when_it_is_asked_for() -> None:
+    here = {one: Annotated[Any, Later(of=f"{__name__}:{one}")] for one in ("Part", "made")}
+    assert json_schema(here["Part"], "it") == json_schema(Part, "it")
+    assert json_schema(here["made"] | None, "it")["anyOf"][0]["items"]["$ref"] == "#/$defs/Part"
+    assert checked(here["made"], [{"size": 2**70}]) == [{"size": 2**70}]
+    with pytest.raises(InvalidError, match="must be at least 0, not -1"):
+        checked(here["Part"], {"size": -1})

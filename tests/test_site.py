@@ -14,8 +14,8 @@ import reference_pages
 
 import autoturbo
 from autoturbo.commands.registry import COMMANDS
-from autoturbo.commands.schemas import schema_names
 from autoturbo.commands.upkeep.db import published_schemas
+from autoturbo.commands.upkeep.schema import schema_names
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("sphinx", "myst_parser", "furo")

@@ -16,8 +16,8 @@ from typing import Any
 
 import autoturbo
 from autoturbo.commands.registry import build_parser
-from autoturbo.commands.schemas import output_schema, schema_names
 from autoturbo.commands.upkeep.db import published_schemas
+from autoturbo.commands.upkeep.schema import output_schema, schema_names
 from autoturbo.config import (
     ExecutionConfig,
     ResumeConfig,

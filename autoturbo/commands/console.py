@@ -8,18 +8,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
+from autoturbo.errors import AutoTurboError
 from autoturbo.report.lines import Standing, compiling_line, live_line
 from autoturbo.report.units import plain
+from autoturbo.schema import Choice, Later, Text, TypedDict, Whole
 from autoturbo.signals import check
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.live import Live
     from rich.table import Table
-    from rich.text import Text
+    from rich.text import Text as RichText
 
     from autoturbo.search.progress import Progress
     from autoturbo.simulate.measurement import Outcome
@@ -29,6 +31,44 @@ _EVERY_S = 10.0
 
 _FILE_WIDTH = 160
 """Columns of a table that does not go to a terminal: enough that nothing has to be folded."""
+
+
+Moment = Annotated[str, Text(form="date-time")]
+Digest = Annotated[str, Text(pattern="[0-9a-f]{64}")]
+Dtype = Annotated[str, Later(of="autoturbo.hardware.fields:Dtype")]
+"""Values that lines of several commands tell."""
+
+_KINDS = (
+    *("error", "input", "usage", "model", "target", "knobs", "schedule", "database", "plugin"),
+    *("run", "infeasible", "measurer", "refused", "executor", "verify", "unrunnable", "stream"),
+    *("interrupted", "internal"),
+)
+"""Kinds of errors."""
+
+
+FaultJson = TypedDict("FaultJson", {
+    "kind": Annotated[str, Choice(of=_KINDS)], "message": str, "file": str | None,
+    "line": Annotated[int, Whole(least=1)] | None, "field": str | None, "hint": str | None,
+})  # fmt: skip
+"""What is wrong, where, and how to mend it."""
+
+
+class ErrorLine(TypedDict):
+    """What a command prints that fails, as its last line.
+
+    The exit status says the same as for people.
+    """
+
+    error: FaultJson
+
+
+def fault_json(error: AutoTurboError) -> FaultJson:
+    """Return an error as commands print it."""
+    return {
+        "kind": error.kind, "message": error.message,
+        "file": None if error.at.file is None else str(error.at.file),
+        "line": error.at.line, "field": error.at.field, "hint": error.hint,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +146,6 @@ class Console:
 def warn(text: str) -> None:
     """Print a line on standard error; hidden characters are shown as escapes."""
     print(plain(text), file=sys.stderr, flush=True)
-
-
-def picked(value: object, names: str) -> dict[str, Any]:
-    """Return attributes of a value by name, as a part of a command's object."""
-    return {name: getattr(value, name) for name in names.split()}
 
 
 def titled_table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
@@ -194,10 +229,10 @@ class LiveLine:
         kept = not cannot_keep()
         return compiling_line(compiling.functions, compiling.total, compiling.left_s, kept=kept)
 
-    def _text(self) -> Text:
-        from rich.text import Text
+    def _text(self) -> RichText:
+        from rich.text import Text as RichText
 
-        return Text(self._line(), no_wrap=True, overflow="ellipsis")
+        return RichText(self._line(), no_wrap=True, overflow="ellipsis")
 
     def _redraw(self, *, shown: bool) -> None:
         """Begin to redraw a line, or take it away; what is printed meanwhile stands above it."""

@@ -34,6 +34,7 @@ from autoturbo.config import (
 from autoturbo.errors import Location, ModelError, RunError, TargetError, did_you_mean
 from autoturbo.files import Outputs
 from autoturbo.graph.operators import Graph
+from autoturbo.schema import TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.database import Database, RunInfo, TrialRecord, Verified
@@ -259,7 +260,13 @@ def folder_of(info: RunInfo) -> Path:
 # Models, targets and data types
 
 
-def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> dict[str, list[str]]:
+class Noted(TypedDict, total=False):
+    """What is said of a model besides its figures."""
+
+    notes: list[str]
+
+
+def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> Noted:
     """Tell people what the import assumed, a line each.
 
     Args:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from argparse import _MutuallyExclusiveGroup
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from autoturbo.commands.console import Moment
 from autoturbo.commands.loading import AnyPair, StoredRun, opened
 from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.errors import (
@@ -20,10 +21,11 @@ from autoturbo.errors import (
     MeasurerError,
 )
 from autoturbo.schedule.knobs import load_knobs
+from autoturbo.schema import Later, Natural, TypedDict
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
-    from autoturbo.database import BestFilter, BestSchedule, Database
+    from autoturbo.database import BestFilter, BestSchedule, Database, Refused, Verified
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.schedule.schedule import AnySchedule
     from autoturbo.simulate.evaluator import Evaluator
@@ -170,11 +172,32 @@ def _published(pair: AnyPair) -> str:
     return "graphturbo" if pair.on_target() else "partition_tuner"
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """Return a measurement or a failure as commands print it."""
-    if isinstance(outcome, Failure):
-        return {"failure": outcome.as_dict()}
-    return outcome.as_json()
+Checked = Annotated[str, Later(of="autoturbo.verify.findings:Checked")]
+"""The name of a check of schedules."""
+
+VerifiedJson = TypedDict("VerifiedJson", {
+    "checks": list[Checked], "verifier": str, "created": Moment,
+})  # fmt: skip
+"""Which checks found nothing wrong with a schedule, and when."""
+
+RefusedJson = TypedDict("RefusedJson", {"trial": Natural, "verifier": str, "failures": list[str]})
+"""A trial that is not handed out, and what checks found."""
+
+
+def verified_json(found: Verified | None) -> VerifiedJson | None:
+    """Return what checks said of a schedule as commands print it."""
+    if found is None:
+        return None
+    checks = [check.value for check in found.checks]
+    return {"checks": checks, "verifier": found.verifier, "created": found.created}
+
+
+def refused_json(refused: Iterable[Refused]) -> list[RefusedJson]:
+    """Return trials that are not handed out as commands print them."""
+    return [
+        {"trial": one.trial, "verifier": one.verifier, "failures": list(one.failures)}
+        for one in refused
+    ]
 
 
 def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:

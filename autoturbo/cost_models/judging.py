@@ -8,7 +8,7 @@ pools. What is compared are objectives of the cost model, and ways to rank witho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.errors import UsageError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schema import Choice, Natural, Real, TypedDict
 from autoturbo.simulate.plan import COLUMNS
 
 if TYPE_CHECKING:
@@ -34,6 +35,30 @@ TREES: Final = 150
 
 _LEVELS: Final = 31
 """Relevances that XGBoost's ranking knows, from 0."""
+
+
+ScoresJson = TypedDict("ScoresJson", {
+    "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
+    "bias": Real | None,
+})  # fmt: skip
+"""How good a ranking is, in six digits."""
+
+GuessesJson = TypedDict("GuessesJson", {
+    "pools": Natural, "better": Natural, "as_good": Natural, "speedup": Real,
+})  # fmt: skip
+"""How the best predicted settings did, in six digits."""
+
+Judged = TypedDict("Judged", {
+    "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
+    "bias": Real | None, "first_guess": GuessesJson,
+})  # fmt: skip
+"""How good a model is on what was held out."""
+
+ResultJson = TypedDict("ResultJson", {
+    "method": str, "held_out": Annotated[str, Choice(of=KINDS)], "mean": ScoresJson,
+    "first_guess": GuessesJson, "groups": dict[str, ScoresJson],
+})  # fmt: skip
+"""One method with one kind of group held out."""
 
 
 class Scores(NamedTuple):
@@ -71,6 +96,15 @@ class Scores(NamedTuple):
         error, bias = _error(predicted, measured)
         top1, top5, top10 = (top_score(predicted, measured, k) for k in (1, 5, 10))
         return Scores(pairwise, tau, top1, top5, top10, error, bias)
+
+    def as_json(self) -> ScoresJson:
+        """Return the figures with six digits."""
+        figures = (round(value, 6) for value in self)
+        pairwise, tau, top1, top5, top10, error, bias = figures
+        return {
+            "pairwise": pairwise, "tau": tau, "top1": top1, "top5": top5, "top10": top10,
+            "error": error, "bias": bias,
+        }  # fmt: skip
 
     @staticmethod
     def mean(of: Sequence[Scores]) -> Scores:
@@ -123,6 +157,13 @@ class Guesses(NamedTuple):
     as_good: int
     speedup: float
 
+    def as_json(self) -> GuessesJson:
+        """Return the figures with six digits."""
+        return {
+            "pools": self.pools, "better": self.better, "as_good": self.as_good,
+            "speedup": round(self.speedup, 6),
+        }  # fmt: skip
+
     @staticmethod
     def of(gains: Floats) -> Guesses:
         """Count, from the default's latency over the guess's in each pool."""
@@ -147,18 +188,13 @@ class Result(NamedTuple):
     mean: Scores
     guesses: Guesses
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+    def as_json(self) -> ResultJson:
+        """Return it as commands print it."""
         return {
-            "method": self.method, "held_out": self.kind, "mean": _rounded(self.mean),
-            "first_guess": _rounded(self.guesses),
-            "groups": {name: _rounded(scores) for name, scores in self.groups.items()},
+            "method": self.method, "held_out": self.kind, "mean": self.mean.as_json(),
+            "first_guess": self.guesses.as_json(),
+            "groups": {name: scores.as_json() for name, scores in self.groups.items()},
         }  # fmt: skip
-
-
-def _rounded(figures: Scores | Guesses) -> dict[str, float]:
-    """Return figures by name, six digits."""
-    return {name: round(value, 6) for name, value in figures._asdict().items()}
 
 
 def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iterator[Result]:
@@ -176,14 +212,14 @@ def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iter
             yield _result(table, method, kind, groups)
 
 
-def accuracy(table: Table, method: str) -> dict[str, Any]:
+def accuracy(table: Table, method: str) -> dict[str, Judged]:
     """Return what a card says of a method: means and first guesses by kind of group held out.
 
     Raises:
         UsageError: see :func:`evaluate`.
     """
     return {
-        result.kind: {**_rounded(result.mean), "first_guess": _rounded(result.guesses)}
+        result.kind: {**result.mean.as_json(), "first_guess": result.guesses.as_json()}
         for result in evaluate(table, [method], KINDS)
     }
 

@@ -11,18 +11,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NotRequired
 
 import numpy as np
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
+from autoturbo.cost_models.judging import Judged
 from autoturbo.cost_models.training import Table
 from autoturbo.datasets import data_folder
 from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
 from autoturbo.schedule.codegen.work import Flags
+from autoturbo.schema import Natural, TypedDict
 
 TREES: Final = 150
 """Trees of a pretrained model; more change the third digit of its accuracy."""
@@ -36,6 +38,28 @@ FILES: Final = {CARD: Kind.COST_MODEL_CARD, _FACTORS: Kind.TREES}
 """What a model's folder holds."""
 
 _CHECKSUM: Final = "factors_sha256"
+
+
+DataJson = TypedDict("DataJson", {"schema": Natural, "seed": Natural, "settings": Natural})
+"""The data set that a model learned from."""
+
+Notes = TypedDict("Notes", {
+    "versions": dict[str, str], "data": DataJson, "reproduce": list[str],
+    "accuracy": NotRequired[dict[str, Judged]],
+})  # fmt: skip
+"""Where a model comes from, and how good it is."""
+
+Made = TypedDict("Made", {
+    "features_schema": Natural, "names": list[str], "settings": Natural, "kernels": Natural,
+    "trees": Natural, "models": list[str], "targets": list[str],
+})  # fmt: skip
+"""What a model learned from."""
+
+
+class ModelCard(Notes, Made):
+    """What a model is, and whether its trees are those that it was saved with."""
+
+    factors_sha256: NotRequired[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +149,13 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
     weights = table.weights[known]
     labels = np.log(table.times[known] / table.base[known])
     booster = Booster.of(table.rows[known], labels, weights / weights.mean(), trees=TREES)
-    card = {
-        **notes, "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
+    made: Made = {
+        "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
         "settings": int(chosen.sum()), "kernels": len(known), "trees": TREES,
         "models": sorted(set(table.groups["model"][chosen].tolist())),
         "targets": sorted(set(table.groups["target"][chosen].tolist())),
     }  # fmt: skip
-    return Pretrained(booster, card)
+    return Pretrained(booster, {**notes, **made})
 
 
 def bundled() -> dict[str, Path]:

@@ -26,6 +26,7 @@ from autoturbo.graph.domain import (
     interval_of,
     volume,
 )
+from autoturbo.schema import Natural, Real, TypedDict
 
 MAX_RANK = 16
 """Most dimensions of a tensor: compiled code has so much room for each."""
@@ -270,6 +271,10 @@ class Operator:
         )
 
 
+UncountedJson = TypedDict("UncountedJson", {"operators": dict[str, Natural], "tensor_share": Real})
+"""Work of a model that is in no figure, by kind of operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class Uncounted:
     """What of a graph is not in any figure of work or time.
@@ -293,7 +298,7 @@ class Uncounted:
             " is not counted; MACs, latency, lower bound and speed-ups are without it"
         )
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> UncountedJson:
         """All of it as JSON values."""
         return {"operators": dict(self.operators), "tensor_share": self.tensor_share}
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 from autoturbo.schema import Choice, Number, Rule, Whole, fault, fields_of, shown
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "float16", "bfloat16", "int8", "bfloat8", "bfloat4")
 """Data types that an engine may compute in; the last two share an exponent among 16 elements."""
+
+Dtype = Annotated[str, Choice(of=DTYPES)]
 
 _BLOCKS: Final = {"kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _EXPONENTS: Final = {"gb_s": 9, "mhz": 6, "us": -6, "ns": -9}

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired
 
 from rich.table import Table
 
-from autoturbo.report.bottlenecks import WORST, Remedy, Spot, Trials, spots_of
+from autoturbo.report.bottlenecks import WORST, Part, Remedy, Spot, Trials, spots_of
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schema import Duration, Natural, Real, TypedDict
 from autoturbo.simulate.attribution import LIMITS
 from autoturbo.simulate.measurement import LowerBound
 from autoturbo.simulate.sequence import KernelMemory, simulate
 from autoturbo.simulate.shares import (
-    KernelShare,
     LayerShare,
     ScheduleShares,
     Shares,
@@ -28,6 +27,53 @@ from autoturbo.simulate.shares import (
 
 TUNABLE = "graphturbo"
 """The scheduler whose schedules follow from knobs, so that they can be built anew."""
+
+
+_Shared = TypedDict("_Shared", {"limit": str, "shares_s": dict[str, Real]})
+"""Seconds by what they are spent on, and what most of them are spent on."""
+
+BoundJson = TypedDict("BoundJson", {
+    "matrix": Duration, "vector": Duration, "ddr": Duration, "steps": NotRequired[Duration],
+})  # fmt: skip
+"""Parts of a latency that no schedule can beat; steps only where there is a recurrence."""
+
+KernelJson = TypedDict("KernelJson", {
+    "limit": str, "shares_s": dict[str, Real], "instance": Natural, "cluster": Natural,
+    "seconds": Duration, "critical_passes": Natural, "slack_s": Real,
+})  # fmt: skip
+"""One kernel of a pass."""
+
+SubGraphJson = TypedDict("SubGraphJson", {
+    "limit": str, "shares_s": dict[str, Real], "subgraph": Natural, "layer": str, "layers": Natural,
+    "launches": Natural, "seconds": Duration, "slack_s": Real,
+})  # fmt: skip
+"""All kernels of a sub-graph."""
+
+LayerJson = TypedDict("LayerJson", {
+    "limit": str, "shares_s": dict[str, Real], "layer": str, "subgraph": Natural,
+    "seconds": Duration, "slack_s": Real | None,
+})  # fmt: skip
+"""One layer; nothing bounds its slack where all its work hides behind other work."""
+
+RemedyJson = TypedDict("RemedyJson", {
+    "kind": str, "text": str, "change": dict[str, Any], "latency_s": Duration | None,
+    "gain_s": Real | None, "failure": str | None,
+})  # fmt: skip
+"""A change that was tried, and what it gained."""
+
+SpotJson = TypedDict("SpotJson", {
+    "limit": str, "shares_s": dict[str, Real], "part": Part, "layers": list[str],
+    "subgraphs": list[Natural], "anchors": list[str], "seconds": Duration, "needs_s": Duration,
+    "lost_s": Real, "remedies": list[RemedyJson],
+})  # fmt: skip
+"""Where time is lost, and what was tried for it."""
+
+BoundsJson = TypedDict("BoundsJson", {
+    "limit": str, "shares_s": dict[str, Real], "latency_s": Duration, "lower_bound_s": BoundJson,
+    "bound_fraction": Real, "kernels": list[KernelJson], "subgraphs": list[SubGraphJson],
+    "layers": list[LayerJson], "spots": list[SpotJson], "model_knobs": list[RemedyJson],
+})  # fmt: skip
+"""What bounds a schedule, where it loses most and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +119,37 @@ class Bounds:
         """Layers, those that add most to the latency first."""
         return tuple(sorted(self.shares.layers, key=lambda one: (-one.seconds, one.layer)))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> BoundsJson:
         """Return the object of ``explain --json`` (docs/explain.md)."""
-        found = self.shares
-        layers = [{**_as_json(one), "layer": self.names[one.layer]} for one in found.layers]
+        found, bound = self.shares, self.bound
+        least: BoundJson = {
+            "matrix": bound.matrix_s, "vector": bound.vector_s, "ddr": bound.ddr_s
+        }  # fmt: skip
+        if bound.steps_s:
+            least["steps"] = bound.steps_s
         return {
-            "latency_s": found.latency,
-            **_shared(found.shares),
-            "lower_bound_s": self.bound.parts,
-            "bound_fraction": self.bound.seconds / found.latency,
-            "kernels": [_as_json(one) for one in found.kernels],
-            "subgraphs": [_as_json(one) for one in found.subgraphs],
-            "layers": layers,
-            "spots": [
-                {**_as_json(one.spot), "lost_s": one.spot.lost,
-                 "remedies": [_as_json(remedy) for remedy in one.remedies]}
-                for one in self.advice
+            "latency_s": found.latency, **_shared(found.shares),
+            "lower_bound_s": least,
+            "bound_fraction": bound.seconds / found.latency,
+            "kernels": [
+                {"instance": one.instance, "cluster": one.cluster, "seconds": one.seconds,
+                 **_shared(one.shares), "slack_s": one.slack, "critical_passes": one.critical}
+                for one in found.kernels
             ],
-            "model_knobs": [_as_json(one) for one in self.model_knobs],
+            "subgraphs": [
+                {"subgraph": one.subgraph, "layer": one.layer, "layers": one.layers,
+                 "launches": one.launches, "seconds": one.seconds, **_shared(one.shares),
+                 "slack_s": one.slack}
+                for one in found.subgraphs
+            ],
+            "layers": [
+                {"layer": self.names[one.layer], "subgraph": one.subgraph,
+                 "seconds": one.seconds, **_shared(one.shares),
+                 "slack_s": None if one.slack == math.inf else one.slack}
+                for one in found.layers
+            ],
+            "spots": [_spot_json(one.spot, one.remedies) for one in self.advice],
+            "model_knobs": [_remedy_json(one) for one in self.model_knobs],
         }  # fmt: skip
 
 
@@ -114,29 +173,24 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
     return Bounds(names, shares, measured.bound, advice, trials.model_knobs() if tries else ())
 
 
-def _shared(shares: Shares) -> dict[str, Any]:
+def _shared(shares: Shares) -> _Shared:
     return {"limit": shares.limit.value, "shares_s": shares.as_dict()}
 
 
-_RENAMED = {
-    "critical": "critical_passes", "slack": "slack_s", "needs": "needs_s", "latency": "latency_s",
-    "gain": "gain_s",
-}  # fmt: skip
-"""Fields that scripts know by another name."""
+def _spot_json(spot: Spot, remedies: tuple[Remedy, ...]) -> SpotJson:
+    return {
+        "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
+        "anchors": list(spot.anchors), "seconds": spot.seconds, **_shared(spot.shares),
+        "needs_s": spot.needs, "lost_s": spot.lost,
+        "remedies": [_remedy_json(one) for one in remedies],
+    }  # fmt: skip
 
 
-def _as_json(one: KernelShare | SubGraphShare | LayerShare | Spot | Remedy) -> dict[str, Any]:
-    """Return the fields of a part of the schedule or a remedy; None for an endless slack."""
-    found: dict[str, Any] = {}
-    for each in dataclasses.fields(one):
-        value = getattr(one, each.name)
-        if isinstance(value, Shares):
-            found |= _shared(value)
-        elif isinstance(value, tuple):
-            found[each.name] = list(value)
-        else:
-            found[_RENAMED.get(each.name, each.name)] = None if value == math.inf else value
-    return found
+def _remedy_json(one: Remedy) -> RemedyJson:
+    return {
+        "kind": one.kind, "text": one.text, "change": dict(one.change), "latency_s": one.latency,
+        "failure": one.failure, "gain_s": one.gain,
+    }  # fmt: skip
 
 
 SHOWN = 10

@@ -27,6 +27,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, KnobSpec, Value, knob_specs, subgraph_knob_specs
+from autoturbo.schema import Natural
 from autoturbo.search.encoding import START, stands_for
 from autoturbo.search.objectives import Objective
 from autoturbo.search.progress import Trial
@@ -66,12 +67,12 @@ class KnobReport:
 
     knob: str
     layers: tuple[str, ...]
-    start: int
+    start: Natural
     share: float | None
     best: Value | None
     border: Border | None
-    tried: int
-    offered: int
+    tried: Natural
+    offered: Natural
 
 
 @dataclass(frozen=True, slots=True)

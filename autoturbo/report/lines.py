@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autoturbo.graph.operators import Graph
 from autoturbo.report.units import (
@@ -19,6 +19,7 @@ from autoturbo.report.units import (
     size,
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schema import Natural, TypedDict
 from autoturbo.simulate.measurement import Measurement, Outcome
 
 if TYPE_CHECKING:
@@ -164,7 +165,14 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
     return f"{line}; {alone}: {duration(min(apart))} at best"
 
 
-def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> dict[str, Any] | None:
+MixedSamples = TypedDict("MixedSamples", {
+    "node": str, "op_type": str, "reason": str, "change": str, "clusters": dict[str, Natural],
+    "clusters_at_work": Natural,
+})  # fmt: skip
+"""Why samples cannot be told apart, how to change that, and the clusters that it costs."""
+
+
+def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> MixedSamples | None:
     """Return why samples of a model cannot be told apart; None where they can.
 
     Args:
@@ -186,7 +194,7 @@ def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> dict[str, Any] |
     }
 
 
-def mixed_sentence(mixed: Mapping[str, Any] | None) -> str:
+def mixed_sentence(mixed: MixedSamples | None) -> str:
     """Return what :func:`mixed_samples` found on one line; empty where it found nothing."""
     if mixed is None:
         return ""

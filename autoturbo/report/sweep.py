@@ -11,15 +11,17 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NotRequired
 
 from rich.table import Table
 
 from autoturbo.errors import UsageError
+from autoturbo.hardware.fields import Dtype
 from autoturbo.hardware.grid import Axis, Value
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent, plain, ratio, size
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.schema import Bool, Duration, Natural, Real, TypedDict
+from autoturbo.simulate.measurement import Measurement, MeasurementJson
 
 COLUMNS = (
     "latency_s", "default_s", "throughput_per_s", "lower_bound_s", "bound_fraction",
@@ -52,6 +54,34 @@ class SweepPoint:
     default: float | None
     failure: str | None = None
     source: str | None = None
+
+
+_Value = Real | str | Bool
+_From = TypedDict("_From", {"from": str | None})
+
+
+PointJson = TypedDict("PointJson", {
+    "from": str | None, "values": dict[str, _Value], "target": str, "run": str | None,
+    "trials": Natural, "default_s": Duration | None, "best": MeasurementJson | None, "front": Bool,
+    "slower_than": str | None, "failure": str | None,
+})  # fmt: skip
+"""One target of the grid: what was varied, and what tuning found there."""
+
+SweepJson = TypedDict("SweepJson", {
+    "model": str, "target": str, "dtype": Dtype, "vary": dict[str, list[_Value]], "known": Natural,
+    "points": list[PointJson],
+})  # fmt: skip
+"""A grid of targets, tuned."""
+
+
+class SweepLine(SweepJson):
+    """Tuned latency over a grid of targets.
+
+    Points that no other beats in every field that was varied and in latency are on the front.
+    """
+
+    files: list[str]
+    notes: NotRequired[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +164,7 @@ class Sweep:
             for point in self.points
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> SweepJson:
         """Return the object of ``sweep --json`` (docs/sweep.md)."""
         return {
             "model": self.model,
@@ -166,8 +196,8 @@ class Sweep:
         more = ("trials", "front", "slower_than", "run")
         writer.writerow([*(a.path for a in self.axes), *COLUMNS, *more])
         for point, on_front, slower in self.told:
-            known = {} if point.best is None else point.best.as_json()
-            figures = {**known, "default_s": point.default}
+            known = () if point.best is None else point.best.as_json().items()
+            figures = {**dict(known), "default_s": point.default}
             row = ["" if figures.get(n) is None else figures[n] for n in COLUMNS]
             said = (point.trials, int(on_front), slower or "", point.run)
             writer.writerow([*point.values, *row, *said])

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.files import read_json
 from autoturbo.schedule.unit_knobs import UnitKnobs
+from autoturbo.schema import Real
 
 SCHEDULER_VERSION = "5"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
@@ -482,6 +483,9 @@ def knob_names(
         and group in (None, spec.group)
     )
 
+
+KnobsJson = dict[str, str | Real | list[dict[str, str | Real]]]
+"""Knobs that are not "auto", by name, as commands print them; overrides are a list."""
 
 KernelKnobs = tuple[Value, ...]
 """Values of the knobs that hold for a whole sub-graph: how its kernel is cut and run."""

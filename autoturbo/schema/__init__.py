@@ -9,6 +9,8 @@ most commands start without it (docs/decisions/schemas.md).
 
 from __future__ import annotations
 
+import sys
+
 from autoturbo.schema.checks import (
     SCHEMA_URL,
     InvalidError,
@@ -32,7 +34,10 @@ from autoturbo.schema.rules import (
     Flag,
     Index,
     Json,
+    JsonSchema,
+    Later,
     Names,
+    Natural,
     Number,
     Real,
     Rule,
@@ -48,6 +53,11 @@ from autoturbo.schema.rules import (
     mapping_type,
 )
 
+if sys.version_info >= (3, 12):
+    from typing import TypedDict
+else:
+    from typing_extensions import TypedDict  # pydantic wants this one
+
 __all__ = [
     "MOST",
     "SCHEMA_URL",
@@ -62,13 +72,17 @@ __all__ = [
     "Index",
     "InvalidError",
     "Json",
+    "JsonSchema",
+    "Later",
     "Names",
+    "Natural",
     "Number",
     "Real",
     "Rule",
     "Seconds",
     "Steps",
     "Text",
+    "TypedDict",
     "ValidationIssue",
     "Version",
     "Whole",

@@ -280,7 +280,10 @@ def _published(kind: Any) -> dict[str, Any]:
             return {**super().typed_dict_schema(schema), "additionalProperties": False}
 
         def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-            return {**super().dataclass_schema(schema), "additionalProperties": False}
+            found = {**super().dataclass_schema(schema), "additionalProperties": False}
+            if "description" in found:  # what a docstring says of attributes is for readers of code
+                found["description"] = found["description"].partition("\n\n")[0]
+            return found
 
         def model_schema(self, schema: Any) -> dict[str, Any]:
             return {**super().model_schema(schema), "additionalProperties": False}

@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import math
 import numbers
+import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import GenericAlias, NoneType, UnionType
+from types import FunctionType, GenericAlias, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -23,7 +24,7 @@ from typing import (
 )
 
 from autoturbo.errors import did_you_mean
-from autoturbo.schema.checks import Steps, fault, shown
+from autoturbo.schema.checks import SCHEMA_URL, Steps, fault, shown
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -293,10 +294,43 @@ class Either(Rule):
         return {"oneOf": [{"required": [name]} for name in self.of]}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later(Rule):
+    """A value of a type that stands in a module which is loaded when its schema is asked for.
+
+    Attributes:
+        of: the type, or a function that gives it: ``"module:name"``.
+    """
+
+    of: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the type's own check."""
+        del source
+        return handler.generate_schema(self.type())
+
+    def type(self) -> Any:
+        """Return the type."""
+        found = pkgutil.resolve_name(self.of)
+        return found() if isinstance(found, FunctionType) else found
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema(Rule):
+    """Any JSON schema."""
+
+    def published(self) -> dict[str, Any]:
+        """Return the schema of schemas."""
+        return {"$ref": SCHEMA_URL}
+
+
 Index = Annotated[int, Whole(exact=True)]
 """A place in a list, from 0, or a count of such places."""
 
 Count = Annotated[int, Whole()]
+Natural = Annotated[int, Whole(most=None)]
 Bytes = Annotated[int, Whole(unit="bytes")]
 Real = Annotated[float, Number()]
 Seconds = Annotated[float, Number(unit="s")]

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final
 
 from autoturbo.errors import MeasurerError
-from autoturbo.graph.operators import Uncounted
+from autoturbo.graph.operators import Uncounted, UncountedJson
 from autoturbo.registry import Shown
 from autoturbo.schedule.knobs import KNOBS_SCHEMA, SCHEDULER_VERSION
-from autoturbo.schema import Bytes, Number, Seconds, Whole
+from autoturbo.schema import (
+    Bytes,
+    Choice,
+    Duration,
+    Natural,
+    Number,
+    Real,
+    Seconds,
+    TypedDict,
+    Whole,
+)
 
 SIMULATOR_VERSION = "6"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
@@ -21,6 +31,9 @@ VERSION: Final = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
 
 ROUNDING = 1e-9
 """Share of a bound that rounding may take from a latency: sums of some thousand kernels."""
+
+REASONS: Final = ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker", "memory")
+"""Classes of failures; the first three are the setting's fault, and say demand and capacity."""
 
 _MAPPINGS = ("busy", "overlap", "waits", "bytes", "kernel_times", "kernel_counts", "tensors")
 
@@ -80,6 +93,24 @@ class LowerBound:
             message = f"{of}: {latency!r} s is below the lower bound, {self.seconds!r} s"
             raise MeasurerError(message, hint="this is a defect of the simulator; please report it")
         return latency
+
+
+MeasurementJson = TypedDict("MeasurementJson", {
+    "latency_s": Annotated[float, Number(above=0.0)],
+    "throughput_per_s": Annotated[float, Number(above=0.0)], "ddr_bytes": Natural,
+    "gb_bytes": Natural, "matrix_utilization": Real, "vector_utilization": Real,
+    "peak_lb_bytes": Natural, "peak_gb_bytes": Natural, "kernels": Natural,
+    "lower_bound_s": Duration, "bound_fraction": Real,
+    "energy_j": Annotated[float, Number(least=0.0, unit="J")] | None,
+    "incomplete": UncountedJson | None,
+})  # fmt: skip
+"""One schedule measured, as commands print it."""
+
+Counters = TypedDict("Counters", {
+    "busy_s": dict[str, Duration], "overlap_s": dict[str, Duration], "waits_s": dict[str, Duration],
+    "bytes": dict[str, Natural], "tensors": dict[str, Natural],
+})  # fmt: skip
+"""Where the time went and what was moved, engine by engine and level by level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +181,7 @@ class Measurement(Shown):
         """False for what a broken measurer hands out: not finite, not positive."""
         return math.isfinite(self.latency) and self.latency > 0
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> MeasurementJson:
         """The object M of the command line's ``--json`` (product.md)."""
         return {
             "latency_s": self.latency,
@@ -168,8 +199,8 @@ class Measurement(Shown):
             "incomplete": None if self.bound.uncounted is None else self.bound.uncounted.as_dict(),
         }
 
-    def counters(self) -> dict[str, Any]:
-        """Where the time went and what was moved, engine by engine and level by level, for JSON."""
+    def counters(self) -> Counters:
+        """Where the time went and what was moved."""
         return {
             "busy_s": dict(self.busy),
             "overlap_s": dict(self.overlap),
@@ -193,6 +224,16 @@ class Measurement(Shown):
         times = tuple(values.get("subgraph_times", ()))
         bound = LowerBound.from_dict(values["bound"])
         return Measurement(**{**values, "bound": bound, "subgraph_times": times})
+
+
+FailureJson = TypedDict("FailureJson", {
+    "reason": Annotated[str, Choice(of=REASONS)], "message": str, "demand": Natural | None,
+    "capacity": Natural | None, "tensors": list[str], "levers": list[str],
+})  # fmt: skip
+"""Why a setting could not be measured."""
+
+FailedJson = TypedDict("FailedJson", {"failure": FailureJson})
+"""A setting that could not be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +260,14 @@ class Failure:
     @property
     def infeasible(self) -> bool:
         """True where the knobs are at fault, not the machinery."""
-        return self.reason in ("LB", "GB", "DDR")
+        return self.reason in REASONS[:3]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> FailureJson:
         """All fields as JSON values."""
-        return {**asdict(self), "tensors": list(self.tensors), "levers": list(self.levers)}
+        return {
+            "reason": self.reason, "message": self.message, "demand": self.demand,
+            "capacity": self.capacity, "tensors": list(self.tensors), "levers": list(self.levers),
+        }  # fmt: skip
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Failure:

@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.measurement import REASONS, Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import checked
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.simulate.evaluator import Evaluator, Measurer
-
-REASONS = ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker", "memory")
-"""Classes of failures; the first three are the setting's fault, and say demand and capacity."""
 
 _MEMORIES = ("LB", "GB", "DDR")
 

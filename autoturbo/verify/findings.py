@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Final, NotRequired
+
+from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.graph.domain import Region
     from autoturbo.schedule.memory.timeline import Timeline
     from autoturbo.schedule.schedule import Schedule
+
+
+_WORDS: Final = ("ok", "failed", "skipped")
+"""What is said of a check."""
 
 
 class Check(StrEnum):
@@ -20,6 +25,44 @@ class Check(StrEnum):
     REGIONS = "regions"
     MEMORY = "memory"
     NUMBERS = "numbers"
+
+
+Checked = Annotated[str, Choice(of=tuple(check.value for check in Check))]
+"""The name of a check, as commands print it."""
+
+
+FindingJson = TypedDict("FindingJson", {
+    "check": Checked, "kind": str, "message": str, "instance": str | None, "layer": str | None,
+})  # fmt: skip
+"""One thing that is wrong with a schedule."""
+
+VerificationJson = TypedDict("VerificationJson", {
+    "regions": Annotated[str, Choice(of=_WORDS[:2])],
+    "memory": Annotated[str, Choice(of=_WORDS[:2])], "numbers": Annotated[str, Choice(of=_WORDS)],
+    "max_abs_error": Real | None, "failures": list[FindingJson],
+})  # fmt: skip
+"""Whether a schedule passed each check, and what they found."""
+
+OutputJson = TypedDict("OutputJson", {"output": str, "difference": Real, "tolerance": Real})
+"""How far an output of the schedule is from the model's."""
+
+RanJson = TypedDict("RanJson", {
+    "skipped": str | None, "batch": NotRequired[Natural], "whole": NotRequired[Bool],
+    "seed": NotRequired[Natural], "remarks": NotRequired[list[str]],
+    "outputs": NotRequired[list[OutputJson]],
+})  # fmt: skip
+"""What was run, or why nothing was."""
+
+
+class VerifyLine(VerificationJson):
+    """Whether a schedule computes its model, and what was found."""
+
+    model: str
+    target: str
+    scheduler: str
+    checked: dict[str, Natural]
+    ran: RanJson
+    notes: NotRequired[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +84,12 @@ class Finding:
     instance: str | None = None
     layer: str | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> FindingJson:
         """Return the object that ``verify --json`` lists under ``failures``."""
-        return {**dataclasses.asdict(self), "check": self.check.value}
+        return {
+            "check": self.check.value, "kind": self.kind, "message": self.message,
+            "instance": self.instance, "layer": self.layer,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +141,8 @@ class Verification:
         """Nothing is wrong."""
         return not self.findings
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the object that ``verify --json`` prints."""
+    def as_json(self) -> VerificationJson:
+        """Return what ``verify --json`` prints of it."""
         numbers = self.numbers
         ran = numbers is not None and numbers.skipped is None
         largest = numbers.max_abs_error if numbers else None

@@ -18,6 +18,7 @@ from autoturbo.datasets.measurements import (
     readme,
     write_card,
 )
+from autoturbo.datasets.measurements.card import DataCard
 from tests.datasets.measurement_samples import collection
 
 pytest.importorskip("pyarrow")
@@ -38,11 +39,11 @@ def data(folder: Path) -> Measurements:
 
 
 @pytest.fixture(scope="module")
-def card(data: Measurements) -> dict[str, Any]:
+def card(data: Measurements) -> DataCard:
     return make_card(data)
 
 
-def test_the_card_is_as_written(card: dict[str, Any]) -> None:
+def test_the_card_is_as_written(card: Any) -> None:
     """With AUTOTURBO_UPDATE_GOLDEN=1 it is written anew."""
     text = json.dumps(card, indent=2) + "\n"
     if os.environ.get("AUTOTURBO_UPDATE_GOLDEN"):
@@ -60,7 +61,7 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def test_counts_add_up(card: dict[str, Any], data: Measurements) -> None:
+def test_counts_add_up(card: Any, data: Measurements) -> None:
     assert card["rows"] == {"settings": len(data), "kernels": len(data.times)}
     assert sum(card["outcomes"].values()) == len(data)
     assert sum(pair["settings"] for pair in card["pairs"]) == len(data)
@@ -77,7 +78,7 @@ def test_latencies_are_over_the_pairs_own_default(data: Measurements) -> None:
     assert relative[row] == data.latency[row] / data.latency[row - 3]
 
 
-def test_sums_of_kernels_are_exact_where_clusters_work_alike(card: dict[str, Any]) -> None:
+def test_sums_of_kernels_are_exact_where_clusters_work_alike(card: Any) -> None:
     sums = card["kernel_sums"]
     assert sums["alike"]["settings"] > 20
     assert sums["alike"]["largest_relative_error"] < 1e-12
@@ -86,7 +87,7 @@ def test_sums_of_kernels_are_exact_where_clusters_work_alike(card: dict[str, Any
     assert sums["joint"]["relative_error"]["max"] > 0.01
 
 
-def test_people_read_the_same_figures(card: dict[str, Any]) -> None:
+def test_people_read_the_same_figures(card: Any) -> None:
     text = readme(card)
     assert f"{card['rows']['settings']} settings with {card['rows']['kernels']} kernels" in text
     assert f"| measured | {card['outcomes']['measured']} |" in text
@@ -94,9 +95,7 @@ def test_people_read_the_same_figures(card: dict[str, Any]) -> None:
         assert f"| {pair['model']} | {pair['batch']} | {pair['target']} |" in text
 
 
-def test_both_are_written_and_hold_no_date(
-    card: dict[str, Any], folder: Path, tmp_path: Path
-) -> None:
+def test_both_are_written_and_hold_no_date(card: Any, folder: Path, tmp_path: Path) -> None:
     write_card(tmp_path, card)
     assert json.loads((tmp_path / "card.json").read_text()) == card
     assert (tmp_path / "README.md").read_text() == readme(card)

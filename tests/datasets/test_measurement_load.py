@@ -69,7 +69,7 @@ def test_settings_measure_again_what_the_data_set_says(data: Measurements, model
         assert data.settings["message"][row] is None
         assert tuple(data.times[low:high].tolist()) == outcome.subgraph_times
         for name in MEASURES:
-            expected = outcome.as_json()[name]
+            expected = dict(outcome.as_json())[name]
             found = data.settings[name][row]
             assert found == expected or (expected is None and np.isnan(found))
         plan, again = data.plan(row), evaluator.statistics(knobs)
@@ -179,7 +179,7 @@ EARLIER = Path(__file__).parent / "earlier"
 def test_a_data_set_of_an_earlier_release_is_read() -> None:
     data, card = load_measurements(EARLIER), json.loads((EARLIER / "card.json").read_text())
     names = ("rows", "outcomes", "pairs", "origins", "latency_over_default", "repeats_left_out")
-    made = make_card(data)
+    made = dict(make_card(data))
     assert {name: made[name] for name in names} == {name: card[name] for name in names}
     for row in range(len(data)):
         plan = data.plan(row)

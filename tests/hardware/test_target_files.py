@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoturbo.commands.console import fault_json
 from autoturbo.errors import TargetError
 from autoturbo.hardware import Target, load_target, scaffold, validate_target_file
 from autoturbo.hardware.document import MAX_BYTES, parse_document
@@ -173,7 +174,7 @@ def test_error_as_json(tmp_path: Path) -> None:
     path = tmp_path / "edge.yaml"
     path.write_text(scaffold().replace("rows: 32", "rows: 0"))
     (error,) = validate_target_file(path)
-    assert error.as_json() == {
+    assert fault_json(error) == {
         "kind": "target",
         "message": "must be at least 1, not 0",
         "file": str(path),

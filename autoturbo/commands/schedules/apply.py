@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.config_flags import add_flags
-from autoturbo.commands.console import Console, picked
+from autoturbo.commands.console import Console, Dtype
 from autoturbo.commands.loading import (
+    Noted,
     add_force_option,
     add_model_options,
     add_target_options,
@@ -24,6 +25,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, command_line
 from autoturbo.commands.scheduling import (
+    Checked,
     Chosen,
     add_schedule_options,
     chosen_schedule,
@@ -32,6 +34,7 @@ from autoturbo.commands.scheduling import (
 from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.errors import Location, RefusedError, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs
+from autoturbo.schema import Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
@@ -42,6 +45,28 @@ EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.s
 
 
 _VERIFIED = ("regions", "memory")
+
+
+class _Written(TypedDict, total=False):
+    """What was written as functions."""
+
+    data_files: list[str]
+    missing: list[str]
+    functions: Natural
+    instances: Natural
+    nodes: Natural
+    passes: Natural
+
+
+class ApplyLine(Noted, _Written):
+    """What was written; a kernels file (.json) has no functions."""
+
+    model: str
+    target: str
+    dtype: Dtype
+    scheduler: str
+    file: str
+    verified: list[Checked]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -65,20 +90,27 @@ def run(options: argparse.Namespace, console: Console) -> int:
     given = options.schedule or options.knobs or options.scheduler
     chosen = chosen_schedule(options, pair) if given else schedule_of_database(options.db, pair)
     console.say(f"{pair}, {pair.dtype}: {chosen.name}")
-    said = {
-        "model": pair.model.name, "target": pair.target.name, "dtype": pair.dtype,
-        "scheduler": chosen.name, **tell_notes(pair.model, console),
-    }  # fmt: skip
+    notes, written = tell_notes(pair.model, console), _Written()
+    applied = None
     if spelled_out:
-        file = write_kernels(chosen.schedule, options.model, options.output, outputs)
-        console.emit({**said, "file": str(file), "verified": _VERIFIED})
-        console.say(f"written   {file}")
+        write_kernels(chosen.schedule, options.model, options.output, outputs)
+    else:
+        applied = apply_schedule(chosen.schedule, options.model, options.output, outputs)
+        written = {
+            "data_files": list(map(str, applied.data_files)), "missing": list(applied.missing),
+            "functions": applied.functions, "instances": applied.instances,
+            "nodes": applied.nodes, "passes": applied.passes,
+        }  # fmt: skip
+    line: ApplyLine = {
+        "model": pair.model.name, "target": pair.target.name, "dtype": pair.dtype,
+        "scheduler": chosen.name, **notes, "file": str(options.output), **written,
+        "verified": list(_VERIFIED),
+    }  # fmt: skip
+    console.emit(line)
+    if applied is None:
+        console.say(f"written   {options.output}")
         console.say(f"verified  {', '.join(_VERIFIED)}")
-        return 0
-    applied = apply_schedule(chosen.schedule, options.model, options.output, outputs)
-    written = picked(applied, "file data_files missing functions instances nodes passes")
-    console.emit({**said, **written, "verified": _VERIFIED})
-    if not console.json:
+    elif not console.json:
         _print(applied, _verify(chosen, options), console)
     return 0
 

@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
+    Noted,
     Pair,
     add_model_options,
     add_target_options,
@@ -18,14 +19,28 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.scheduling import best_of_database, outcome_json
+from autoturbo.commands.scheduling import best_of_database
 from autoturbo.config import TuneConfig
 from autoturbo.errors import PluginError
-from autoturbo.graph.operators import Graph
+from autoturbo.graph.operators import Graph, UncountedJson
 from autoturbo.registry import Printer
-from autoturbo.report.lines import REFERENCE, View, comparison_view, mixed_samples, mixed_sentence
+from autoturbo.report.lines import (
+    REFERENCE,
+    MixedSamples,
+    View,
+    comparison_view,
+    mixed_samples,
+    mixed_sentence,
+)
 from autoturbo.report.units import count, duration, ratio, size
-from autoturbo.simulate.measurement import Failure, Outcome
+from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
+from autoturbo.simulate.measurement import (
+    FailedJson,
+    Failure,
+    Measurement,
+    MeasurementJson,
+    Outcome,
+)
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -68,6 +83,30 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+_Size = Annotated[float, Number(least=0.0, unit="bytes")]
+
+
+UnitsJson = TypedDict("UnitsJson", {
+    "latency_s": Duration, "throughput_per_s": Real, "ddr_bytes": _Size, "copied_bytes": _Size,
+    "copying_s": Duration, "busy_s": dict[str, Duration], "peak_bytes": _Size,
+    "held_bytes": dict[str, _Size], "parts": Natural,
+})  # fmt: skip
+"""A model shared out among the units of a machine."""
+
+
+class CompareLine(Noted):
+    """Every scheduler's best schedule.
+
+    On a machine of several units: every way to share the model out.
+    """
+
+    model: str
+    target: str
+    mixed_samples: MixedSamples | None
+    incomplete: NotRequired[UncountedJson | None]
+    schedulers: dict[str, MeasurementJson | FailedJson | UnitsJson]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """What schedulers get out of a model on a target.
@@ -85,13 +124,13 @@ class Comparison:
     target: str
     dtype: str
     outcomes: Mapping[str, Outcome]
-    mixed_samples: Mapping[str, Any] | None = None
+    mixed_samples: MixedSamples | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> CompareLine:
         """The object of ``compare --json``."""
         return {
             "model": self.model, "target": self.target, "mixed_samples": self.mixed_samples,
-            "schedulers": {name: outcome_json(one) for name, one in self.outcomes.items()},
+            "schedulers": {name: _as_json(one) for name, one in self.outcomes.items()},
         }  # fmt: skip
 
     def view(self) -> View:
@@ -166,9 +205,7 @@ TRIALS = 400
 """Settings that our search measures beside the published tuners."""
 
 
-def _compare_units(
-    pair: Pair[Machine], console: Console, database: str, notes: Mapping[str, Any]
-) -> int:
+def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: Noted) -> int:
     """Every way to share a model out among the units of a machine, side by side.
 
     The tuned one is the best schedule of the database; searched for now where it has none.
@@ -179,12 +216,13 @@ def _compare_units(
     kept = _kept(pair, evaluator, database)
     outcomes = _outcomes(evaluator, kept)
     missing = pair.model.uncounted
-    console.emit({
+    line: CompareLine = {
         "incomplete": None if missing is None else missing.as_dict(),
         "model": pair.model.name, "target": pair.target.name,
         "mixed_samples": None,  # units share out operators, not samples
         "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()}, **notes,
-    })  # fmt: skip
+    }  # fmt: skip
+    console.emit(line)
     if not console.json:
         console.answer(f"{pair}, {pair.dtype}")
         _show(outcomes, console)
@@ -226,9 +264,11 @@ def _outcomes(
     return dict(sorted(found.items(), key=lambda item: -_latency(item[1])))
 
 
-def _as_json(outcome: MachineOutcome) -> dict[str, Any]:
+def _as_json(outcome: Outcome | MachineOutcome) -> MeasurementJson | UnitsJson | FailedJson:
     if isinstance(outcome, Failure):
         return {"failure": outcome.as_dict()}
+    if isinstance(outcome, Measurement):
+        return outcome.as_json()
     return {
         "latency_s": outcome.latency, "throughput_per_s": outcome.throughput,
         "ddr_bytes": outcome.ddr_bytes, "copied_bytes": outcome.copied_bytes,

@@ -8,15 +8,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import stored_run
 from autoturbo.commands.parser import Parser, percentage
-from autoturbo.commands.scheduling import outcome_json
+from autoturbo.commands.scheduling import required
 from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.files import read_json
 from autoturbo.report.units import count, duration, percent, ratio, size
+from autoturbo.schema import Bool, Entries, Real, TypedDict
+from autoturbo.simulate.measurement import MeasurementJson
 
 USAGE = "A B [options]"
 EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
@@ -48,8 +50,22 @@ class Side(NamedTuple):
 
     name: str
     of: dict[str, Any]
-    measured: dict[str, Any]
+    measured: MeasurementJson
     knobs: dict[str, Any]
+
+
+_Both = Annotated[list[Any], Entries(least=2, most=2)]
+
+
+class DiffLine(TypedDict):
+    """Two schedules or runs; 'of' has what makes a comparison doubtful, each as [A, B]."""
+
+    a: MeasurementJson
+    b: MeasurementJson
+    latency_ratio: Real
+    of: dict[str, _Both]
+    knobs: dict[str, _Both]
+    slower_than_allowed: Bool
 
 
 def add_arguments(parser: Parser) -> None:
@@ -75,13 +91,14 @@ def run(options: argparse.Namespace, console: Console) -> int:
     failed = allowed is not None and slower > allowed
     unlike = [key for key in first.of if first.of[key] != second.of[key]]
     one, two = _flat(first.knobs), _flat(second.knobs)
-    pairs = {name: (one.get(name, "auto"), two.get(name, "auto")) for name in {**one, **two}}
+    pairs = {name: [one.get(name, "auto"), two.get(name, "auto")] for name in {**one, **two}}
     knobs = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    console.emit({
+    line: DiffLine = {
         "a": first.measured, "b": second.measured, "latency_ratio": slower + 1,
         "of": {key: [first.of[key], second.of[key]] for key in unlike}, "knobs": knobs,
         "slower_than_allowed": failed,
-    })  # fmt: skip
+    }  # fmt: skip
+    console.emit(line)
     if not console.json:
         _print(first, second, unlike, knobs, console)
     if failed:
@@ -112,7 +129,7 @@ def _of_file(path: Path) -> Side:
         message = "the file does not say what the schedule measures"
         hint = "'autoturbo simulate MODEL --schedule FILE' measures it"
         raise ScheduleFileError(message, Location(path, field="expected"), hint)
-    return Side(str(path), of, measured, knobs)
+    return Side(str(path), of, document["expected"], knobs)
 
 
 def _of_run(name: str, path: str) -> Side:
@@ -132,7 +149,8 @@ def _of_run(name: str, path: str) -> Side:
         "model": info.model, "batch": info.batch, "target": info.target, "dtype": info.key.dtype,
         "scheduler": scheduler,
     }  # fmt: skip
-    return Side(f"run {info.id}", of, outcome_json(best.outcome), best.knobs.as_dict())
+    measured = required(best.outcome, f"run {info.id}").as_json()
+    return Side(f"run {info.id}", of, measured, best.knobs.as_dict())
 
 
 def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +167,7 @@ def _print(
     first: Side,
     second: Side,
     unlike: Sequence[str],
-    knobs: Mapping[str, tuple[Any, Any]],
+    knobs: Mapping[str, Sequence[Any]],
     console: Console,
 ) -> None:
     for letter, side in (("A", first), ("B", second)):
@@ -168,7 +186,7 @@ def _print(
 
 def _figures(first: Side, second: Side) -> Iterator[tuple[str, str, str, str]]:
     for key, (title, shown) in _FIGURES.items():
-        one, two = first.measured.get(key), second.measured.get(key)
+        one, two = (dict[str, Any](side.measured).get(key) for side in (first, second))
         if one is None or two is None:
             continue
         over = ratio(two / one) if one else "-"

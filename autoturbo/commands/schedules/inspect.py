@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
+    Noted,
     add_model_options,
     add_target_options,
     chosen_dtype,
@@ -20,12 +20,34 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.graph.operators import Graph, tensor_bytes
-from autoturbo.report.lines import mixed_samples, mixed_sentence
+from autoturbo.graph.operators import Graph, UncountedJson, tensor_bytes
+from autoturbo.report.lines import MixedSamples, mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
+from autoturbo.schema import Duration, Natural, TypedDict
 
 USAGE = "MODEL [options]"
 EXAMPLE = "autoturbo inspect examples/models/resnet50.onnx --batch 1"
+
+
+OpaqueJson = TypedDict("OpaqueJson", {"name": str, "op_type": str, "reason": str})
+"""An operator that runs alone, and why."""
+
+ModelFacts = TypedDict("ModelFacts", {
+    "model": str, "batch": Natural, "operators": Natural, "layers": Natural, "macs": Natural,
+    "weight_bytes": Natural, "activation_bytes": Natural, "opaque": list[OpaqueJson],
+    "incomplete": UncountedJson | None,
+})  # fmt: skip
+"""What a model consists of."""
+
+
+class InspectLine(ModelFacts, Noted):
+    """What a model consists of, and its lower bound by target.
+
+    Bytes are those of the model's own data types.
+    """
+
+    mixed_samples: MixedSamples | None
+    lower_bound_s: dict[str, Duration]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -48,9 +70,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     found = [lower_bound(graph, t, dtype) for t, dtype in zip(targets, dtypes, strict=True)]
     mixed = mixed_samples(graph, {target.name: target.clusters for target in targets})
     least = {target.name: bound.seconds for target, bound in zip(targets, found, strict=True)}
-    said = {**facts, "mixed_samples": mixed, "lower_bound_s": least}
     if console.json:
-        console.emit({**said, **tell_notes(graph, console, everything=True)})
+        notes = tell_notes(graph, console, everything=True)
+        line: InspectLine = {**facts, "mixed_samples": mixed, "lower_bound_s": least, **notes}
+        console.emit(line)
         return 0
     console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
@@ -102,7 +125,7 @@ _SHOWN = 3
 """Opaque operators named on one line."""
 
 
-def model_facts(graph: Graph) -> dict[str, Any]:
+def model_facts(graph: Graph) -> ModelFacts:
     """The object of ``inspect --json``, without the lower bounds.
 
     Bytes are those of the model's own data types; an activation is a tensor that layers hand on.
@@ -129,7 +152,7 @@ def model_facts(graph: Graph) -> dict[str, Any]:
     }
 
 
-def sentence(facts: dict[str, Any]) -> str:
+def sentence(facts: ModelFacts) -> str:
     """The facts on one line."""
     counted = " (incomplete)" if facts["incomplete"] else ""
     return (
@@ -139,7 +162,7 @@ def sentence(facts: dict[str, Any]) -> str:
     )
 
 
-def opaque_sentence(facts: dict[str, Any]) -> str:
+def opaque_sentence(facts: ModelFacts) -> str:
     """The operators that run alone, on one line, the first unusual reason behind them.
 
     Empty if there are none.

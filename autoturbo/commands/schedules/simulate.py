@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
+    Noted,
     add_model_options,
     add_target_options,
     load_any_pair,
@@ -20,7 +21,7 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import add_schedule_options, chosen_schedule, required
 from autoturbo.config import TuneConfig
-from autoturbo.simulate.measurement import Outcome
+from autoturbo.simulate.measurement import Counters, MeasurementJson, Outcome
 
 if TYPE_CHECKING:
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 USAGE = "MODEL [--target T] [--scheduler NAME | --schedule FILE | --knobs FILE] [options]"
 EXAMPLE = "autoturbo simulate examples/models/resnet50.onnx --scheduler tvm"
+
+
+class SimulateLine(MeasurementJson, Noted):
+    """One schedule measured, and where its time went."""
+
+    scheduler: str
+    counters: Counters
 
 
 def add_arguments(parser: Parser) -> None:
@@ -46,8 +54,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     evaluator = pair.evaluator()
     name, schedule, _ = chosen_schedule(options, pair, evaluator)
     measurement = required(_measured(evaluator, schedule), f"{pair}: {name}")
-    said = {"scheduler": name, "counters": measurement.counters(), **notes}
-    console.emit({**measurement.as_json(), **said})
+    counters = measurement.counters()
+    line: SimulateLine = {**measurement.as_json(), "scheduler": name, "counters": counters, **notes}
+    console.emit(line)
     console.compare({name: measurement})
     return 0
 

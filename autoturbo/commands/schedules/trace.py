@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
@@ -21,6 +21,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.files import Kind, Outputs
+from autoturbo.schema import Natural, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
@@ -32,6 +33,23 @@ _SIDE_CAR = "netron.json"
 
 USAGE = "RUN [-o FILE] [--netron [FILE]] [options]"
 EXAMPLE = "autoturbo trace 4f1c -o resnet50.trace.json"
+
+
+NetronJson = TypedDict("NetronJson", {"file": str, "nodes": Natural, "unnamed": Natural})
+"""The file for Netron, and how many nodes it shows."""
+
+
+class TraceLine(TypedDict):
+    """Where the timeline is, and how many events it has.
+
+    With --netron the file for Netron as well.
+    """
+
+    run: str
+    trial: Natural
+    file: str
+    events: Natural
+    netron: NotRequired[NetronJson]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -64,8 +82,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     schedule = run.evaluator_on_target().schedule(best.knobs)
     events = write_trace(schedule, file, options.detail, outputs)
     shown = None if netron is None else _write_netron(netron, schedule, outputs)
-    said = {"run": info.id, "trial": best.number, "file": str(file), "events": events}
-    console.emit(said if shown is None else {**said, "netron": shown})
+    line: TraceLine = {"run": info.id, "trial": best.number, "file": str(file), "events": events}
+    if shown is not None:
+        line["netron"] = shown
+    console.emit(line)
     console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
     if shown is not None:
         console.answer(_told(shown, schedule))
@@ -81,7 +101,7 @@ def _is_side_car(path: Path) -> bool:
     return suffix == ".json"
 
 
-def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> dict[str, object]:
+def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> NetronJson:
     """Write what Netron shows; what it says, for ``--json``."""
     from autoturbo.report.trace import write_annotated, write_attachment
 
@@ -90,11 +110,11 @@ def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> dict[str,
     return {"file": str(file), "nodes": shown.nodes, "unnamed": shown.unnamed}
 
 
-def _told(netron: dict[str, object], schedule: Schedule) -> str:
+def _told(netron: NetronJson, schedule: Schedule) -> str:
     """How to look at it, and what cannot be seen."""
     file = netron["file"]
     how = "open it in Netron"
-    if _is_side_car(Path(str(file))):
+    if _is_side_car(Path(file)):
         how = f"open {schedule.model.source} in Netron and drop it there"
     missing = f"; {netron['unnamed']} nodes have no name of their own" if netron["unnamed"] else ""
     return f"wrote {file}: {netron['nodes']} nodes; {how}{missing}"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, warn
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     AnyPair,
+    Noted,
     add_model_options,
     add_target_options,
     load_any_pair,
@@ -30,10 +31,13 @@ from autoturbo.commands.scheduling import (
     schedule_of_run,
 )
 from autoturbo.errors import DatabaseError
+from autoturbo.schema import Later
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
-    from autoturbo.verify.findings import Verification
+    from autoturbo.verify.findings import OutputJson, RanJson, Verification, VerifyLine
+else:
+    VerifyLine = Annotated[Any, Later(of="autoturbo.verify.findings:VerifyLine")]
 
 USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
 EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
@@ -64,7 +68,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair, chosen = _chosen(options)
     notes = tell_notes(pair.model, console)
     verification = _verify(options, pair, chosen, console)
-    console.emit({**_as_json(pair, chosen, verification), **notes})
+    console.emit(_line(pair, chosen, verification, notes))
     if not console.json:
         _print(pair, chosen, verification, console)
     _record(options.db, pair, chosen.schedule, verification, console)
@@ -108,19 +112,24 @@ def _tell(console: Console, line: str) -> None:
         warn(line)
 
 
-def _as_json(pair: AnyPair, chosen: Chosen, verification: Verification) -> dict[str, Any]:
+def _line(pair: AnyPair, chosen: Chosen, verification: Verification, notes: Noted) -> VerifyLine:
     from autoturbo.report.tables import checked_sizes
 
     numbers = verification.numbers
-    ran: dict[str, Any] = {"skipped": "not asked for" if numbers is None else numbers.skipped}
+    ran: RanJson = {"skipped": "not asked for"}
     if numbers is not None:
-        ran |= {"batch": numbers.batch, "whole": numbers.whole, "seed": numbers.seed}
-        ran["remarks"] = list(numbers.remarks)
-        names = ("output", "difference", "tolerance")
-        ran["outputs"] = [dict(zip(names, row, strict=True)) for row in numbers.outputs]
+        outputs: list[OutputJson] = [
+            {"output": output, "difference": difference, "tolerance": tolerance}
+            for output, difference, tolerance in numbers.outputs
+        ]
+        ran = {
+            "skipped": numbers.skipped, "batch": numbers.batch, "whole": numbers.whole,
+            "seed": numbers.seed, "remarks": list(numbers.remarks), "outputs": outputs,
+        }  # fmt: skip
     return {
         "model": pair.model.name, "target": pair.target.name, "scheduler": chosen.name,
         **verification.as_json(), "checked": checked_sizes(chosen.schedule.schedules), "ran": ran,
+        **notes,
     }  # fmt: skip
 
 

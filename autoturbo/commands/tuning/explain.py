@@ -11,11 +11,12 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
+    Noted,
     StoredRun,
     add_shape_options,
     load_given,
@@ -26,18 +27,47 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser, whole_number, wrong
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import AUTO
+from autoturbo.schema import Later, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
-    from autoturbo.report.explanation import Bounds
+    from autoturbo.report.explanation import Bounds, BoundsJson
     from autoturbo.report.importance import Importance, KnobReport
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.search.space import Space
+else:
+    BoundsJson = Annotated[Any, Later(of="autoturbo.report.explanation:BoundsJson")]
 
 USAGE = "RUN | FILE --model MODEL [--target T] [options]"
 EXAMPLE = "autoturbo explain 4f1c"
 _SHOWN = 12
 """Knobs in the table, without --verbose."""
+
+
+class RunLine(TypedDict):
+    """Of a run also which knobs mattered, and how much of each was tried."""
+
+    run: str
+    objective: str
+    bounds: BoundsJson | None
+    measured: Natural
+    failed: Natural
+    explained: Real | None
+    obstacle: str | None
+    knobs: list[Annotated[dict[str, Any], Later(of="autoturbo.report.importance:KnobReport")]]
+
+
+class FileLine(Noted):
+    """What bounds a schedule and what would help."""
+
+    schedule: str
+    model: str
+    target: str
+    scheduler: str
+    bounds: BoundsJson
+
+
+ExplainLine = FileLine | RunLine
 
 
 def add_arguments(parser: Parser) -> None:
@@ -74,9 +104,11 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
     target = load_target(options.target or DEFAULT_TARGET)
     schedule = load_schedule(options.run, model, target)
     found = bounds_of(schedule, what_if=options.what_if)
-    of = {"schedule": options.run, "model": model.name, "target": target.name}
-    said = {**of, "scheduler": schedule.scheduler, "bounds": found.as_json()}
-    console.emit({**said, **tell_notes(model, console)})
+    line: FileLine = {
+        "schedule": options.run, "model": model.name, "target": target.name,
+        "scheduler": schedule.scheduler, "bounds": found.as_json(), **tell_notes(model, console),
+    }  # fmt: skip
+    console.emit(line)
     if not console.json:
         console.answer(f"{options.run}: {model.name} @ {target.name}, {schedule.scheduler}")
         _print_bounds(found, console)
@@ -100,14 +132,13 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     found = importance_of(_space(run), trials, objective, options.seed)
     schedule = _schedule(run, console)
     bounds = None if schedule is None else bounds_of(schedule, what_if=options.what_if)
-    said = {"run": info.id, "objective": objective.name}
-    console.emit(
-        {
-            **said,
-            "bounds": None if bounds is None else bounds.as_json(),
-            **dataclasses.asdict(found),
-        }
-    )
+    line: RunLine = {
+        "run": info.id, "objective": objective.name,
+        "bounds": None if bounds is None else bounds.as_json(),
+        "measured": found.measured, "failed": found.failed, "explained": found.explained,
+        "obstacle": found.obstacle, "knobs": [dataclasses.asdict(knob) for knob in found.knobs],
+    }  # fmt: skip
+    console.emit(line)
     if not console.json:
         _print(info, objective.name, found, bounds, console)
     return 0

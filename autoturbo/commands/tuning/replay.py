@@ -11,11 +11,29 @@ import argparse
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import add_run_argument, stored_run
 from autoturbo.commands.parser import Parser, whole_number
-from autoturbo.commands.scheduling import outcome_json
 from autoturbo.errors import RunError
+from autoturbo.schema import Bool, Natural, TypedDict
+from autoturbo.simulate.measurement import FailedJson, Failure, MeasurementJson
 
 USAGE = "RUN TRIAL [options]"
 EXAMPLE = "autoturbo replay 4f1c 12"
+
+
+_Replayed = TypedDict("_Replayed", {
+    "run": str, "trial": Natural, "same": Bool, "changed": list[str], "begun_with": list[str],
+})  # fmt: skip
+"""Which trial it is, and the fields that differ."""
+
+
+class Measured(_Replayed, MeasurementJson):
+    """One trial measured again; 'changed' names the fields that differ."""
+
+
+class Failed(_Replayed, FailedJson):
+    """One trial tried again that cannot be measured."""
+
+
+ReplayLine = Measured | Failed
 
 
 def add_arguments(parser: Parser) -> None:
@@ -37,11 +55,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
     before, now = recorded.as_dict(), replayed.as_dict()
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     begun_with = ["the heuristic", *info.settings.get("origins", ())]
-    said = {
+    said: _Replayed = {
         "run": info.id, "trial": options.trial, "same": not changed, "changed": changed,
         "begun_with": begun_with,
     }  # fmt: skip
-    console.emit({**said, **outcome_json(replayed)})
+    if isinstance(replayed, Failure):
+        failed: Failed = {**said, "failure": replayed.as_dict()}
+        console.emit(failed)
+    else:
+        measured: Measured = {**said, **replayed.as_json()}
+        console.emit(measured)
     console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
     console.answer(f"the run began with {'; '.join(begun_with)}")
     console.compare({"recorded": recorded, "replayed": replayed}, "recorded")

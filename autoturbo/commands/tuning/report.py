@@ -20,11 +20,22 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.files import Kind
+from autoturbo.schema import Bool, Natural, TypedDict
 
 _FILE = "report.html"
 
 USAGE = "RUN [-o FILE] [options]"
 EXAMPLE = "autoturbo report 4f1c -o resnet50.html"
+
+
+class ReportLine(TypedDict):
+    """Where the report is, and whether its predictions can be trusted."""
+
+    run: str
+    trial: Natural
+    file: str
+    bytes: Natural
+    trusted: Bool
 
 
 def add_arguments(parser: Parser) -> None:
@@ -49,7 +60,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     facts = gather(info, run.state, run.trials, run.verified, graph, evaluator)
     page = document(facts).encode()
     outputs.write(file, Kind.REPORT, page)
-    said = {"run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page)}
-    console.emit({**said, "trusted": facts.trust.ok})
+    line: ReportLine = {
+        "run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page),
+        "trusted": facts.trust.ok,
+    }  # fmt: skip
+    console.emit(line)
     console.answer(f"wrote {file}: {len(page) / 1e6:.1f} MB; open it in a browser")
     return 0

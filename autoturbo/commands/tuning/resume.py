@@ -20,7 +20,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tuning.tune import finish, tell_start, write_copy
+from autoturbo.commands.tuning.tune import TuneLine, finish, tell_start, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.files import Kind, Outputs
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 USAGE = "RUN [options]"
 EXAMPLE = "autoturbo resume 4f1c"
+
+
+class ResumeLine(TuneLine):
+    """As 'tune' prints it; with --all a line for each run that was begun together with it."""
 
 
 def add_arguments(parser: Parser) -> None:

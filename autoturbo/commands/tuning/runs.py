@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from autoturbo.commands.console import Console
+from autoturbo.commands.console import Console, Dtype, Moment
 from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
+from autoturbo.commands.scheduling import RefusedJson, refused_json
 from autoturbo.report.units import duration, ratio
+from autoturbo.schema import Choice, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
 
 USAGE = "[options]"
 EXAMPLE = "autoturbo runs"
+
+
+RunJson = TypedDict("RunJson", {
+    "run": str, "model": str, "target": str, "batch": Natural, "dtype": Dtype,
+    "state": Annotated[str, Choice(of=("running", "killed", "done", "interrupted", "failed"))],
+    "created": Moment, "trials": Natural, "budget": Natural | None, "seed": Natural | None,
+    "default_s": Real | None, "best_s": Real | None, "best_trial": Natural | None,
+    "refused": list[RefusedJson],
+})  # fmt: skip
+"""One run, without what its trials found besides the best."""
+
+
+class RunsLine(TypedDict):
+    """The runs of a database, the oldest first."""
+
+    runs: list[RunJson]
 
 
 def add_arguments(_parser: Parser) -> None:
@@ -26,7 +44,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with opened(options.db) as database:
         runs = database.runs()
         states = {info.id: database.state(info) for info in runs}
-    console.emit({"runs": [{**as_json(info), "state": states[info.id]} for info in runs]})
+    line: RunsLine = {"runs": [as_json(info, states[info.id]) for info in runs]}
+    console.emit(line)
     if not console.json:
         headers = ("run", "model", "target", "state", "trials", "best", "gain")
         rows = (_row(info, states[info.id]) for info in runs)
@@ -36,15 +55,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def as_json(info: RunInfo) -> dict[str, Any]:
-    """A run, as it stands in the database."""
+def as_json(info: RunInfo, state: str) -> RunJson:
+    """A run, as it stands in the database, and its state now."""
     return {
         "run": info.id, "model": info.model, "target": info.target, "batch": info.batch,
-        "dtype": info.key.dtype, "state": info.state, "created": info.created,
+        "dtype": info.key.dtype, "state": state, "created": info.created,
         "trials": info.trials, "budget": info.asked.get("trials"),
         "seed": info.settings.get("seed"), "default_s": info.default_latency,
         "best_s": info.best_latency, "best_trial": info.best_trial,
-        "refused": [trial.as_dict() for trial in info.refused],
+        "refused": refused_json(info.refused),
     }  # fmt: skip
 
 

@@ -5,16 +5,32 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.parser import Parser
-from autoturbo.commands.tuning.runs import as_json, budget
+from autoturbo.commands.scheduling import VerifiedJson, verified_json
+from autoturbo.commands.tuning.runs import RunJson, as_json, budget
 from autoturbo.report.lines import held, sharing
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.schedule.knobs import KnobsJson
+from autoturbo.schema import Natural
+from autoturbo.simulate.measurement import Failure, Measurement, MeasurementJson, Outcome
 
 USAGE = "RUN [options]"
 EXAMPLE = "autoturbo show 4f1c"
+
+
+class ShowLine(RunJson):
+    """One run: what it was asked for, what it found, what failed."""
+
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    failures: dict[str, Natural]
+    default: MeasurementJson | None
+    best: MeasurementJson | None
+    knobs: KnobsJson | None
+    verified: VerifiedJson | None
 
 
 def add_arguments(parser: Parser) -> None:
@@ -29,14 +45,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
     chosen = {"default": run.trial(0), "best": run.trial(info.best_trial)}
     outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
     best = chosen["best"]
-    console.emit({
-        **as_json(info), "state": run.state, "settings": dict(info.settings),
+    measured = {n: o.as_json() for n, o in outcomes.items() if isinstance(o, Measurement)}
+    line: ShowLine = {
+        **as_json(info, run.state), "settings": dict(info.settings),
         "versions": dict(info.versions), "failures": dict(_failures(run)),
-        **dict.fromkeys(chosen),
-        **{n: o.as_json() for n, o in outcomes.items() if isinstance(o, Measurement)},
+        "default": measured.get("default"), "best": measured.get("best"),
         "knobs": None if best is None else best.knobs.as_dict(),
-        "verified": None if run.verified is None else run.verified.as_dict(),
-    })  # fmt: skip
+        "verified": verified_json(run.verified),
+    }  # fmt: skip
+    console.emit(line)
     if not console.json:
         _print(run, outcomes, console)
     return 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
+    Noted,
     Pair,
     add_model_options,
     add_target_options,
@@ -23,6 +24,7 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser
 from autoturbo.config import EFFORTS, TuneConfig
 from autoturbo.report.units import clock, many
+from autoturbo.schema import Duration, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -36,6 +38,37 @@ _SAMPLES = 8
 
 _ENOUGH_S = 1.0
 """Seconds of measuring after which no further setting is tried for it."""
+
+
+KnobJson = TypedDict("KnobJson", {
+    "knob": str, "help": str, "choices": list[str | Real], "published": str,
+})  # fmt: skip
+"""A knob, its choices, and what the published heuristic has."""
+
+
+class SubGraphKnobJson(KnobJson):
+    """A knob of sub-graphs, and how many kinds of them have it."""
+
+    kinds: Natural
+
+
+KindJson = TypedDict("KindJson", {
+    "layers": list[str], "knobs": dict[str, list[str | Real]], "size": Natural,
+})  # fmt: skip
+"""Sub-graphs that have the same setting, and what it may be."""
+
+
+class SpaceLine(Noted):
+    """The knobs that a search would try; sizes are exact, however large."""
+
+    model: str
+    target: str
+    knobs: list[KnobJson]
+    subgraph_knobs: list[SubGraphKnobJson]
+    subgraphs: list[KindJson]
+    model_size: Natural
+    size: Natural
+    expected_s: dict[str, Duration]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -58,8 +91,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     space = Space.of(evaluator.bench, subgraphs=own)
     seconds = seconds_per_trial(evaluator, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
-    names = {"model": pair.model.name, "target": pair.target.name}
-    console.emit({**names, **space.as_json(), "expected_s": expected, **notes})
+    of = space.as_json()
+    line: SpaceLine = {
+        "model": pair.model.name, "target": pair.target.name, "knobs": of["knobs"],
+        "subgraph_knobs": of["subgraph_knobs"], "subgraphs": of["subgraphs"],
+        "model_size": of["model_size"], "size": of["size"], "expected_s": expected, **notes,
+    }  # fmt: skip
+    console.emit(line)
     if not console.json:
         _print(pair, space, console)
         for effort, trials in EFFORTS.items():

@@ -9,7 +9,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.console import Console, LiveLine
@@ -31,11 +31,14 @@ from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import clock
+from autoturbo.schema import Later
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.hardware.grid import GridPoint
-    from autoturbo.report.sweep import Sweep
+    from autoturbo.report.sweep import Sweep, SweepLine
+else:
+    SweepLine = Annotated[Any, Later(of="autoturbo.report.sweep:SweepLine")]
 
 USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
 EXAMPLE = "autoturbo sweep resnet50 --vary lb.capacity_kib=256..4096 -o sweep.csv -o sweep.svg"
@@ -85,8 +88,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     console.say(f"{pair}, {pair.dtype}: {len(grid)} targets, {how}, seed {config.seed}")
     notes = tell_notes(pair.model, console)
     _tell_cost(pair, len(grid), config, execution_of(options), console, agreed=options.yes)
-    with LiveLine(console) as line:
-        execution = execution_of(options, on_progress=line, began=began)
+    with LiveLine(console) as live:
+        execution = execution_of(options, on_progress=live, began=began)
         found = sweep(
             pair.model,
             pair.target,
@@ -98,7 +101,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         )
     _write(found, options.output, outputs)
     files = [str(path) for path in options.output]
-    console.emit({**found.as_json(), "files": files, **notes})
+    line: SweepLine = {**found.as_json(), "files": files, **notes}
+    console.emit(line)
     if not console.json:
         _print(found, options.output, console)
     _require_one(found)

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from autoturbo.commands.config_flags import add_flags, config_of, execution_of
-from autoturbo.commands.console import Console, LiveLine, picked, warn
+from autoturbo.commands.console import Console, LiveLine, warn
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     SIMULATOR,
@@ -28,13 +28,22 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence, sentence
-from autoturbo.commands.scheduling import outcome_json, require_runtime
+from autoturbo.commands.scheduling import Checked, RefusedJson, refused_json, require_runtime
 from autoturbo.commands.tuning.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
-from autoturbo.report.lines import REFERENCE, mixed_samples, mixed_sentence, sharing
+from autoturbo.report.lines import (
+    REFERENCE,
+    MixedSamples,
+    mixed_samples,
+    mixed_sentence,
+    sharing,
+)
 from autoturbo.report.units import clock, percent
+from autoturbo.schedule.knobs import KnobsJson
+from autoturbo.schema import Choice, Natural, TypedDict
+from autoturbo.simulate.measurement import Measurement, MeasurementJson
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -48,6 +57,44 @@ _LEARNING_S = 0.02
 
 _SAMPLES = 3
 """Settings measured to say how long a run takes."""
+
+
+_STOPS = ("trials", "time", "space", "no-progress", "bound", "hopeless", "interrupted")
+"""Why a search may stop (:class:`autoturbo.search.objectives.Stop`)."""
+
+
+class FrontPoint(MeasurementJson):
+    """A trial that no other one beats in all that was sought."""
+
+    trial: Natural
+    knobs: KnobsJson
+
+
+class TuneLine(TypedDict):
+    """An object for each model on each target, in the order in which they were given.
+
+    A pair that has no schedule has none, and the first of these is the error.
+    """
+
+    model: str
+    target: str
+    run: str
+    trials: Natural
+    seed: Natural
+    default: MeasurementJson | None
+    best: MeasurementJson
+    best_trial: Natural
+    baselines: dict[str, MeasurementJson]
+    schedule_file: str
+    state: Annotated[str, Choice(of=("done", "interrupted"))]
+    stopped: Annotated[str, Choice(of=_STOPS)]
+    begun_with: list[str]
+    mixed_samples: MixedSamples | None
+    verified: list[Checked]
+    refused: list[RefusedJson]
+    numbers_skipped: NotRequired[str]
+    notes: NotRequired[list[str]]
+    front: NotRequired[list[FrontPoint]]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -286,11 +333,12 @@ def _skipped(result: TuneResult) -> str | None:
     return None if numbers is None else numbers.skipped
 
 
-def as_json(result: TuneResult) -> dict[str, Any]:
+def as_json(result: TuneResult) -> TuneLine:
     """The object of ``tune --json``."""
     best, default = result.best, result.default
-    value = {
-        **picked(result, "model target run trials seed"),
+    line: TuneLine = {
+        "model": result.model, "target": result.target, "run": result.run,
+        "trials": result.trials, "seed": result.seed,
         "default": None if default is None else default.as_json(),
         "best": best.measurement.as_json(), "best_trial": best.trial,
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
@@ -298,21 +346,22 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "stopped": result.stopped.value, "begun_with": ["the heuristic", *result.origins],
         "mixed_samples": _mixed_samples(result),
         "verified": [check.value for check in best.verified],
-        "refused": [trial.as_dict() for trial in result.refused],
+        "refused": refused_json(result.refused),
     }  # fmt: skip
     if notes := [*result.best.schedule.model.notes, *result.notes]:
-        value["notes"] = notes
-    if _skipped(result):
-        value["numbers_skipped"] = _skipped(result)
+        line["notes"] = notes
+    if skipped := _skipped(result):
+        line["numbers_skipped"] = skipped
     if result.front:
-        value["front"] = [
-            {"trial": t.number, "knobs": t.knobs.as_dict(), **outcome_json(t.outcome)}
+        line["front"] = [
+            {"trial": t.number, "knobs": t.knobs.as_dict(), **t.outcome.as_json()}
             for t in result.front
+            if isinstance(t.outcome, Measurement)
         ]
-    return value
+    return line
 
 
-def _mixed_samples(result: TuneResult) -> dict[str, Any] | None:
+def _mixed_samples(result: TuneResult) -> MixedSamples | None:
     """Why samples of the model cannot be told apart; units of a machine do not share them out."""
     from autoturbo.schedule.schedule import Schedule
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import DEFAULT_DATABASE, ManyOf, OneOf, Parser
 from autoturbo.report.units import plain
+from autoturbo.schema import Choice, TypedDict
 
 USAGE = "SHELL"
 EXAMPLE = "autoturbo completion bash"
 SHELLS = ("bash", "zsh", "fish")
+
+
+class CompletionLine(TypedDict):
+    """The script that makes a shell complete what is typed."""
+
+    shell: Annotated[str, Choice(of=SHELLS)]
+    script: str
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,7 +42,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from argcomplete.shell_integration import shellcode
 
     script = shellcode(["autoturbo"], shell=options.shell)
-    console.emit({"shell": options.shell, "script": script})
+    console.emit(CompletionLine(shell=options.shell, script=script))
     console.document(script)
     return 0
 
@@ -100,7 +108,7 @@ def _runs_or_files(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> li
 
 
 def _commands(**_: Any) -> tuple[str, ...]:
-    from autoturbo.commands.schemas import schema_names
+    from autoturbo.commands.upkeep.schema import schema_names
 
     return tuple(dict.fromkeys(name.split()[0] for name in schema_names()))
 

@@ -5,18 +5,45 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, titled_table
 from autoturbo.commands.loading import add_force_option, outputs_of
 from autoturbo.commands.parser import Actions, OneOf, takes
+from autoturbo.schema import Later, TypedDict
 
 if TYPE_CHECKING:
-    from autoturbo.cost_models.judging import Scores
+    from autoturbo.cost_models.judging import ResultJson, Scores
+    from autoturbo.cost_models.pretrained import Notes
     from autoturbo.cost_models.training import Table
+else:
+    ResultJson = Annotated[Any, Later(of="autoturbo.cost_models.judging:ResultJson")]
 
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
+
+
+_Card = Annotated[dict[str, Any], Later(of="autoturbo.cost_models.pretrained:ModelCard")]
+
+
+class TrainLine(TypedDict):
+    """Where the model is, and what it was trained on."""
+
+    folder: str
+    card: _Card
+
+
+class EvaluateLine(TypedDict):
+    """How good each method is on what was held out."""
+
+    results: list[ResultJson]
+
+
+class ListLine(TypedDict):
+    """The cost models of the package."""
+
+    models: dict[str, _Card]
+
 
 _FOLDER = takes("folder", metavar="FOLDER", type=Path, help="folder of the data set")
 
@@ -50,24 +77,27 @@ def _train(options: argparse.Namespace, console: Console) -> int:
     table = Table.of(data)
     model = train(table, _notes(data.collection, table, judge=options.judge))
     model.save(options.output, outputs)
-    console.emit({"folder": str(options.output), "card": model.card})
+    console.emit(TrainLine(folder=str(options.output), card=model.card))
     text = f"{model.card['settings']} settings, {model.card['kernels']} kernels"
     console.answer(f"trained on {text}: {options.output}")
     return 0
 
 
-def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[str, Any]:
+def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> Notes:
     """Where a model comes from, and how good what is trained like it is on what was held out."""
     from autoturbo.cost_models.judging import accuracy
 
     train = f"autoturbo cost-model train{' --judge' if judge else ''} measurements -o model"
     recipe = collection["recipe"]
-    notes = {
+    schema, seed, settings = (collection[name] for name in ("schema", "seed", "settings"))
+    notes: Notes = {
         "versions": collection["versions"],
-        "data": {k: collection[k] for k in ("schema", "seed", "settings")},
+        "data": {"schema": schema, "seed": seed, "settings": settings},
         "reproduce": [f"{recipe['command']} -o measurements", train],
     }
-    return {**notes, "accuracy": accuracy(table, "squared")} if judge else notes
+    if judge:
+        notes["accuracy"] = accuracy(table, "squared")
+    return notes
 
 
 @_ACTION(
@@ -97,7 +127,7 @@ def _evaluate(options: argparse.Namespace, console: Console) -> int:
     for result in evaluate(table, methods, kinds):
         found.append(result)
         console.say(f"{result.method} on {result.kind}s held out: done")
-    console.emit({"results": [r.as_dict() for r in found]})
+    console.emit(EvaluateLine(results=[result.as_json() for result in found]))
     if not console.json:
         for kind in kinds:
             own = [r for r in found if r.kind == kind]
@@ -126,7 +156,7 @@ def _list(_: argparse.Namespace, console: Console) -> int:
     from autoturbo.cost_models.pretrained import CARD, bundled, read_card
 
     cards = {name: read_card(folder / CARD) for name, folder in bundled().items()}
-    console.emit({"models": cards})
+    console.emit(ListLine(models=cards))
     for name, card in cards.items():
         console.answer(f"{name}: {_described(card)}")
     if not cards:

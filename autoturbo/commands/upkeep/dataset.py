@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import functools
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, titled_table
 from autoturbo.commands.loading import (
@@ -30,13 +30,19 @@ from autoturbo.commands.parser import (
 from autoturbo.errors import InterruptedRunError
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schema import Later, TypedDict
 
 if TYPE_CHECKING:
     import numpy as np
 
     from autoturbo.datasets.measurements import Collection, Progress
+    from autoturbo.datasets.measurements.card import DataCard, Rows
     from autoturbo.hardware import Target
     from autoturbo.search.space import Space
+else:
+    DataCard = Annotated[Any, Later(of="autoturbo.datasets.measurements.card:DataCard")]
+    Rows = Annotated[Any, Later(of="autoturbo.datasets.measurements.card:Rows")]
+    StatsLine = DataCard
 
 USAGE = "collect|stats"
 EXAMPLE = "autoturbo dataset stats measurements"
@@ -48,6 +54,14 @@ def _number(flag: str, least: int, usual: int, what: str) -> Callable[[Parser], 
     """Return what adds a flag that takes a whole number."""
     text, kind = f"{what} (default: {usual})", whole_number(flag, least)
     return takes(flag, metavar="N", type=kind, default=usual, help=text)
+
+
+class CollectLine(TypedDict):
+    """Where the data set is, and what is in it."""
+
+    folder: str
+    rows: Rows
+    card: DataCard
 
 
 _ACTION = Actions()
@@ -148,7 +162,7 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
         raise InterruptedRunError("interrupted", hint=hint) from None
     card = make_card(load_measurements(options.output))
     write_card(options.output, card, outputs)
-    console.emit({"folder": str(options.output), "rows": card["rows"], "card": card})
+    console.emit(CollectLine(folder=str(options.output), rows=card["rows"], card=card))
     rows = card["rows"]
     text = f"{rows['settings']} settings, {rows['kernels']} kernels in {options.output}"
     console.answer(text)
@@ -234,7 +248,7 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _print(folder: Path, card: Mapping[str, Any], console: Console) -> None:
+def _print(folder: Path, card: DataCard, console: Console) -> None:
     from autoturbo.datasets.measurements.card import (
         ORIGIN_TITLES,
         PAIR_TITLES,

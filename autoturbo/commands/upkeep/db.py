@@ -7,9 +7,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from autoturbo.commands.console import Console, picked
+from autoturbo.commands.console import Console, Digest, Dtype, Moment
 from autoturbo.commands.loading import add_extent_options, add_force_option, opened, outputs_of
 from autoturbo.commands.parser import (
     Actions,
@@ -19,14 +19,96 @@ from autoturbo.commands.parser import (
     whole_number,
     wrong,
 )
+from autoturbo.commands.scheduling import VerifiedJson, verified_json
 from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
+from autoturbo.schedule.knobs import KnobsJson
+from autoturbo.schema import Bool, JsonSchema, Natural, Real, TypedDict
+from autoturbo.simulate.measurement import MeasurementJson
 
 if TYPE_CHECKING:
     from autoturbo.database import BestFilter, BestSchedule, Counts, ImportResult, RunInfo
 
 USAGE = "list|best|stats|export|import|merge|check|schema"
 EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
+
+
+CountsJson = TypedDict("CountsJson", {
+    "runs": Natural, "trials": Natural, "best": Natural, "kernels": Natural,
+})  # fmt: skip
+"""How many records of each kind."""
+
+BestJson = TypedDict("BestJson", {
+    "graph_hash": Digest, "target_hash": Digest, "dtype": Dtype, "scheduler_version": str,
+    "model": str, "target": str, "batch": Natural, "run": str, "trial": Natural, "created": Moment,
+    "knobs": KnobsJson, "best": MeasurementJson, "verified": VerifiedJson | None,
+})  # fmt: skip
+"""The best schedule of a model on a target, and what it holds for."""
+
+
+class ListLine(TypedDict):
+    """What a database holds."""
+
+    counts: CountsJson
+    best: list[BestJson]
+
+
+class BestLine(TypedDict):
+    """The schedules that match; with --explain-miss, why none does."""
+
+    best: list[BestJson]
+    miss: str | None
+
+
+PairJson = TypedDict("PairJson", {
+    "model": str, "target": str, "scheduler_version": str, "runs": Natural, "trials": Natural,
+})  # fmt: skip
+"""Runs and trials of a model on a target, by the scheduler's version."""
+
+
+class StatsLine(TypedDict):
+    """How much a database holds, and of what."""
+
+    counts: CountsJson
+    bytes: Natural
+    bytes_per_record: Real | None
+    states: dict[str, Natural]
+    pairs: list[PairJson]
+
+
+class ExportLine(TypedDict):
+    """What was written."""
+
+    file: str
+    counts: CountsJson
+
+
+class ImportLine(TypedDict):
+    """What was read, and what of it was new or better."""
+
+    file: str
+    read: CountsJson
+    changed: CountsJson
+    left_out: CountsJson
+    findings: list[str]
+
+
+class MergeLine(ImportLine):
+    """A line for each file: what was read, and what of it was new or better."""
+
+
+class CheckLine(TypedDict):
+    """Whether a database is sound, and what was saved of it."""
+
+    sound: Bool
+    records: Natural
+    findings: list[str]
+    more: Natural
+    unchecked: Natural
+    saved: str | None
+
+
+SchemaLine = Annotated[dict[str, Any], JsonSchema(about="A JSON schema.")]
 
 _ACTION = Actions()
 add_arguments, run = _ACTION.add_arguments, _ACTION.run
@@ -37,7 +119,7 @@ def _list(options: argparse.Namespace, console: Console) -> int:
     """List what the database holds."""
     with opened(options.db) as database:
         counts, best = database.counts(), database.best()
-    console.emit({"counts": dataclasses.asdict(counts), "best": [_as_json(b) for b in best]})
+    console.emit(ListLine(counts=_counts(counts), best=[_as_json(b) for b in best]))
     console.answer(f"{options.db}: {counted(counts)}")
     _show(best, console)
     return 0
@@ -72,7 +154,7 @@ def _best(options: argparse.Namespace, console: Console) -> int:
         why = database.explain_miss(**asked) if options.explain_miss and not best else None
     if options.output is not None:
         _write(options, best)
-    console.emit({"best": [_as_json(b) for b in best], "miss": why})
+    console.emit(BestLine(best=[_as_json(b) for b in best], miss=why))
     if best and not console.json:
         _show(best, console)
     elif not best:
@@ -126,17 +208,18 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
         whole = database.path.stat().st_size
     records = sum(dataclasses.asdict(counts).values())
     pairs = _pairs(runs)
-    console.emit({
-        "counts": dataclasses.asdict(counts), "bytes": whole,
+    line: StatsLine = {
+        "counts": _counts(counts), "bytes": whole,
         "bytes_per_record": whole / records if records else None,
         "states": dict(states), "pairs": pairs,
-    })  # fmt: skip
+    }  # fmt: skip
+    console.emit(line)
     console.answer(f"{options.db}: {counted(counts)}")
     mean = f", {size(whole / records)} a record" if records else ""
     console.answer(f"{size(whole)}{mean}")
     console.answer("runs " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
     headers = ("model", "target", "scheduler", "runs", "trials")
-    rows = [tuple(pair.values()) for pair in pairs]
+    rows = [tuple(map(str, pair.values())) for pair in pairs]
     console.table(headers, rows, words=3, close=True)
     return 0
 
@@ -163,7 +246,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
         counts = database.export(file, best_only=options.best, force=options.force)
     if to_stream:  # nothing but records
         return 0
-    console.emit({"file": str(options.file), "counts": dataclasses.asdict(counts)})
+    console.emit(ExportLine(file=str(options.file), counts=_counts(counts)))
     console.say(f"{options.file}: {counted(counts)}")
     return 0
 
@@ -182,7 +265,12 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
     with Database.open(options.db) as database:
         for file in options.files:
             result = database.take_in(file)
-            console.emit({"file": str(file), **dataclasses.asdict(result)})
+            line: ImportLine = {
+                "file": str(file), "read": _counts(result.read),
+                "changed": _counts(result.changed), "left_out": _counts(result.left_out),
+                "findings": list(result.findings),
+            }  # fmt: skip
+            console.emit(line)
             name = f"{file}: " if options.files[1:] else ""
             read, changed = counted(result.read), counted(result.changed)
             console.say(f"{name}read {read}; new or better {changed}")
@@ -228,7 +316,11 @@ def _check(options: argparse.Namespace, console: Console) -> int:
 
     found = check(options.db, options.save, force=options.force)
     saved = str(options.save) if options.save is not None and found.records else None
-    console.emit({"sound": found.sound, **dataclasses.asdict(found), "saved": saved})
+    line: CheckLine = {
+        "sound": found.sound, "records": found.records, "findings": list(found.findings),
+        "more": found.more, "unchecked": found.unchecked, "saved": saved,
+    }  # fmt: skip
+    console.emit(line)
     more = (f"and {found.more} more",) if found.more else ()
     for finding in (*found.findings, *more):
         console.answer(f"{options.db}: {finding}")
@@ -284,11 +376,18 @@ def published_schemas() -> dict[str, dict[str, Any]]:
     }
 
 
-def _as_json(best: BestSchedule) -> dict[str, Any]:
+def _counts(of: Counts) -> CountsJson:
+    return {"runs": of.runs, "trials": of.trials, "best": of.best, "kernels": of.kernels}
+
+
+def _as_json(best: BestSchedule) -> BestJson:
+    key = best.key
     return {
-        **dataclasses.asdict(best.key), **picked(best, "model target batch run trial created"),
+        "graph_hash": key.graph_hash, "target_hash": key.target_hash, "dtype": key.dtype,
+        "scheduler_version": key.scheduler_version, "model": best.model, "target": best.target,
+        "batch": best.batch, "run": best.run, "trial": best.trial, "created": best.created,
         "knobs": best.knobs.as_dict(), "best": best.measurement.as_json(),
-        "verified": None if best.verified is None else best.verified.as_dict(),
+        "verified": verified_json(best.verified),
     }  # fmt: skip
 
 
@@ -319,7 +418,7 @@ def counted(counts: Counts) -> str:
     return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
 
 
-def _pairs(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
+def _pairs(runs: Sequence[RunInfo]) -> list[PairJson]:
     """Runs and trials by model, target and version of the scheduler."""
     numbers: Counter[tuple[str, str, str]] = Counter()
     trials: Counter[tuple[str, str, str]] = Counter()
@@ -327,8 +426,8 @@ def _pairs(runs: Sequence[RunInfo]) -> list[dict[str, Any]]:
         pair = (info.model, info.target, info.key.scheduler_version)
         numbers[pair] += 1
         trials[pair] += info.trials
-    names = ("model", "target", "scheduler_version")
     return [
-        {**dict(zip(names, pair, strict=True)), "runs": numbers[pair], "trials": trials[pair]}
-        for pair in sorted(numbers)
-    ]
+        {"model": model, "target": target, "scheduler_version": version,
+         "runs": numbers[model, target, version], "trials": trials[model, target, version]}
+        for model, target, version in sorted(numbers)
+    ]  # fmt: skip

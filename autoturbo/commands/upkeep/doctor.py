@@ -6,13 +6,15 @@ import argparse
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from autoturbo.commands.console import Console, warn
 from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
+from autoturbo.commands.upkeep.db import CountsJson
 from autoturbo.errors import AutoTurboError
 from autoturbo.report.units import clock
+from autoturbo.schema import Bool, Natural, TypedDict
 from autoturbo.version import __version__
 
 USAGE = "[--warm] [--ray [ADDRESS]] [options]"
@@ -27,6 +29,33 @@ _PACKAGES = (
 _OPTIONAL = ("onnxruntime", "pyarrow")
 
 
+Finding = TypedDict("Finding", {"ok": Bool, "state": str})
+"""Whether something is as it should be, in a word or a sentence."""
+
+CacheFinding = TypedDict("CacheFinding", {
+    "ok": Bool, "state": str, "folder": str, "files": Natural, "bytes": Natural, "writable": Bool,
+    "compiled": NotRequired[Natural],
+})  # fmt: skip
+"""Where compiled code is kept, and how much."""
+
+DatabaseFinding = TypedDict("DatabaseFinding", {
+    "ok": Bool, "state": str, "path": str, "bytes": NotRequired[Natural],
+    "integrity": NotRequired[str], "user_version": NotRequired[Natural],
+    "journal_mode": NotRequired[str], "sqlite": NotRequired[str], "counts": NotRequired[CountsJson],
+})  # fmt: skip
+"""What SQLite says of the database, and how much is in it."""
+
+
+class DoctorLine(TypedDict):
+    """What AutoTurbo stands on."""
+
+    ok: Bool
+    versions: dict[str, Any]
+    cache: CacheFinding
+    ray: Finding
+    database: DatabaseFinding
+
+
 def add_arguments(parser: Parser) -> None:
     """Whether to compile ahead, and to reach for a cluster."""
     text = "compile ahead all that 'tune', 'verify' and 'explain' would compile first"
@@ -37,17 +66,18 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print every finding; status 1 if something is wrong."""
-    warmed = _warmed(console) if options.warm else {}
-    findings = {
-        "versions": _versions(),
-        "cache": _cache() | warmed,
-        "ray": _ray(options.ray),
-        "database": _database(options.db),
-    }
-    healthy = all(finding.get("ok", True) for finding in findings.values())
-    console.emit({"ok": healthy, **findings})
+    compiled = _warmed(console) if options.warm else None
+    versions, cache, ray = _versions(), _cache(), _ray(options.ray)
+    database = _database(options.db)
+    if compiled is not None:
+        cache["compiled"] = compiled
+    healthy = bool(versions["ok"] and cache["ok"] and ray["ok"] and database["ok"])
+    line: DoctorLine = {
+        "ok": healthy, "versions": versions, "cache": cache, "ray": ray, "database": database,
+    }  # fmt: skip
+    console.emit(line)
     if not console.json:
-        _print(findings, console)
+        _print(line, console)
     return 0 if healthy else 1
 
 
@@ -74,7 +104,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cache() -> dict[str, Any]:
+def _cache() -> CacheFinding:
     """Where compiled code is kept, and how much."""
     from autoturbo import compiled
     from autoturbo.compiled import kept_in
@@ -98,7 +128,7 @@ def _cache() -> dict[str, Any]:
     }
 
 
-def _warmed(console: Console) -> dict[str, Any]:
+def _warmed(console: Console) -> int:
     """Compile what is not compiled, and say so; how many functions that were."""
     from autoturbo.compiled import CompileProgress, watched_compiling
 
@@ -107,7 +137,7 @@ def _warmed(console: Console) -> dict[str, Any]:
     compiled, took = progress.functions, clock(progress.seconds)
     many = f"compiled {compiled} function{'s' if compiled > 1 else ''} in {took}"
     console.say(many if compiled else "all is compiled")
-    return {"compiled": compiled}
+    return compiled
 
 
 def warm_up() -> None:
@@ -122,7 +152,7 @@ def warm_up() -> None:
     bounds_of(result.best.schedule, what_if=True)
 
 
-def _ray(address: str | None) -> dict[str, Any]:
+def _ray(address: str | None) -> Finding:
     """Whether Ray can be used; a cluster is reached for only when asked."""
     from importlib.util import find_spec
 
@@ -133,7 +163,7 @@ def _ray(address: str | None) -> dict[str, Any]:
     return _reached(address)
 
 
-def _reached(address: str) -> dict[str, Any]:
+def _reached(address: str) -> Finding:
     """Connect as a tuning run does."""
     from importlib import import_module
 
@@ -149,7 +179,7 @@ def _reached(address: str) -> dict[str, Any]:
     return {"ok": True, "state": f"reached, {processors:.0f} CPUs"}
 
 
-def _database(path: str) -> dict[str, Any]:
+def _database(path: str) -> DatabaseFinding:
     if not Path(path).exists():
         return {"ok": True, "path": path, "state": "none yet; 'autoturbo tune' makes it"}
     try:
@@ -157,20 +187,25 @@ def _database(path: str) -> dict[str, Any]:
             health = database.health()
     except AutoTurboError as error:
         return {"ok": False, "path": path, "state": str(error)}
-    good = health["integrity"] == "ok"
-    return {"ok": good, **health, "state": health["integrity"]}
+    said = health["integrity"]
+    return {
+        "ok": said == "ok", "path": path, "bytes": health["bytes"], "integrity": said,
+        "user_version": health["user_version"], "journal_mode": health["journal_mode"],
+        "sqlite": health["sqlite"], "counts": health["counts"], "state": said,
+    }  # fmt: skip
 
 
-def _print(findings: dict[str, dict[str, Any]], console: Console) -> None:
-    versions = {k: v for k, v in findings["versions"].items() if k != "ok"}
+def _print(found: DoctorLine, console: Console) -> None:
+    versions = {k: v for k, v in found["versions"].items() if k != "ok"}
     rows = [(name, str(value)) for name, value in versions.items()]
-    cache, database = findings["cache"], findings["database"]
+    cache, database = found["cache"], found["database"]
     rows.append(("compiled code", f"{cache['folder']}: {cache['state']}"))
-    rows.append(("Ray cluster", findings["ray"]["state"]))
-    counts = database.get("counts", {})
-    held = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+    rows.append(("Ray cluster", found["ray"]["state"]))
+    counts = database["counts"].items() if "counts" in database else ()
+    held = ", ".join(f"{number} {kind}" for kind, number in counts)
     rows.append(("database", f"{database['path']}: {database['state']} {held}".rstrip()))
     console.table(("checked", "found"), rows, words=2)
-    for name, finding in findings.items():
-        if not finding.get("ok", True):
+    checks = {"versions": found["versions"], "cache": cache, "ray": found["ray"]}
+    for name, finding in {**checks, "database": database}.items():
+        if not finding["ok"]:
             warn(f"problem: {name}")

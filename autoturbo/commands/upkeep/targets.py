@@ -6,12 +6,13 @@ import argparse
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from autoturbo.commands.console import Console, picked, warn
+from autoturbo.commands.console import Console, Digest, Dtype, FaultJson, fault_json, warn
 from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import TargetError
 from autoturbo.report.units import capacity, macs, size
+from autoturbo.schema import JsonSchema, Later, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -19,6 +20,72 @@ if TYPE_CHECKING:
 
 USAGE = "list|show|validate|schema|scaffold"
 EXAMPLE = "autoturbo targets show stcp920"
+
+
+UnitJson = TypedDict("UnitJson", {
+    "name": str, "description": str, "clusters": Natural, "cores": Natural, "dtypes": list[Dtype],
+    "default_dtype": Dtype, "macs_per_s": Real, "lb_bytes": Natural, "gb_bytes": Natural,
+    "ddr_bytes_per_s": Real, "hash": Digest,
+})  # fmt: skip
+"""An accelerator by its name, and what it reaches."""
+
+
+class KindOfUnit(UnitJson):
+    """One processing unit of a machine."""
+
+    kind: str
+
+
+MachineJson = TypedDict("MachineJson", {
+    "name": str, "description": str, "units": list[KindOfUnit], "dtypes": list[Dtype],
+    "ddr_bytes_per_s": Real, "hash": Digest,
+})  # fmt: skip
+"""A machine of several processing units."""
+
+
+class ListLine(TypedDict):
+    """The presets and what plug-ins bring; machines have several units."""
+
+    targets: list[UnitJson]
+    machines: list[MachineJson]
+
+
+class ScaffoldLine(TypedDict):
+    """A commented template, as text."""
+
+    scaffold: str
+
+
+class Valid(TypedDict):
+    """A line for each file."""
+
+    file: str
+    valid: Literal[True]
+
+
+class Invalid(TypedDict):
+    """Of one that is not valid, 'errors' has all that is wrong with it and 'error' the first."""
+
+    file: str
+    valid: Literal[False]
+    error: FaultJson
+    errors: list[FaultJson]
+
+
+ValidateLine = Valid | Invalid
+
+
+def described() -> Any:
+    """Return the type of what a target file says, or a machine's."""
+    from autoturbo.hardware.machine import machine_type
+    from autoturbo.hardware.target import target_type
+
+    return target_type() | machine_type()
+
+
+_ABOUT = "The description itself, as a file of it would be."
+ShowLine = Annotated[dict[str, Any], Later(of=f"{__name__}:described", about=_ABOUT)]
+SchemaLine = Annotated[dict[str, Any], JsonSchema(about="The JSON schema of target files.")]
 
 _ACTION = Actions()
 add_arguments, run = _ACTION.add_arguments, _ACTION.run
@@ -33,21 +100,23 @@ def _list(_options: argparse.Namespace, console: Console) -> int:
 
     targets = load_presets()
     machines = [load_machine(name) for name in machine_names()]
-    console.emit(
-        {
-            "targets": [_summary(target) for target in targets],
-            "machines": [_summary_of_units(machine) for machine in machines],
-        }
-    )
+    line: ListLine = {
+        "targets": [_summary(target) for target in targets],
+        "machines": [_summary_of_units(machine) for machine in machines],
+    }
+    console.emit(line)
     console.show(definitions([*map(_row, targets), *map(_row_of_units, machines)]))
     return 0
 
 
-def _summary_of_units(machine: Machine) -> dict[str, Any]:
-    units = [{**_summary(u.target), "name": u.name, "kind": u.kind} for u in machine.units]
+def _summary_of_units(machine: Machine) -> MachineJson:
+    units: list[KindOfUnit] = [
+        {**_summary(u.target), "name": u.name, "kind": u.kind} for u in machine.units
+    ]
     return {
         "name": machine.name, "description": machine.description, "units": units,
-        "dtypes": machine.dtypes, "ddr_bytes_per_s": machine.ddr.bandwidth, "hash": machine.hash,
+        "dtypes": list(machine.dtypes), "ddr_bytes_per_s": machine.ddr.bandwidth,
+        "hash": machine.hash,
     }  # fmt: skip
 
 
@@ -61,9 +130,11 @@ def _row_of_units(machine: Machine) -> tuple[str, str, str]:
     return machine.name, machine.description, ", ".join(figures)
 
 
-def _summary(target: Target) -> dict[str, Any]:
+def _summary(target: Target) -> UnitJson:
     return {
-        **picked(target, "name description clusters cores dtypes default_dtype"),
+        "name": target.name, "description": target.description, "clusters": target.clusters,
+        "cores": target.cores, "dtypes": list(target.dtypes),
+        "default_dtype": target.default_dtype,
         "macs_per_s": target.matrix_macs_per_second(target.default_dtype),
         "lb_bytes": target.lb.capacity, "gb_bytes": target.gb.capacity,
         "ddr_bytes_per_s": target.ddr.bandwidth, "hash": target.hash,
@@ -115,9 +186,11 @@ def _validate(options: argparse.Namespace, console: Console) -> int:
     """Check files and say all that is wrong with them."""
     found = {name: _wrong_with(name) for name in options.files}
     for name, errors in found.items():
-        told = [error.as_json() for error in errors]
-        more = {"error": told[0], "errors": told} if told else {}
-        console.emit({"file": name, "valid": not told, **more})
+        told = [fault_json(error) for error in errors]
+        if told:
+            console.emit(Invalid(file=name, valid=False, error=told[0], errors=told))
+        else:
+            console.emit(Valid(file=name, valid=True))
         for error in errors:
             warn(f"error: {error}")
         if not errors:
@@ -161,6 +234,6 @@ def _scaffold(_options: argparse.Namespace, console: Console) -> int:
     """Print a commented template."""
     from autoturbo.hardware import scaffold
 
-    console.emit({"scaffold": scaffold()})
+    console.emit(ScaffoldLine(scaffold=scaffold()))
     console.document(scaffold())
     return 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.datasets.measurements.sampling import Origin
 from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 from autoturbo.files import NO_OTHERS, Kind, Outputs
+from autoturbo.hardware.fields import Dtype
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import AUTO, knob_specs, subgraph_knob_specs
+from autoturbo.schema import Duration, Natural, Real, TypedDict
 
 LICENSE: Final = "Apache-2.0"
 
@@ -27,13 +29,78 @@ QUANTILES: Final = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.
 """Of distributions."""
 
 
-def make_card(data: Measurements) -> dict[str, Any]:
+Quantiles = TypedDict(
+    "Quantiles", {"min": Real, "p10": Real, "median": Real, "p90": Real, "max": Real}
+)
+
+
+Recipe = TypedDict("Recipe", {"command": str, "subgraphs": Natural})
+"""The command that collects the same, without paths."""
+
+Shards = TypedDict("Shards", {"there": Natural, "all": Natural})
+"""Files of the data set."""
+
+Rows = TypedDict("Rows", {"settings": Natural, "kernels": Natural})
+"""Rows of its tables."""
+
+PairCard = TypedDict("PairCard", {
+    "model": str, "target": str, "dtype": Dtype, "batch": Natural, "settings": Natural,
+    "measured": Natural, "kernels": Natural, "default_latency_s": Duration | None,
+    "latency_over_default": Quantiles | None,
+})  # fmt: skip
+"""What was measured of a model on a target."""
+
+OriginCard = TypedDict("OriginCard", {
+    "settings": Natural, "measured": Natural, "latency_over_default": Quantiles | None,
+})  # fmt: skip
+"""What was measured of the settings of one origin."""
+
+AlikeCard = TypedDict("AlikeCard", {"settings": Natural, "largest_relative_error": Real | None})
+"""Settings whose clusters work alike, and how far sums of kernels are off at most."""
+
+JointCard = TypedDict("JointCard", {
+    "settings": Natural, "relative_error": Quantiles | None,
+    "replayed_relative_error": Quantiles | None,
+})  # fmt: skip
+"""Settings whose clusters share out one pass, and how far sums of kernels are off."""
+
+SumsCard = TypedDict("SumsCard", {"alike": AlikeCard, "joint": JointCard})
+"""How far launches times times, summed up, are from the latency."""
+
+Coverage = TypedDict("Coverage", {
+    "model": dict[str, dict[str, Natural]], "subgraph": dict[str, dict[str, Natural]],
+})  # fmt: skip
+"""Settings by value of each knob."""
+
+
+class DataCard(TypedDict):
+    """What is in a data set."""
+
+    schema: Natural
+    license: str
+    versions: dict[str, str]
+    seed: Natural
+    settings: Natural
+    recipe: Recipe
+    shards: Shards
+    rows: Rows
+    repeats_left_out: Natural
+    outcomes: dict[str, Natural]
+    pairs: list[PairCard]
+    origins: dict[str, OriginCard]
+    latency_over_default: Quantiles | None
+    kernel_sums: SumsCard
+    knobs: Coverage
+
+
+def make_card(data: Measurements) -> DataCard:
     """Return all figures; a quantity that nothing was measured for is None."""
+    of = data.collection
     return {
-        "schema": DATASET_SCHEMA,
-        "license": LICENSE,
-        **{name: data.collection[name] for name in ("versions", "seed", "settings", "recipe")},
-        "shards": {"there": len(data.repeats), "all": len(data.collection["parts"])},
+        "schema": DATASET_SCHEMA, "license": LICENSE,
+        "versions": of["versions"], "seed": of["seed"],
+        "settings": of["settings"], "recipe": of["recipe"],
+        "shards": {"there": len(data.repeats), "all": len(of["parts"])},
         "rows": {"settings": len(data), "kernels": len(data.times)},
         "repeats_left_out": sum(data.repeats.values()),
         "outcomes": _ranked(Counter(data.settings["outcome"].tolist())),
@@ -50,7 +117,7 @@ def make_card(data: Measurements) -> dict[str, Any]:
         "latency_over_default": _quantiles(data.relative),
         "kernel_sums": _sums(data),
         "knobs": _coverage(data),
-    }
+    }  # fmt: skip
 
 
 def _ranked(counts: Counter[str]) -> dict[str, int]:
@@ -58,29 +125,29 @@ def _ranked(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _quantiles(values: Floats) -> dict[str, float] | None:
+def _quantiles(values: Floats) -> Quantiles | None:
     known = values[np.isfinite(values)]
     if not len(known):
         return None
     found = np.quantile(known, list(QUANTILES.values())).tolist()
-    return {n: float(f"{v:.6g}") for n, v in zip(QUANTILES, found, strict=True)}
+    least, p10, median, p90, most = (float(f"{value:.6g}") for value in found)
+    return {"min": least, "p10": p10, "median": median, "p90": p90, "max": most}
 
 
-def _pair(data: Measurements, pair: int) -> dict[str, Any]:
+def _pair(data: Measurements, pair: int) -> PairCard:
     rows = np.flatnonzero(data.pairs == pair)
-    default = float(data.latency[rows[0]])
+    first, default = rows[0], float(data.latency[rows[0]])
     return {
-        **{name: data.settings[name][rows[0]] for name in ("model", "target", "dtype")},
-        "batch": int(data.settings["batch"][rows[0]]),
-        "settings": len(rows),
-        "measured": int(data.measured[rows].sum()),
+        "model": data.settings["model"][first], "target": data.settings["target"][first],
+        "dtype": data.settings["dtype"][first], "batch": int(data.settings["batch"][first]),
+        "settings": len(rows), "measured": int(data.measured[rows].sum()),
         "kernels": int(np.diff(data.offsets)[rows].sum()),
         "default_latency_s": None if math.isnan(default) else default,
         "latency_over_default": _quantiles(data.relative[rows]),
-    }
+    }  # fmt: skip
 
 
-def _sums(data: Measurements) -> dict[str, Any]:
+def _sums(data: Measurements) -> SumsCard:
     """Return how far launches times times, summed up, is from the latency."""
     error = data.sums / data.latency - 1
     alike = data.measured & (data.settings["alike"] > 0)
@@ -96,7 +163,7 @@ def _sums(data: Measurements) -> dict[str, Any]:
     }
 
 
-def _coverage(data: Measurements) -> dict[str, dict[str, dict[str, int]]]:
+def _coverage(data: Measurements) -> Coverage:
     """Return settings by value of each of the model's knobs; those with each sub-graph's knob.
 
     A sub-graph's value counts once per setting, however many sub-graphs have it.
@@ -110,10 +177,9 @@ def _coverage(data: Measurements) -> dict[str, dict[str, dict[str, int]]]:
             counts[str(values.get(name, AUTO))] += 1
         for name, counts in own.items():
             counts.update({str(one[name]) for one in overrides if name in one})
-    groups = {"model": model, "subgraph": own}
     return {
-        group: {name: _ranked(counts) for name, counts in knobs.items()}
-        for group, knobs in groups.items()
+        "model": {name: _ranked(counts) for name, counts in model.items()},
+        "subgraph": {name: _ranked(counts) for name, counts in own.items()},
     }
 
 
@@ -150,7 +216,7 @@ measure the same are one; {repeats_left_out} were left out for that.
 """
 
 
-def readme(card: Mapping[str, Any]) -> str:
+def readme(card: DataCard) -> str:
     """Return the card for people."""
     command = card["recipe"]["command"]
     tables = {
@@ -173,41 +239,43 @@ PAIR_TITLES: Final = ("model", "batch", "target", "dtype", "settings", "measured
 ORIGIN_TITLES: Final = ("settings", "measured", *QUANTILES)
 
 
-def pair_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def pair_cells(card: DataCard) -> list[tuple[str, ...]]:
     """Return rows of the table of models and targets."""
     found = []
     for pair in card["pairs"]:
-        default, relative = pair["default_latency_s"], pair["latency_over_default"] or {}
+        default, figures = pair["default_latency_s"], dict(pair)
         shown = "-" if default is None else f"{1e3 * default:.4g} ms"
-        texts = (str(pair[name]) for name in PAIR_TITLES[:7])
-        found.append((*texts, shown, *_figures(relative, "min", "median")))
+        texts = (str(figures[name]) for name in PAIR_TITLES[:7])
+        relative = _figures(pair["latency_over_default"], "min", "median")
+        found.append((*texts, shown, *relative))
     return found
 
 
-def origin_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def origin_cells(card: DataCard) -> list[tuple[str, ...]]:
     """Return rows of the table of origins."""
     return [
         (origin, str(row["settings"]), str(row["measured"]),
-         *_figures(row["latency_over_default"] or {}, *QUANTILES))
+         *_figures(row["latency_over_default"], *QUANTILES))
         for origin, row in card["origins"].items()
     ]  # fmt: skip
 
 
-def _figures(values: Mapping[str, float], *names: str) -> list[str]:
-    return [f"{values[name]:.3f}" if name in values else "-" for name in names]
+def _figures(values: Quantiles | None, *names: str) -> list[str]:
+    known = dict(values or {})
+    return [f"{known[name]:.3f}" if name in known else "-" for name in names]
 
 
-def knob_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def knob_cells(card: DataCard) -> list[tuple[str, ...]]:
     """Return rows of the table of knobs; a sub-graph's are ``subgraph.NAME``."""
-    prefix = {"model": "", "subgraph": "subgraph."}
+    knobs = card["knobs"]
     return [
-        (prefix[group] + name, ", ".join(f"{value} {n}" for value, n in counts.items()) or "-")
-        for group, knobs in card["knobs"].items()
-        for name, counts in knobs.items()
+        (prefix + name, ", ".join(f"{value} {n}" for value, n in counts.items()) or "-")
+        for prefix, of in (("", knobs["model"]), ("subgraph.", knobs["subgraph"]))
+        for name, counts in of.items()
     ]
 
 
-def _sentences(sums: Mapping[str, Any]) -> str:
+def _sentences(sums: SumsCard) -> str:
     """Return how exact sums of kernels are, in words."""
     alike, joint = sums["alike"], sums["joint"]
     found = (
@@ -215,9 +283,10 @@ def _sentences(sums: Mapping[str, Any]) -> str:
         "launch, summed up, are the latency with a relative error of at most\n"
         f"{alike['largest_relative_error']:.1e}."
     )
-    if not joint["relative_error"]:
+    errors, replayed = joint["relative_error"], joint["replayed_relative_error"]
+    if not errors or not replayed:
         return found
-    median, again = (joint[f"{n}relative_error"]["median"] for n in ("", "replayed_"))
+    median, again = errors["median"], replayed["median"]
     return found + (
         f"\nWhere they share out one pass ({joint['settings']} settings), they run side by side\n"
         f"and wait for each other: there the sum is off by {100 * median:.3g} % in the median,\n"
@@ -234,7 +303,7 @@ CARDS = {"card.json": Kind.DATASET_CARD, "README.md": Kind.DATASET_README}
 """Both forms of the card."""
 
 
-def write_card(folder: Path, card: Mapping[str, Any], outputs: Outputs = NO_OTHERS) -> None:
+def write_card(folder: Path, card: DataCard, outputs: Outputs = NO_OTHERS) -> None:
     """Write both forms into the data set's folder.
 
     Raises:

@@ -122,7 +122,11 @@ class Drawn:
         outcome = self.reading.outcome
         if isinstance(outcome, Failure):
             sizes = {"demand_bytes": outcome.demand, "capacity_bytes": outcome.capacity}
-            measured = {"outcome": outcome.reason, "message": outcome.message, **sizes}
+            measured: dict[str, Any] = {
+                "outcome": outcome.reason,
+                "message": outcome.message,
+                **sizes,
+            }
         else:
             measured = {**outcome.as_json(), "outcome": MEASURED}
         place = {"number": self.number, "origin": self.origin.value, "parent": self.parent}
