@@ -6,15 +6,10 @@ A reader's map::
                    kernel model has a prior, half of them what it expects most of: the best choices
                    of all blocks put together, openings, single changes of the heuristic, and where
                    such changes lead step by step
-    history -> probes: the best measured point with one choice changed, that usually matters or
-               of which the kernel model expects most
-            -> blocks: a choice or two tried in many blocks of sub-graphs at once, what might be
+    history -> blocks: a choice or two tried in many blocks of sub-graphs at once, what might be
                best first, and the best choices of all blocks put together, as the kernel model
                expects
-            -> where blocks leave room for a few: neighbours of the best, which the kernel model
-               orders; elsewhere:
             -> parents (best measured) -> generations of children, ranked by the quick model
-            -> without a gain for a while: the same from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
 The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
@@ -25,7 +20,6 @@ A proposal follows from seed, first trial number and history, and from nothing e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,7 +35,7 @@ from autoturbo.schedule.knobs import Knobs, Value
 from autoturbo.search.blocks import begun, together
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import START, Genes, dimension_name
-from autoturbo.search.quick_model import QuickModel, Tried, immigrants
+from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.space import Space, batch_share
 from autoturbo.simulate.contract import Evaluates
 
@@ -94,18 +88,10 @@ def propose(
     rerank = None if advice is None else advice.rerank
     model = QuickModel.of(space, history)
     if model is not None:
-        probed = _left(fresh, parents[0], history, count, rerank)
-        fresh.taken.update(probed)
-        room = count - int(count * SEARCH.random_share) - len(probed)
-        probed += _together(fresh, history, count, model, advice)[:room]
-        fresh.taken.update(probed)
-        wanted = count - int(rng.binomial(count, SEARCH.explored_share)) - len(probed)
-        away = int(wanted * SEARCH.restart_share)
-        strangers = immigrants(space, rng, history) if away > 0 else None
-        far = _children(fresh, strangers, model, away, rerank)
-        fresh.taken.update(far)
-        near = _children(fresh, parents, model, wanted - len(far), rerank)
-        chosen = probed + near + far
+        chosen = _screened(fresh, history, count, model, advice)
+        fresh.taken.update(chosen)
+        wanted = count - int(rng.binomial(count, SEARCH.explored_share)) - len(chosen)
+        chosen += _children(fresh, parents, model, wanted, rerank)
     else:
         chosen = _begun(fresh, count, rerank)
     fresh.taken.update(chosen)
@@ -130,19 +116,14 @@ def _evolve(fresh: _Fresh, parents: Genes, model: QuickModel) -> Genes:
 
 def _children(
     fresh: _Fresh,
-    parents: Genes | None,
+    parents: Genes,
     model: QuickModel,
     count: int,
     rerank: Rerank | None,
 ) -> list[tuple[int, ...]]:
     """The most promising descendants of some points."""
-    if parents is None or count <= 0:
+    if count <= 0:
         return []
-    if fresh.space.blocks and count <= SEARCH.few_children:
-        near = fresh.unique(_neighbours(fresh.space, fresh.rng, parents))
-        scores = _dearer(near, rerank)
-        if scores is not None:
-            return _varied(near, scores, count)
     pool = _evolve(fresh, parents, model)
     best = fresh.unique(pool)[: SEARCH.reranked]
     if not best:
@@ -150,7 +131,7 @@ def _children(
     scores, dearer = model.predict(np.asarray(best, np.int64)), _dearer(best, rerank)
     if dearer is not None:
         scores = _centred(scores) + _centred(dearer)
-    return _varied(best, scores, count)
+    return _lowest(best, scores, count)
 
 
 def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
@@ -164,15 +145,13 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
 
 def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
     """Openings; before most of them the best few, where a dearer model can tell."""
-    space, rng = fresh.space, fresh.rng
+    space = fresh.space
     opened = fresh.unique(openings(space))
     if rerank is None or _dearer(opened, rerank) is None:
         return opened[:count]
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
-    mutants = space.mutate(rng, parents[rng.integers(0, len(parents), SEARCH.opening_mutants)])
-    single = single_changes(space, heuristic[0])
-    pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
+    pool = fresh.unique(np.concatenate([parents[1:], single_changes(space, heuristic[0])]))
     made = _made_of_blocks(fresh, parents, min(SEARCH.places + 1, count // 2), rerank)
     best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(made))
     end = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
@@ -217,25 +196,7 @@ def _unlike(
     return list(kinds.values())[:count]
 
 
-def _left(
-    fresh: _Fresh, best: Genes, history: Sequence[Tried], count: int, rerank: Rerank | None
-) -> list[tuple[int, ...]]:
-    """A part of an early batch: openings that did not fit the first one, and probes.
-
-    Half of it is what a dearer model expects most of, of these and of more points one step away.
-    """
-    if len(history) > SEARCH.probed_trials or count == 1:
-        return []
-    space, room = fresh.space, int(count * SEARCH.probed_share)
-    listed = np.concatenate([openings(space), probes(space, best)])
-    near = space.mutate(fresh.rng, np.repeat(best[None], SEARCH.probe_mutants, axis=0))
-    steps = fresh.unique(np.concatenate([listed, single_changes(space, best), near]))
-    expected = _unlike(steps, _dearer(steps, rerank), room // 2)
-    others = [point for point in fresh.unique(listed) if point not in expected]
-    return [*expected, *others][:room]
-
-
-def _together(
+def _screened(
     fresh: _Fresh,
     history: Sequence[Tried],
     count: int,
@@ -262,13 +223,6 @@ def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int)
     far = space.mutate(rng, picked[count // 2 :], rate=0.15)
     mixed = np.concatenate([near, far])
     return mixed[rng.permutation(len(mixed))]
-
-
-def _neighbours(space: Space, rng: np.random.Generator, parents: Genes) -> Genes:
-    """Points one step away, and a few children of two parents each."""
-    crossed = SEARCH.neighbours // 4
-    near = space.mutate(rng, _picked(rng, parents, SEARCH.neighbours - crossed))
-    return np.concatenate([near, _crossed(space, rng, parents, crossed)])
 
 
 def _picked(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
@@ -302,22 +256,11 @@ def _expecting(
     return expected
 
 
-def _varied(
+def _lowest(
     points: list[tuple[int, ...]], scores: NDArray[np.float64], count: int
 ) -> list[tuple[int, ...]]:
-    """The best points, few of each kind.
-
-    Most choices make no difference to a given model, and points that differ in such choices only
-    are predicted alike: of each prediction a batch takes ``alike``.
-    """
-    kinds: Counter[float] = Counter()
-    chosen: list[tuple[int, ...]] = []
-    for index in np.argsort(scores, kind="stable").tolist():
-        kind = round(float(scores[index]), 3)
-        kinds[kind] += 1
-        if kinds[kind] <= SEARCH.alike and len(chosen) < count:
-            chosen.append(points[index])
-    return chosen
+    """Return the points of the lowest scores, of equals the first."""
+    return [points[index] for index in np.argsort(scores, kind="stable")[:count].tolist()]
 
 
 def _centred(scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -378,29 +321,6 @@ FREED: tuple[Mapping[str, Value], ...] = (
 )
 """Where outputs and weights may live, which the starts' costs leave out."""
 
-PROBED: tuple[tuple[str, Value], ...] = (
-    ("weight_residency", "LB"),
-    ("weight_residency", "GB"),
-    ("output_scope", "GB"),
-    ("instance_order", "dfs"),
-    ("prefetch_depth", 2),
-    ("tile_divisor", 2),
-    ("factor_scale", 2),
-    ("recompute_limit", 2.0),
-    ("lb_fill", 0.5),
-    ("spill_victim", "largest"),
-    ("factor_policy", "ragged"),
-    ("merged_factor_ratio", 4.0),
-    ("producer_factor_ratio", 0.25),
-    ("instance_order", "footprint"),
-    ("weight_share", 0.5),
-    ("tile_divisor", 4),
-    ("cluster_split", "spatial"),
-    ("cluster_split", "channel"),
-    ("output_scope", "DDR"),
-)
-"""Changes of the model's knobs, the first ones matter most often."""
-
 
 def placed(space: Space) -> Genes:
     """Every start but the first as it is: what the dynamic programme or another model decided."""
@@ -439,13 +359,6 @@ def openings(space: Space) -> Genes:
     freed = [{**start, **more} for start in starts[:1] for more in FREED]
     splits = _each(space, "cluster_split")
     return _points(space, [*batches, *starts, *freed, *splits])
-
-
-def probes(space: Space, best: Genes) -> Genes:
-    """One point with one choice changed: what often matters, samples at once, start."""
-    changes: list[dict[str, Any]] = [{name: value} for name, value in PROBED]
-    changes += _each(space, "batches_per_cluster") + _each(space, START)
-    return _points(space, changes, best)
 
 
 def single_changes(space: Space, base: Genes) -> Genes:

@@ -114,14 +114,6 @@ def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares
 
 
-# What a search does when it no longer gains: it takes in immigrants.
-#
-# Children of the best points stay near them. After ``restart_trials`` without a gain, part of
-# what is taken for its prediction descends from points drawn at random. Starts and numbers of
-# samples at once need none of it: they take turns anyway
-# (:func:`autoturbo.search.blocks.bases_of`).
-
-
 def idle_trials(history: Sequence[Tried], small: float = 0.0) -> int:
     """Trials since the best one; all of them where nothing was measured.
 
@@ -134,9 +126,3 @@ def idle_trials(history: Sequence[Tried], small: float = 0.0) -> int:
         return len(scores)
     best = scores.min()
     return len(scores) - 1 - int(np.argmax(scores <= best + small * abs(best)))
-
-
-def immigrants(space: Space, rng: np.random.Generator, history: Sequence[Tried]) -> Genes | None:
-    """Parents from elsewhere, ``(points, dimensions)``; None while there are gains."""
-    idle = idle_trials(history) >= SEARCH.restart_trials
-    return space.random(rng, SEARCH.restarts) if idle else None

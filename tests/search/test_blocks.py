@@ -26,7 +26,7 @@ from autoturbo.search.blocks import (
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import START, Genes
 from autoturbo.search.evolution import Advice, propose
-from autoturbo.search.quick_model import Tried
+from autoturbo.search.quick_model import Tried, idle_trials
 from autoturbo.search.space import Space
 from tests.search.space_samples import block, large_space, small_spaces, space_of, started_space
 
@@ -512,3 +512,14 @@ def test_one_at_a_time_or_without_blocks_nothing_is_put_together() -> None:
     changes = changes_of(space, np.asarray([0, 0]), np.asarray([[0, 0]]))
     assert set(changes.blocks.tolist()) == {0}
     assert len(designed(space, changes, 4)) == 0
+
+
+def test_trials_without_a_gain_are_counted() -> None:
+    assert idle_trials([]) == 0
+    assert idle_trials([Tried((0,), None)] * 3) == 3
+    assert idle_trials([Tried((0,), 2.0), Tried((1,), 1.0), Tried((2,), None)]) == 1
+    assert idle_trials([Tried((0,), 1.0), Tried((1,), 1.0)]) == 1
+    # a score that is hardly better is none that is waited for, of whichever sign
+    for best in (10.0, -10.0):
+        past = [Tried((0,), best + more) for more in (2, 0.05, 0.0, 1)]
+        assert [idle_trials(past, small) for small in (0.0, 0.004, 0.01)] == [1, 1, 2]

@@ -12,13 +12,12 @@ import numpy as np
 import optuna
 import pytest
 
-from autoturbo.cost_models.booster import Booster
 from autoturbo.errors import UsageError
 from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import CostModelSampler, make_sampler
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.evolution import Advice, fresh_points, propose, single_changes
+from autoturbo.search.evolution import Advice, fresh_points, propose
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.samplers import check_sampler
@@ -26,7 +25,7 @@ from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import StudyProposer, frozen, open_mirror, quiet_optuna
 from autoturbo.simulate.measurement import Measurement
 from tests.search.search_doubles import Landscape, small_space, toy_space
-from tests.search.space_samples import block, large_space, space_of
+from tests.search.space_samples import block, space_of
 
 Objective = Callable[[optuna.Trial], float]
 LATENCY = find_objectives("latency")
@@ -329,52 +328,6 @@ def test_a_dearer_model_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     propose(toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank))
     assert asked == [10]
-
-
-@pytest.mark.parametrize("knows", [True, False])
-def test_beside_blocks_a_dearer_model_orders_neighbours(
-    monkeypatch: pytest.MonkeyPatch, knows: bool
-) -> None:
-    """No quick model is trained for the few points that blocks leave of a batch."""
-    space = large_space()
-    points = space.distinct(space.random(np.random.default_rng(0), 100))
-    past = [Tried(tuple(p), 1.0 + i / 100) for i, p in enumerate(points.tolist())]
-    trained: list[int] = []
-
-    def train(*_: object, **__: object) -> Booster:
-        trained.append(1)
-        return Booster(None)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Booster, "of", train)
-    monkeypatch.setattr(Booster, "predict", lambda _, rows: np.zeros(len(rows)))
-    asked: list[int] = []
-
-    def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Any:
-        asked.append(len(genes))
-        return genes.sum(axis=1).astype(np.float64) if knows else None
-
-    monkeypatch.setitem(vars(SEARCH), "explored_share", 0.0)
-    batch = propose(space, np.random.default_rng(0), past, set(), count=16, advice=Advice(rerank))
-    assert len(set(batch)) == 16
-    assert not trained if knows else trained
-    assert asked[-1] <= SEARCH.neighbours or not knows
-
-
-def test_a_dearer_model_chooses_single_changes_early() -> None:
-    """The best point's one good neighbour is in the batch, wherever it is."""
-    space, past = toy_space(), history(24)
-    best = np.asarray(
-        min((t for t in past if t.score is not None), key=lambda t: t.score or 0.0).genes
-    )
-    beside = {tuple(point) for point in single_changes(space, best).tolist()}
-    for good in sorted(beside - {t.genes for t in past})[::7]:
-
-        def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Any:
-            return np.asarray([float(tuple(g) != good) for g in genes.tolist()])  # noqa: B023
-
-        rng = np.random.default_rng(0)
-        batch = propose(space, rng, past, set(), count=16, advice=Advice(rerank))
-        assert good in batch
 
 
 def test_a_prior_finds_changes_that_help_together_only() -> None:

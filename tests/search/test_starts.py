@@ -16,8 +16,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.search.encoding import START, Genes, dimension_name
-from autoturbo.search.evolution import openings, probes, propose
-from autoturbo.search.quick_model import Tried
+from autoturbo.search.evolution import openings, propose
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import LONGEST, start_from, starts_of
 from autoturbo.simulate.evaluator import Evaluator
@@ -26,7 +25,7 @@ from autoturbo.tuning.tuner import tune
 from tests.schedule.schedule_samples import Net, target, workload
 from tests.schedule.schedule_samples import block as residual_block
 from tests.search.search_doubles import toy_graph, toy_target
-from tests.search.space_samples import STARTED, started_space
+from tests.search.space_samples import started_space
 from tests.simulate.simulate_samples import changed, one_core
 
 
@@ -230,24 +229,6 @@ def test_the_first_batch_has_every_start_every_batch_and_every_split() -> None:
         assert wanted in said
     every = [tuple(point) for point in openings(LARGE).tolist()]
     assert first[: len(every)] == every
-
-
-def test_probes_change_one_choice_of_the_best() -> None:
-    best = LARGE.normal(raw(LARGE, 3, 1))[0]
-    model = len(STARTED) + 1
-    for point in probes(LARGE, best):
-        assert (point[:model] != best[:model]).sum() <= 1
-
-
-def test_an_early_batch_probes_and_a_late_one_does_not() -> None:
-    def batch(tried: int) -> set[tuple[int, ...]]:
-        points = LARGE.random(np.random.default_rng(5), tried)
-        past = [Tried(tuple(p), 1.0 + i) for i, p in enumerate(points.tolist())]
-        found = propose(LARGE, np.random.default_rng(1), past, set(), count=16)
-        return set(found) & set(map(tuple, probes(LARGE, points[0]).tolist()))
-
-    assert len(batch(17)) >= 2
-    assert len(batch(17)) > len(batch(400))
 
 
 def test_neighbours_are_cut_alike_where_what_is_between_them_is_too_large() -> None:

@@ -199,21 +199,7 @@ def kept_decisions(schedule: object) -> dict[str, Any]:
 LONGEST = (24, 16, 10)
 """Layers of the longest sub-graphs; every length gives other cuts from the same costs."""
 
-STAYING = 0.9
-"""Share of the sub-graphs of each cut for outputs in DDR whose inputs and outputs have to fit the
-local buffers: where little can stay, other cuts for what stays are not looked for. All do on
-ipu-mk2, few on mlu100 and stcp920."""
-
-NEARER = 1.1
-"""How many times as long cuts for outputs in DDR have to take with outputs in the local buffers as
-the cuts made for these, for a start with the latter: elsewhere it would be one more of the same."""
-
 _FACTORS = (1, 2, 4, 8, 16)
-
-WAITING = 8
-"""One such share of the local buffers is left to what later sub-graphs wait for, where outputs stay
-there. With none ViT-B/16 starts at 16.2 ms on ipu-mk2, with an eighth at 15.6, with a quarter at
-18.5; bound by Algorithm 4 alone at 45, 29 and 33."""
 
 _SPREADS = tuple(SubGraphKnobs("", core_dim=depth) for depth in (0, 1, 2))
 """Loops from which outputs are spread over cores: rows or channels before samples, and a core loads
@@ -250,7 +236,7 @@ def placing_seconds(bench: Workbench) -> float:
         alone = [
             Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.problem.layers
         ]
-        near = _KERNELS if costs.fitting(alone) >= STAYING else ()
+        near = _KERNELS if costs.fitting(alone) >= SEARCH.staying_share else ()
         for own in (_SPREADS, near):
             grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
             found = kinds.values() if own else ()
@@ -370,7 +356,7 @@ def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:
 
 def _with_less_room(target: Target) -> Target:
     """The accelerator with less room in its local buffers."""
-    capacity = target.lb.capacity - target.lb.capacity // WAITING
+    capacity = target.lb.capacity - target.lb.capacity // SEARCH.waiting_parts
     return dataclasses.replace(target, lb=dataclasses.replace(target.lb, capacity=capacity))
 
 
@@ -420,10 +406,12 @@ def _on_chip(
     with suppress(AutoTurboError):
         costs = NearCosts(evaluator.bench, FREE)
         loops = costs.share.loops
-        if others and all(costs.fitting(other.variants) >= STAYING for other in others):
+        if others and all(
+            costs.fitting(other.variants) >= SEARCH.staying_share for other in others
+        ):
             there = [loops * float(costs.seconds(other.variants).sum()) for other in others]
             best = _covers(evaluator, NearCosts, _KERNELS, progress)[:1]
-            return [one for one in best if min(there) >= NEARER * one.seconds]
+            return [one for one in best if min(there) >= SEARCH.nearer_ratio * one.seconds]
     return []
 
 
