@@ -176,7 +176,7 @@ class LiveLine:
         self._console = console
         self._clock = clock
         self._last = clock()
-        self._standing = ""
+        self._standing: Standing | None = None
         self._compiling = CompileProgress(self._show_compiling)
         self._told = False
         self._held = ExitStack()
@@ -201,7 +201,7 @@ class LiveLine:
     def update(self, standing: Standing) -> None:
         """Show a standing, if it is time to."""
         if self._on:
-            self._standing = live_line(standing)
+            self._standing = standing
             self._show()
 
     def _show_compiling(self) -> None:
@@ -222,17 +222,18 @@ class LiveLine:
         else:
             self._print_now_and_then(self._line())
 
-    def _line(self) -> str:
+    def _line(self, width: int | None = None) -> str:
         compiling = self._compiling
         if not compiling.running:
-            return self._standing
+            return live_line(self._standing, width) if self._standing else ""
         kept = not cannot_keep()
         return compiling_line(compiling.functions, compiling.total, compiling.left_s, kept=kept)
 
     def _text(self) -> RichText:
         from rich.text import Text as RichText
 
-        return RichText(self._line(), no_wrap=True, overflow="ellipsis")
+        width = None if self._live is None else self._live.console.width
+        return RichText(self._line(width), no_wrap=True, overflow="ellipsis")
 
     def _redraw(self, *, shown: bool) -> None:
         """Begin to redraw a line, or take it away; what is printed meanwhile stands above it."""

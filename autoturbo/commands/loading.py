@@ -184,7 +184,7 @@ def stored_run(run: str, path: str) -> StoredRun:
     """Read a run.
 
     Args:
-        run: its id, or the beginning of one.
+        run: its id, the start of one, or the name or path of its folder.
         path: of the database.
     """
     with opened(path) as database:
@@ -197,7 +197,9 @@ def stored_run(run: str, path: str) -> StoredRun:
 
 def add_run_argument(parser: Parser) -> None:
     """Which run."""
-    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+    parser.add_argument(
+        "run", metavar="RUN", help="id of a run, the start of one, or its run folder"
+    )
 
 
 def not_of_machines(info: RunInfo) -> RunError:

@@ -191,7 +191,7 @@ class Database:
             self._change(self._run(run), refused=tuple(refused))
 
     def run(self, run_id: str) -> RunInfo:
-        """The run of that id, or the one whose id starts so.
+        """Return the run of an id, of the start of one, or of a run folder's name or path.
 
         Raises:
             RunError: none or several, and which ones may be meant.
@@ -500,13 +500,21 @@ class Database:
         query = "SELECT id FROM runs WHERE substr(id, 1, length(?)) = ? ORDER BY id"
         rows = self._connection.execute(query, (text, text)).fetchall() if text else []
         names = [str(name) for (name,) in rows]
-        if text in names or not names:
+        if not names:
+            return self._of_folder(start)
+        if text in names:
             return start
         if len(names) > 1:
             message = f"{start!r} is the start of {len(names)} runs"
             hint = f"one of {', '.join(names[:5])}{', ...' if names[5:] else ''}"
             raise RunError(message, Location(self.path), hint)
         return names[0]
+
+    def _of_folder(self, path: str) -> str:
+        """Return the id at the end of a run folder's name, as the folder of a run has it."""
+        query = "SELECT id FROM runs WHERE ? LIKE '%-' || id ORDER BY length(id) DESC LIMIT 1"
+        row = self._connection.execute(query, (column(Path(path).name),)).fetchone()
+        return str(row[0]) if row else path
 
     def _no_run(self, run: str) -> RunError:
         names = [str(name) for (name,) in self._connection.execute("SELECT id FROM runs")]

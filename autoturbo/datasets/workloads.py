@@ -22,14 +22,12 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.datasets import data_folder
 from autoturbo.errors import Location, ModelError, UsageError, did_you_mean
 from autoturbo.files import atomic_writer
+from autoturbo.graph.source import SEED_KEY
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 MODELS_FOLDER = data_folder("datasets") / "workloads"
-
-SEED_KEY = "autoturbo.weights_seed"
-"""Of a file's metadata."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from autoturbo.graph.importer.propagate import Program, Propagation
 from autoturbo.graph.importer.rebatch import Rebatch
 from autoturbo.graph.importer.values import Value, element_type, spread, static_shape, tensor_type
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.source import Source
+from autoturbo.graph.source import SEED_KEY, Source
 
 
 def import_model(
@@ -125,7 +125,8 @@ def read_program(
         ModelError: as :func:`import_model` does.
     """
     model = open_model(source, weights=whole)
-    missing = attach(model.graph, source).missing
+    seeded = any(entry.key == SEED_KEY for entry in model.metadata_props)
+    missing = attach(model.graph, source, seeded=seeded).missing
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
     samples = sample_dims(model.graph)

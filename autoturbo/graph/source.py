@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autoturbo.errors import Location, ModelError
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from autoturbo.graph.table.build import NodeView
 
 _LIBRARY_PREFIX = re.compile(r"^(\[\w+\]\s*)*(\(op_type:[^)]*\):\s*)?(\[\w+\]\s*)*")
+
+
+SEED_KEY: Final = "autoturbo.weights_seed"
+"""Metadata of a workload whose weights are made from a seed where they are wanted."""
 
 
 @dataclass(slots=True)

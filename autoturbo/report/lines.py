@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from autoturbo.graph.operators import Graph
 from autoturbo.report.units import (
     capacity,
-    change,
     clock,
     count,
     duration,
     macs,
     percent,
     plain,
+    ratio,
     size,
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
@@ -31,6 +31,9 @@ _WHAT = {
     "channel": "channels of every output",
     "pipeline": "sub-graphs, in a pipeline",
 }
+
+_BAR = 10
+"""Characters of the bar."""
 
 _COPIES = "copies"
 """What a machine's measurement calls the time that copies take, beside its units'."""
@@ -73,21 +76,51 @@ class Standing:
     phase: str = ""
 
 
-def live_line(standing: Standing) -> str:
+def live_line(standing: Standing, width: int | None = None) -> str:
     """Return the line that says how a run stands, without an end of line.
 
-    ``resnet50 @ stcp920 | 412/1000 | best 7.41 ms (-31 % vs default, 88 % of bound) at #288 |
-    840 measured/s, 18.4 k screened | infeasible 7 % (LB 24, GB 3) | 0:38 / ~1:31``
+    ``resnet50 @ stcp920 | ####...... 412/1000 | best 7.41 ms, 1.45x | 0:38, ~0:53 left |
+    88 % of bound | infeasible 7 % (LB 24, GB 3) | 840 measured/s, 18.4 k screened``
+
+    Args:
+        standing: The run.
+        width: Columns that there are; what does not fit is left out, the last parts first, then the
+            bar, then the names. None for all of it.
     """
-    parts = (
-        f"{plain(standing.model)} @ {plain(standing.target)}",
-        _progress(standing),
-        _best(standing),
-        f"{count(standing.rate)} measured/s, {count(standing.screened)} screened",
-        _infeasible(standing),
-        _time(standing),
-    )
-    return " | ".join(parts)
+    parts = {
+        "names": f"{plain(standing.model)} @ {plain(standing.target)}",
+        "bar": _bar(standing) + _progress(standing),
+        "best": _best(standing),
+        "time": _time(standing),
+        "bound": _bound(standing),
+        "infeasible": _infeasible(standing),
+        "rate": f"{count(standing.rate)} measured/s, {count(standing.screened)} screened",
+    }
+    line = _joined(parts)
+    for name, shorter in {
+        "rate": "", "infeasible": "", "bound": "", "bar": _progress(standing), "names": "",
+    }.items():  # fmt: skip
+        if width is None or len(line) <= width:
+            break
+        parts[name] = shorter
+        line = _joined(parts)
+    return line
+
+
+def _joined(parts: Mapping[str, str]) -> str:
+    return " | ".join(filter(None, parts.values()))
+
+
+def _bar(standing: Standing) -> str:
+    """Return how much of a run is done, by trials or by time; empty where no end is known."""
+    if standing.total:
+        done = standing.done / standing.total
+    elif standing.expected:
+        done = standing.elapsed / standing.expected
+    else:
+        return ""
+    full = round(_BAR * min(done, 1.0))
+    return "#" * full + "." * (_BAR - full) + " "
 
 
 def compiling_line(functions: int, total: int, left: float, *, kept: bool = True) -> str:
@@ -114,21 +147,22 @@ def _best(standing: Standing) -> str:
     if standing.best is None:
         return "nothing fits yet" if standing.done else plain(standing.phase) or "starting"
     text = f"best {duration(standing.best)}"
-    notes = []
-    if standing.default is not None:
-        notes.append(f"{change(standing.best, standing.default)} vs default")
-    if standing.bound_fraction is not None:
-        notes.append(f"{percent(standing.bound_fraction)} of bound")
-    if notes:
-        text += f" ({', '.join(notes)})"
-    return text if standing.best_trial is None else f"{text} at #{standing.best_trial}"
+    if standing.default is None:
+        return text
+    return f"{text}, {ratio(standing.default / standing.best)}"
+
+
+def _bound(standing: Standing) -> str:
+    if standing.best is None or standing.bound_fraction is None:
+        return ""
+    return f"{percent(standing.bound_fraction)} of bound"
 
 
 def _infeasible(standing: Standing) -> str:
     failed = {reason: number for reason, number in standing.infeasible.items() if number}
-    text = f"infeasible {percent(sum(failed.values()) / max(1, standing.done))}"
     if not failed:
-        return text
+        return ""
+    text = f"infeasible {percent(sum(failed.values()) / max(1, standing.done))}"
     # the most frequent first; of equals by name, so that the line does not flicker
     ordered = sorted(failed.items(), key=lambda item: (-item[1], item[0]))
     return f"{text} ({', '.join(f'{reason} {number}' for reason, number in ordered)})"
@@ -137,7 +171,9 @@ def _infeasible(standing: Standing) -> str:
 def _time(standing: Standing) -> str:
     if standing.expected is None:
         return clock(standing.elapsed)
-    return f"{clock(standing.elapsed)} / ~{clock(standing.expected)}"
+    left = max(standing.expected - standing.elapsed, 0.0)
+    about = "" if standing.total is None else "~"  # a limit of time is exact
+    return f"{clock(standing.elapsed)}, {about}{clock(left)} left"
 
 
 def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outcome]]) -> str:

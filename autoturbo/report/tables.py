@@ -26,8 +26,12 @@ from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
 
-_COMPARISON = ("scheduler", "latency", "samples/s", "speed-up", "DDR", "matrix", "of bound")
-"""``matrix`` is the use of the matrix engines; the widest row has 80 columns."""
+_COMPARISON = ("scheduler", "latency", "samples/s", "", "DDR", "matrix", "of bound")
+"""``matrix`` is the use of the matrix engines; the widest row has 80 columns. The empty
+heading names the scheduler whose latency is divided by that of each."""
+
+_LONGEST_NAME = 8
+"""Characters of that scheduler's name at most."""
 
 _TITLES = {
     "tvm": "tvm (TVM-like)",
@@ -111,10 +115,18 @@ def comparison_rows(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return headers and cells of the comparison of schedulers."""
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
-    base = measured.get(reference or "") or next(iter(measured.values()), None)
+    name = reference if reference in measured else next(iter(measured), None)
+    base = None if name is None else measured[name]
     titles = {**_TITLES, "default": f"{published} (trial 0)"}
     rows = (_row(titles.get(name, name), outcome, base) for name, outcome in outcomes.items())
-    return _COMPARISON, tuple(rows)
+    return tuple(text or versus(name) for text in _COMPARISON), tuple(rows)
+
+
+def versus(base: str | None) -> str:
+    """Return the heading of a column of speed-ups over a scheduler."""
+    if base is None:
+        return "speed-up"
+    return f"vs {base}" if len(base) <= _LONGEST_NAME else "vs first"
 
 
 def front(points: Iterable[tuple[int, Outcome]]) -> Table:

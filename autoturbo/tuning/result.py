@@ -49,6 +49,7 @@ class TuneResult:
         origins: where the settings came from that it began with, besides the heuristic.
         notes: what it could have begun with and did not, and why; what was left out at its end.
         objective: what was sought; several are parted by commas.
+        measurer: name of what measured; ``"simulator"`` is ours.
         scratch: keeps the temporary folder.
     """
 
@@ -72,6 +73,7 @@ class TuneResult:
     origins: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     objective: str = "latency"
+    measurer: str = "simulator"
     scratch: object = None
 
     @property

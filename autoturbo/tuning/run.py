@@ -425,6 +425,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         trials=len(loop.trials),
         seed=run.config.seed,
         objective=",".join(objective.name for objective in run.objectives),
+        measurer=run.config.measurer,
         default=default if isinstance(default, Measurement) else None,
         best=best,
         baselines=baselines,

@@ -440,10 +440,12 @@ def _start(
             )
             execution.on_progress(standing)
 
-    show("placing cuts")
+    show("finding warm starts")
     on: Any = target
     evaluator = Evaluator(graph, on, key.dtype)
-    found = start_of_run(evaluator, key, store, lambda done: show(f"placing cuts {done:.0%}"))
+    found = start_of_run(
+        evaluator, key, store, lambda done: show(f"finding warm starts {done:.0%}")
+    )
     return found, evaluator
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from autoturbo.datasets.workloads import SEED_KEY, get
+from autoturbo.datasets.workloads import get
+from autoturbo.graph.source import SEED_KEY
 from autoturbo.verify.random_values import LIMITS_KEY
 from workload_export.exporters import export
 from workload_export.pack import drop_unused, load_small, pack

@@ -202,9 +202,9 @@ def test_a_database_that_is_none_does_not_stop_it(cli: Cli) -> None:
 
 def test_tune_says_what_it_verified(cli: Cli) -> None:
     ran = cli("tune", MODEL, "--batch", "1", "--trials", "1")
-    assert "\nverified    regions, memory\n" in ran.out
+    assert "\nverified     regions, memory\n" in ran.out
     run = json.loads(cli("--json", "runs").out)["runs"][0]["run"]
-    assert "\nverified    regions, memory\n" in cli("resume", run).out
+    assert "\nverified     regions, memory\n" in cli("resume", run).out
 
 
 def test_tune_verify_runs_it_and_so_does_its_resume(cli: Cli) -> None:

@@ -120,6 +120,16 @@ def test_a_run_is_found_by_the_start_of_its_id(database: Database) -> None:
     assert database.run("aa00-").id == "aa00-2"
 
 
+@pytest.mark.parametrize("place", ["{}", "runs/{}", "/data/runs/{}/", "./runs/../runs/{}"])
+def test_a_run_is_found_by_the_name_and_the_path_of_its_folder(
+    database: Database, place: str
+) -> None:
+    for name in ("aa00", "aa00-2", "ab11"):
+        database.add_run(samples.run_info(name))
+    for name in ("aa00", "aa00-2", "ab11"):
+        assert database.run(place.format(f"resnet50-stcp920-{name}")).id == name
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [

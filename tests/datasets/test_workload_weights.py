@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError, UsageError
+from autoturbo.graph.source import SEED_KEY
 from autoturbo.verify import weight_values
 from autoturbo.verify.random_values import random_inputs
 from tests.tiers import tiered
@@ -101,7 +102,7 @@ def toy(folder: Path, seed: str | None, names: Sequence[str] = ("first", "second
     )
     model = helper.make_model(graph)
     if seed is not None:
-        helper.set_model_props(model, {workloads.SEED_KEY: seed})
+        helper.set_model_props(model, {SEED_KEY: seed})
     path = folder / "toy.onnx"
     path.write_bytes(model.SerializeToString())
     return path

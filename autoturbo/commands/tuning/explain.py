@@ -72,7 +72,7 @@ ExplainLine = FileLine | RunLine
 
 def add_arguments(parser: Parser) -> None:
     """The run, or the schedule file with its model and target."""
-    text = "id of a run, or the beginning of one; or a schedule file (JSON)"
+    text = "id of a run, the start of one, or its run folder; or a schedule file (JSON)"
     parser.add_argument("run", metavar="RUN", help=text)
     text = "the model of a schedule file: ONNX file, or the name of a workload"
     parser.add_argument("--model", metavar="MODEL", help=text)

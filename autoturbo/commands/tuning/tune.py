@@ -40,7 +40,7 @@ from autoturbo.report.lines import (
     mixed_sentence,
     sharing,
 )
-from autoturbo.report.units import clock, percent
+from autoturbo.report.units import clock, duration, percent, ratio
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Choice, Natural, TypedDict
 from autoturbo.simulate.measurement import Measurement, MeasurementJson
@@ -278,6 +278,8 @@ def finish(
     for result in results:
         written = copied(result) if copied else []
         status = max(status, _tell(result, console, database, written))
+    if len(results) > 1 and not console.json:
+        _matrix(results, console)
     for failure in failures[1:]:
         warn(f"error: {failure}")
     stopped = [r for r in results if r.state == "interrupted"]
@@ -384,8 +386,9 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     best, checks, points = result.best, ", ".join(result.best.verified), len(result.front)
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
+        "gain": _gain(result),
         "note": _overtaken(result),
-        "begun with": origins(result.origins, on_machine=result.on_machine),
+        "warm starts": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
         "verified": f"{checks} (all {points} of the front)" if checks and points > 1 else checks,
@@ -396,14 +399,52 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     }
     for name, value in files.items():
         if str(value):
-            console.say(f"{name:<12}{value}")
+            console.say(f"{name:<13}{value}")
     names = ("show", "resume") if result.on_machine else ("show", "report", "resume")
     further = [command_line(database, name, result.run) for name in names]
     more = f" --trials {_MORE * result.trials}" if result.state == "done" else ""
-    console.say(f"next:       {further[0]}")
+    console.say(f"{'next':<13}{further[0]}")
     for command in (*further[1:-1], further[-1] + more):
-        console.say(f"{'':<12}{command}")
+        console.say(f"{'':<13}{command}")
     console.say()
+
+
+def _gain(result: TuneResult) -> str:
+    """Return how much faster the tuned schedule is than the published heuristic and the baseline.
+
+    Empty where the heuristic fits no schedule.
+    """
+    best, default = result.best.measurement, result.default
+    if default is None:
+        return ""
+    how = "simulated" if result.measurer == SIMULATOR else f"measured by {result.measurer}"
+    if best.latency >= default.latency:
+        return f"none: no trial is faster than the published heuristic ({how})"
+    gain = ratio(default.latency / best.latency)
+    text = f"{gain} over the published heuristic"
+    base = result.baselines.get(REFERENCE)
+    if base is not None:
+        text += f", {ratio(base.latency / best.latency)} over {REFERENCE}"
+    return f"{text} ({how})"
+
+
+def _matrix(results: Sequence[TuneResult], console: Console) -> None:
+    """Print the tuned latency and the gain of every model on every target."""
+    cells = {(r.model, r.target): _cell(r) for r in results}
+    targets = list(dict.fromkeys(r.target for r in results))
+    rows = [
+        (model, *(cells.get((model, target), "-") for target in targets))
+        for model in dict.fromkeys(r.model for r in results)
+    ]
+    console.table(("tuned, gain over the published heuristic", *targets), rows)
+    console.say()
+
+
+def _cell(result: TuneResult) -> str:
+    best, default = result.best.measurement.latency, result.default
+    return (
+        duration(best) if default is None else f"{duration(best)} {ratio(default.latency / best)}"
+    )
 
 
 def _overtaken(result: TuneResult) -> str:
@@ -438,9 +479,9 @@ def origins(found: Sequence[str], *, on_machine: bool) -> str:
     """
     counts = Counter(found)
     if on_machine:
-        return "every unit alone and what published schedulers decide"
+        return "every unit alone, and the schedules of published schedulers"
     more = [f"{number} x {text}" if number > 1 else text for text, number in counts.items()]
-    return "; ".join(["the heuristic", *more])
+    return ", ".join(["the heuristic", *more])
 
 
 def tell_start(info: RunInfo, console: Console, database: str, pair: str = "") -> None:
@@ -480,12 +521,12 @@ def _stopped(result: TuneResult) -> str:
 
     best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
     gap = percent(1 / best.measurement.bound_fraction - 1)
-    once = "; there was none to measure the best again" if best.once else ""
+    once = "; no time to measure the best again" if best.once else ""
     since = "" if result.front or result.refused else f" than trial {best.trial}"
     reasons: dict[Stop, str] = {
-        Stop.TRIALS: f"{trials} made, as asked for",
-        Stop.TIME: f"its time is up, after {trials}{once}",
-        Stop.SPACE: f"every setting of the space is tried: {trials}",
+        Stop.TRIALS: f"trial budget reached ({trials})",
+        Stop.TIME: f"time budget reached, after {trials}{once}",
+        Stop.SPACE: f"all {trials} of the search space are tried",
         Stop.NO_PROGRESS: f"nothing better{since} was found for a while, after {trials}",
         Stop.BOUND: f"{gap} above the lower bound, after {trials}",
     }

@@ -261,10 +261,15 @@ def is_stored(tensor: TensorProto) -> bool:
     return tensor.data_location != TensorProto.EXTERNAL and inline_bytes(tensor) is None
 
 
-def attach(graph: GraphProto, source: Source) -> DataFiles:
+def attach(graph: GraphProto, source: Source, *, seeded: bool = False) -> DataFiles:
     """Check every large or external tensor, and read the small ones into the message.
 
     A data file that does not exist is noted, not refused: shapes are enough to schedule.
+
+    Args:
+        graph: Of the file.
+        source: Names the file and takes the notes.
+        seeded: Whether missing weights are made from a seed, so that there is nothing to note.
 
     Raises:
         ModelError: a data file outside the model's folder, or shorter than a tensor needs; a
@@ -278,7 +283,7 @@ def attach(graph: GraphProto, source: Source) -> DataFiles:
             _check_length(tensor, len(tensor.raw_data), source)
         else:
             _attach(tensor, files, source)
-    for location in sorted(set(files.missing.values())):
+    for location in sorted(set() if seeded else set(files.missing.values())):
         source.note(
             f"weights file {location} is missing: shapes are enough to schedule, not to run"
         )

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 # (:mod:`autoturbo.search.warm_starts.starts`). A setting that does not fit the model is left out,
 # and why is kept with the run: nothing that a database holds makes a run fail.
 
-PLACED = "cuts placed beforehand"
+PLACED = "partition by dynamic programming"
 """Origin of a beginning."""
 
 
