@@ -45,7 +45,7 @@ def test_inspect(cli: Cli) -> None:
     found = cli("--json", "inspect", "resnet18", "--batch", "1").object
     assert list(found) == [
         *["model", "batch", "operators", "layers", "macs", "weight_bytes", "activation_bytes"],
-        *["incomplete", "opaque", "mixed_samples", "lower_bound_s", "notes"],
+        *["incomplete", "opaque", "mixed_samples", "lower_bound_s"],
     ]
     assert (found["macs"], found["batch"], found["opaque"]) == (1_814_073_344, 1, [])
     assert list(found["lower_bound_s"]) == list(preset_names())
