@@ -42,6 +42,8 @@ CHANGES: Mapping[str, Sequence[float]] = {
     "children": (64,),
     "reranked": (16,),
     "explored_share": (0.0, 0.4),
+    "opening_mutants": (1,),
+    "descent_steps": (0,),
     "screened_share": (0.0, 0.5),
     "far_share": (0.1, 0.6),
     "places": (0, 2),

@@ -36,6 +36,7 @@ class SearchConstants:
         reranked: Children that the kernel model sees.
         explored_share: Share of a round that is not taken for its prediction.
 
+        opening_mutants: Mutants of the openings that the kernel model sees before the first round.
         descent_steps: Single changes of the heuristic, one after the other, by which the kernel
             model goes before the first round.
 
@@ -89,6 +90,7 @@ class SearchConstants:
     children: int = 192
     reranked: int = 48
     explored_share: float = 0.2
+    opening_mutants: int = 96
     descent_steps: int = 3
 
     screened_share: float = 0.75

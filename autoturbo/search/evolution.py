@@ -145,13 +145,15 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
 
 def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
     """Openings; before most of them the best few, where a dearer model can tell."""
-    space = fresh.space
+    space, rng = fresh.space, fresh.rng
     opened = fresh.unique(openings(space))
     if rerank is None or _dearer(opened, rerank) is None:
         return opened[:count]
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
-    pool = fresh.unique(np.concatenate([parents[1:], single_changes(space, heuristic[0])]))
+    mutants = space.mutate(rng, parents[rng.integers(0, len(parents), SEARCH.opening_mutants)])
+    single = single_changes(space, heuristic[0])
+    pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
     made = _made_of_blocks(fresh, parents, min(SEARCH.places + 1, count // 2), rerank)
     best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(made))
     end = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
