@@ -45,7 +45,8 @@ def declared() -> list[str]:
     """Return what the package needs, and what its extras for users do."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    more = [r for name, needed in extras.items() if name not in ("all", "docs", "test") for r in needed]
+    others = ("all", "docs", "test")
+    more = [r for name, needed in extras.items() if name not in others for r in needed]
     return [*project["dependencies"], *more]
 
 
