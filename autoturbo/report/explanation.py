@@ -205,7 +205,7 @@ def time_sentence(bounds: Bounds) -> str:
     shares = bounds.shares.shares
     order = sorted(LIMITS, key=lambda limit: -shares.part(limit))[:_NAMED]
     spent = [f"{limit} {percent(shares.part(limit))}" for limit in order if shares.part(limit)]
-    return f"{duration(bounds.shares.latency)}: {', '.join(spent)}"
+    return f"{duration(bounds.shares.latency)}, bound by {', '.join(spent)}"
 
 
 _NAMED = 5
@@ -217,7 +217,7 @@ def bound_sentence(bounds: Bounds) -> str:
     parts = bounds.bound.parts
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
-    return f"lower bound {duration(bounds.bound.seconds)}, of {of}: {near} of it is reached"
+    return f"lower bound {duration(bounds.bound.seconds)} ({of}); the schedule reaches {near} of it"
 
 
 def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
@@ -228,7 +228,7 @@ def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
         for one in ordered[: None if everything else SHOWN]
     )
     headers = (
-        "kernels of sub-graph", "layers", "launches", "time", "share", "bound by", "of it", "slack"
+        "kernels of sub-graph", "layers", "launches", "time", "share", "bound by", "for", "slack"
     )  # fmt: skip
     return table(headers, rows, close=True)
 
@@ -239,7 +239,7 @@ def layer_table(bounds: Bounds, *, everything: bool) -> Table:
         (bounds.names[one.layer], *_timed(bounds, one))
         for one in bounds.heaviest[: None if everything else SHOWN]
     )
-    headers = ("layer", "time", "share", "bound by", "of it", "slack")
+    headers = ("layer", "time", "share", "bound by", "for", "slack")
     return table(headers, rows, close=True)
 
 
@@ -256,7 +256,7 @@ def model_knob_sentence(bounds: Bounds) -> str:
     """Return which knob of the model gains most when it alone is changed."""
     best = next(iter(bounds.model_knobs), None)
     if best is None or best.gain is None or best.gain <= MATTERS * bounds.shares.latency:
-        return f"none of {len(bounds.model_knobs)} changes of one knob of the model helps"
+        return f"no change of a single knob of the model helps ({len(bounds.model_knobs)} tried)"
     gain = percent(best.gain / bounds.shares.latency)
     return f"of the model's knobs, changed alone, {best.text} gains most: {gain}"
 
@@ -276,7 +276,7 @@ def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ..
     for one in helpful:
         yield f"   {one.kind}: {one.text}", "", "", "", percent((one.gain or 0.0) / latency)
     if advice.remedies and not helpful:
-        yield f"   none of {len(advice.remedies)} changes that were tried helps", "", "", "", ""
+        yield f"   no change helps ({len(advice.remedies)} tried)", "", "", "", ""
 
 
 def _timed(bounds: Bounds, one: SubGraphShare | LayerShare) -> tuple[str, ...]:

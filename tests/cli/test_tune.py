@@ -159,8 +159,8 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"run {run}: {MODEL} @ stcp920, latency"
     assert re.fullmatch(r"\d+ trials measured, \d+ failed", lines[1])
-    assert re.fullmatch(r"\S+ \ws: \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
-    assert re.fullmatch(r"lower bound .* of \w+: \d+ % of it is reached", lines[3])
+    assert re.fullmatch(r"\S+ \ws, bound by \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
+    assert re.fullmatch(r"lower bound .* \(\w+\); the schedule reaches \d+ % of it", lines[3])
     assert "\n1. " in ran.out
     assert re.search(r"\nvalues tried of the model's knobs: \d+ of \d+\n", ran.out)
     found = cli("--json", "explain", run, "--no-what-if").object
@@ -168,7 +168,7 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert found == cli("--json", "explain", run, "--no-what-if", "--seed", "0").object
     shares = [k["share"] for k in found["knobs"]]
     if found["obstacle"] is None:
-        assert "\nimportance: choices predict " in ran.out
+        assert "\nknob importance: choices explain " in ran.out
         assert found["explained"] >= 0.2
         assert max(shares) > 0.05
     assert all(1 <= k["tried"] <= k["offered"] for k in found["knobs"])

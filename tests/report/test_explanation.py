@@ -196,7 +196,7 @@ def test_a_spot_that_nothing_helps_says_so(bounds: Bounds) -> None:
     worse = tuple(dataclasses.replace(r, gain=-1.0) for r in advice.remedies)
     alone = dataclasses.replace(bounds, advice=(Advice(advice.spot, worse),))
     cells = list(spot_table(alone).columns[0].cells)
-    assert str(cells[1]).strip() == f"none of {len(worse)} changes that were tried helps"
+    assert str(cells[1]).strip() == f"no change helps ({len(worse)} tried)"
 
 
 def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
@@ -215,7 +215,7 @@ def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
     nothing = dataclasses.replace(bounds, model_knobs=worse)
     assert (
         model_knob_sentence(nothing)
-        == f"none of {len(worse)} changes of one knob of the model helps"
+        == f"no change of a single knob of the model helps ({len(worse)} tried)"
     )
 
 

@@ -226,7 +226,7 @@ def _explained(found: Importance) -> str:
     if found.obstacle:
         return f"importance: {found.obstacle}"
     share = percent(max(found.explained or 0.0, 0.0))
-    return f"importance: choices predict {share} of what differs between trials not seen"
+    return f"knob importance: choices explain {share} of the variance of trials held out"
 
 
 def _row(knob: KnobReport) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
 from autoturbo.report.lines import held, sharing
-from autoturbo.schedule.knobs import KnobsJson
+from autoturbo.schedule.knobs import Knobs, KnobsJson
 from autoturbo.schema import Natural
 from autoturbo.simulate.measurement import Failure, Measurement, MeasurementJson, Outcome
 
@@ -59,6 +60,21 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def knob_lines(knobs: Knobs) -> list[str]:
+    """Return the knobs of a candidate as lines: the model's, then each kind of sub-graph's."""
+    values = {**knobs.as_dict()}
+    kinds: dict[str, list[str]] = {}
+    for override in values.pop("overrides", ()):
+        text = " ".join(f"{name}={value}" for name, value in override.items() if name != "layer")
+        kinds.setdefault(text, []).append(override["layer"])
+    model = " ".join(f"{name}={json.dumps(value)}" for name, value in values.items())
+    lines = [model.replace('"', "") or "as the published heuristic"]
+    for text, layers in kinds.items():
+        more = f" and {len(layers) - 1} more" if layers[1:] else ""
+        lines.append(f"{layers[0]}{more}: {text}")
+    return lines
+
+
 def _failures(run: StoredRun) -> Counter[str]:
     return Counter(t.outcome.reason for t in run.trials if isinstance(t.outcome, Failure))
 
@@ -82,7 +98,9 @@ def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) ->
             if line:
                 console.answer(f"{what}: {line}")
     if best is not None:
-        console.answer(f"knobs of trial {best.number}: {best.knobs.canonical()}")
+        console.answer(f"knobs of trial {best.number}:")
+        for text in knob_lines(best.knobs):
+            console.answer(f"  {text}")
     for key in ("settings", "versions"):
         values = getattr(info, key).items()
         console.detail(f"{key}: {', '.join(f'{k} {v}' for k, v in values)}")
