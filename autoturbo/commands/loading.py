@@ -195,11 +195,12 @@ def stored_run(run: str, path: str) -> StoredRun:
         return StoredRun(info, database.state(info), database.trials(info.id), verified)
 
 
+RUN_HELP = "id of a run, the start of one, or its run folder"
+
+
 def add_run_argument(parser: Parser) -> None:
-    """Which run."""
-    parser.add_argument(
-        "run", metavar="RUN", help="id of a run, the start of one, or its run folder"
-    )
+    """Add the run that a command is about."""
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
 
 
 def not_of_machines(info: RunInfo) -> RunError:

@@ -59,6 +59,12 @@ class RunFolder:
     path: Path
 
     @staticmethod
+    def named(root: str | Path, model: str, target: str, run_id: str) -> Path:
+        """Return ``root/<model>-<target>-<run_id>``, with names made safe for a path."""
+        names = (_safe(model, "model"), _safe(target, "target"), _safe(run_id, "run"))
+        return Path(root) / "-".join(names)
+
+    @staticmethod
     def create(root: str | Path, model: str, target: str, run_id: str) -> RunFolder:
         """Make ``root/<model>-<target>-<run_id>``, or use the one that is there.
 
@@ -67,8 +73,7 @@ class RunFolder:
         Raises:
             RunError: the folder cannot be made.
         """
-        names = (_safe(model, "model"), _safe(target, "target"), _safe(run_id, "run"))
-        path = Path(root) / "-".join(names)
+        path = RunFolder.named(root, model, target, run_id)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:

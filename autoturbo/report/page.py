@@ -16,14 +16,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from markupsafe import Markup
 
 from autoturbo.config import TuneConfig, extent_flags
-from autoturbo.database import BORROWS
+from autoturbo.database import BORROWS, RunInfo
 from autoturbo.report.facts import (
     LEAST,
     MOST_JUDGES,
@@ -49,7 +51,7 @@ from autoturbo.report.search import (
     ranked,
 )
 from autoturbo.report.timeline import MOST_CORES, memory_chart, occupancies, time_charts
-from autoturbo.report.units import duration
+from autoturbo.report.units import duration, ratio
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.shares import schedule_shares
 from autoturbo.version import __version__, interpreter
@@ -197,6 +199,49 @@ def document(facts: Facts) -> str:
     scripts = {"library": library, "code": code, "figures": as_script(shown["charts"])}
     whole = {name: Markup(text) for name, text in scripts.items()}  # noqa: S704  our own code
     return rendered("report.html", policy=policy, **whole, **shown) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run in the index of reports.
+
+    Attributes:
+        info: The run.
+        state: What has become of it.
+        report: Its report, relative to the index; None where there is none.
+    """
+
+    info: RunInfo
+    state: str
+    report: str | None = None
+
+    @property
+    def gain(self) -> str:
+        """Return how much faster the tuned schedule is than the published heuristic."""
+        best, default = self.info.best_latency, self.info.default_latency
+        return "-" if best is None or default is None else ratio(default / best)
+
+
+def index(runs: Sequence[ListedRun], database: str) -> str:
+    """Return a page of all runs: the fastest of every model on every target, then each.
+
+    Args:
+        runs: The oldest first.
+        database: Name of what they are in.
+    """
+    matrix: dict[str, dict[str, ListedRun]] = {}
+    for run in runs:
+        info = run.info
+        if info.best_latency is None:
+            continue
+        cells = matrix.setdefault(f"{info.model}, batch {info.batch}, {info.key.dtype}", {})
+        before = cells.get(info.target)
+        if before is None or info.best_latency < (before.info.best_latency or math.inf):
+            cells[info.target] = run
+    targets = list(dict.fromkeys(target for cells in matrix.values() for target in cells))
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    shown = {"runs": runs, "matrix": matrix, "targets": targets, "database": database}
+    return rendered("index.html", policy=policy, **shown) + "\n"
 
 
 def _digest(code: str) -> str:

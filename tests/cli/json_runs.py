@@ -57,7 +57,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "diff": ("diff best.json {run}", "diff {run} {goya} --fail-if-slower 2%"),
     "replay": ("replay {run} 0", "replay {failed} 0", "replay {run} 999"),
-    "report": ("report {run} -o report.html",),
+    "report": ("report {run} -o report.html", "report --all"),
     "trace": ("trace {run} -o trace.json", "trace {run} --netron side.json"),
     "verify": (
         "verify tiny.onnx --run {run}",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autoturbo.report.units import duration
 from tests.cli.command_line import Cli, cli_in
 
 
@@ -41,3 +42,23 @@ def test_without_the_library_one_line_says_what_to_install(
         "error: a report needs vl-convert-python, which is not installed; install it with:"
         " pip install 'autoturbo[report]'\n"
     )
+
+
+def test_an_index_of_all_runs_has_the_matrix_and_links(cli: Cli) -> None:
+    first = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2").object
+    second = cli("--json", "tune", "zfnet", "--batch", "1", "--trials", "2").object
+    assert cli("report", first["run"]).status == 0
+    said = cli("--json", "report", "--all").object
+    assert (said["file"], said["runs"]) == ("runs.html", 2)
+    page = Path("runs.html").read_text(encoding="utf-8")
+    assert len(page.encode()) == said["bytes"]
+    link = f'href="runs/alexnet-stcp920-{first["run"]}/report.html"'
+    assert page.count(link) == 2  # in the matrix and in the list
+    assert page.count("href=") == 2  # the other run has no report
+    assert second["run"] in page
+    for found in (first, second):
+        assert duration(found["best"]["latency_s"]) in page
+    elsewhere = cli("--json", "report", "--all", "-o", "runs/all.html").object
+    assert f'href="alexnet-stcp920-{first["run"]}/report.html"' in Path(
+        elsewhere["file"]
+    ).read_text(encoding="utf-8")

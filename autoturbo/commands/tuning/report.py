@@ -7,14 +7,19 @@ buffers, its sub-graphs, and how the search went.
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
+    RUN_HELP,
     add_file_option,
-    add_run_argument,
     folder_of,
     model_of_run,
     model_path_of_run,
+    opened,
     outputs_of,
     stored_run,
 )
@@ -22,13 +27,18 @@ from autoturbo.commands.parser import Parser
 from autoturbo.files import Kind
 from autoturbo.schema import Bool, Natural, TypedDict
 
+if TYPE_CHECKING:
+    from autoturbo.database import RunInfo
+
 _FILE = "report.html"
 
-USAGE = "RUN [-o FILE] [options]"
+_INDEX = "runs.html"
+
+USAGE = "RUN | --all [-o FILE] [options]"
 EXAMPLE = "autoturbo report 4f1c -o resnet50.html"
 
 
-class ReportLine(TypedDict):
+class RunReportLine(TypedDict):
     """Where the report is, and whether its predictions can be trusted."""
 
     run: str
@@ -38,14 +48,64 @@ class ReportLine(TypedDict):
     trusted: Bool
 
 
+class IndexLine(TypedDict):
+    """Where the index of all runs is, and how many there are."""
+
+    file: str
+    bytes: Natural
+    runs: Natural
+
+
+ReportLine = RunReportLine | IndexLine
+"""Where the report is, and whether its predictions can be trusted; with --all, the index."""
+
+
 def add_arguments(parser: Parser) -> None:
-    """The run, the file."""
-    add_run_argument(parser)
+    """Add the run or all of them, and the file."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
+    text = f"an index of all runs, with links to their reports (default file: {_INDEX})"
+    which.add_argument("--all", action="store_true", help=text)
     add_file_option(parser, _FILE)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Measure what the database keeps sums of only, and write the page."""
+    """Write the page of a run, or the index of all."""
+    return _index(options, console) if options.all else _report(options, console)
+
+
+def _index(options: argparse.Namespace, console: Console) -> int:
+    """Write the index of all runs."""
+    from autoturbo.report.page import ListedRun, index
+
+    file = options.output or Path(_INDEX)
+    outputs = outputs_of(options)
+    outputs.check(file, Kind.REPORT)
+    with opened(options.db) as database:
+        runs = [(info, database.state(info)) for info in database.runs()]
+    listed = [ListedRun(info, state, _link(info, file)) for info, state in runs]
+    page = index(listed, str(options.db)).encode()
+    outputs.write(file, Kind.REPORT, page)
+    line: IndexLine = {"file": str(file), "bytes": len(page), "runs": len(listed)}
+    console.emit(line)
+    console.answer(f"wrote {file}: {len(listed)} runs; open it in a browser")
+    return 0
+
+
+def _link(info: RunInfo, index: Path) -> str | None:
+    """Return the address of a run's report as seen from the index; None where there is none."""
+    from autoturbo.config import RUNS
+    from autoturbo.database import RunFolder
+
+    root = info.asked.get("runs_folder", RUNS)
+    report = RunFolder.named(root, info.model, info.target, info.id) / _FILE
+    if not report.is_file():
+        return None
+    return quote(os.path.relpath(report, index.absolute().parent))
+
+
+def _report(options: argparse.Namespace, console: Console) -> int:
+    """Measure what the database keeps sums of only, and write the page of a run."""
     from autoturbo.report.facts import gather
     from autoturbo.report.filling import library
     from autoturbo.report.page import document
@@ -60,7 +120,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     facts = gather(info, run.state, run.trials, run.verified, graph, evaluator)
     page = document(facts).encode()
     outputs.write(file, Kind.REPORT, page)
-    line: ReportLine = {
+    line: RunReportLine = {
         "run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page),
         "trusted": facts.trust.ok,
     }  # fmt: skip
