@@ -115,7 +115,7 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
 def _axis_of(
     graph: Graph, operator: Operator, position: int, label: tuple[int, int]
 ) -> tuple[int, int]:
-    """The axis that addresses the batch digit of an input dimension."""
+    """Return the axis of an operator that indexes the samples of an input dimension."""
     dim, unit = label
     access = operator.input_maps[position].dims[dim]
     for axis, coefficient in access.terms:
@@ -145,12 +145,12 @@ class _Digit:
     batch: int
 
     def counted_by(self, operator: Operator, coefficient: int) -> bool:
-        """Whether the axis, in steps of a coefficient, goes through the samples as often as not."""
+        """Return whether steps of ``coefficient`` along the axis cover whole batches."""
         span = coefficient * operator.axes[self.axis].extent
         return span % (self.unit * self.batch) == 0
 
     def alone(self, operator: Operator, access: DimAccess) -> bool:
-        """Whether only the axis decides on the digit: what is added is less, or whole batches."""
+        """Return whether the axis alone selects the sample; other terms stay below one sample."""
         low = high = self.less(access.offset)
         for axis, coefficient in access.terms:
             if axis == self.axis:
@@ -161,17 +161,17 @@ class _Digit:
         return low >= 0 and high < self.unit
 
     def less(self, distance: int) -> int:
-        """A distance without whole batches: shorter than a sample, ahead or back, if it can be."""
+        """Return a distance without its whole batches: ahead, or back by less than a sample."""
         return distance - whole_batches(distance, self.unit, self.batch) * self.unit * self.batch
 
 
 def whole_batches(distance: int, unit: int, batch: int) -> int:
-    """Return how many batches of samples of some extent a distance is nearest to, from below."""
+    """Return the whole batches in a distance; one that lacks less than a sample counts."""
     return (distance + unit - 1) // (unit * batch)
 
 
 def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
-    """The error of an operator that reads a dimension of samples in no order of samples."""
+    """Return the error for an operator that mixes samples when it reads a dimension."""
     if operator.kind not in _GATHERS or position:
         return _MixedError(operator, "mixes samples", _ALIKE)
     if len(operator.inputs) == 1:
@@ -185,13 +185,13 @@ def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
 
 
 def _scattered_to(graph: Graph, operator: Operator) -> set[int]:
-    """Axes of the dimensions that are indexed: the first, as many as a tuple of indices has."""
+    """Return the axes of the dimensions that a scatter's indices address."""
     depth = graph.tensors[operator.inputs[1]].shape[-1]
     return {axis for dim in operator.input_maps[0].dims[:depth] for axis, _ in dim.terms}
 
 
 def _scattered_along(_: Graph, operator: Operator) -> set[int]:
-    """Axes that the indices are not addressed by: that of the dimension that they index."""
+    """Return the axes that a scatter's indices do not use: that of the dimension they index."""
     return operator.input_axes(0) - operator.input_axes(1)
 
 
@@ -200,7 +200,7 @@ def _of_matrices(_: Graph, operator: Operator) -> set[int]:
 
 
 def _counted(graph: Graph, operator: Operator) -> set[int]:
-    """All axes of a pool that gives the positions of its maxima: they count over all samples."""
+    """Return all axes of a pool that returns positions of maxima, since these count all samples."""
     positions = any(graph.tensors[tensor].dtype == "int64" for tensor in operator.outputs)
     return set(range(len(operator.axes))) if positions else set()
 
@@ -216,10 +216,10 @@ _PLACED: dict[str, Callable[[Graph, Operator], set[int]]] = {
 
 
 def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTrace) -> None:
-    """Refuse values that are taken apart with the samples, though nothing says they have any.
+    """Refuse to split values with the samples where nothing says that they have a batch.
 
-    Constants with the batch written into them are repeated for another one, in some operators;
-    not those that stand before or behind the samples.
+    Some operators repeat constants with the batch written into them for another batch; constants
+    that are concatenated before or behind the samples are not repeated.
     """
     repeats = operator.kind in REPEATS and not _joins(operator, axis)
     for position, tensor in enumerate(operator.inputs):
@@ -230,7 +230,7 @@ def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTr
 
 
 def _joins(operator: Operator, axis: int) -> bool:
-    """Whether tensors stand one behind the other along an axis."""
+    """Return whether an operator concatenates tensors along an axis."""
     maps = operator.input_maps if operator.kind == "Concat" else ()
     return any(one.offset for m in maps for one in m.dims if one.terms and one.terms[0][0] == axis)
 
@@ -238,7 +238,7 @@ def _joins(operator: Operator, axis: int) -> bool:
 def _dim_of(
     graph: Graph, operator: Operator, place: int, label: tuple[int, int]
 ) -> tuple[int, int]:
-    """Where an output has the samples that an axis counts."""
+    """Return the output dimension that an axis indexes, and the weight of its samples there."""
     axis, unit = label
     shape = graph.tensors[operator.outputs[place]].shape
     for dim, one in enumerate(operator.output_maps[place].dims):
@@ -255,7 +255,7 @@ def _dim_of(
 
 
 def rebatch(graph: Graph, batch: int, trace: BatchTrace) -> Graph:
-    """The same model for ``batch`` samples.
+    """Return the same model for ``batch`` samples.
 
     Raises:
         ValueError: the trace has an obstacle.
@@ -298,7 +298,7 @@ class _Change:
     new: int
 
     def operator(self, operator: Operator) -> Operator:
-        """The operator with the axis and all that lies outside of it scaled."""
+        """Return the operator with its sample axis and all outer axes scaled."""
         own, axes = operator.axes[self.axis], list(operator.axes)
         axes[self.axis] = Axis(own.name, own.extent * self.new // self.old, own.kind)
         inputs, outputs = map(self._maps, (operator.input_maps, operator.output_maps))
@@ -308,7 +308,7 @@ class _Change:
         return tuple(AccessMap(tuple(map(self._dim, access.dims))) for access in maps)
 
     def _dim(self, dim: DimAccess) -> DimAccess:
-        """Steps over whole batches shrink with them."""
+        """Return an access whose steps over whole batches are scaled to the new batch."""
         own = [coefficient for axis, coefficient in dim.terms if axis == self.axis]
         if not own:
             return dim
@@ -321,7 +321,7 @@ class _Change:
 
 
 def _scale_weights(graph: Graph, index: int, axis: int, batch: int, tensors: list[Tensor]) -> None:
-    """Constants with the batch baked in (an expanded position table) shrink too."""
+    """Scale constants that have the batch written into them (an expanded position table)."""
     operator = graph.operators[index]
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if not graph.tensors[tensor].constant:

@@ -9,7 +9,7 @@ from autoturbo.graph.operators import Graph
 
 
 def extract(graph: Graph, operators: Iterable[int]) -> Graph:
-    """The graph of some operators.
+    """Return the sub-graph of the given operators as a graph.
 
     What they read and do not make is an input, or a weight where it is constant; what others read,
     or the model hands out, is an output. Tensors and operators keep their names and their order.
@@ -50,5 +50,5 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
 
 
 def _is_used(graph: Graph, tensor: int, inside: set[int]) -> bool:
-    """Whether anything outside reads a tensor, or the model hands it out."""
+    """Return whether a tensor is an output of the model or has a reader outside."""
     return tensor in graph.outputs or bool(set(graph.consumers[tensor]) - inside)

@@ -33,7 +33,7 @@ class Steps:
 
 
 def steps_of(indices: np.ndarray) -> Steps:
-    """Take indices apart into as many steps as they have.
+    """Split indices into nested regular steps and what is left.
 
     Args:
         indices: the components of an index in the last dimension.
@@ -50,7 +50,7 @@ def steps_of(indices: np.ndarray) -> Steps:
 
 
 def _period(indices: np.ndarray, dim: int) -> tuple[int, tuple[int, ...]] | None:
-    """The shortest period along a dimension after which every index has grown by the same step."""
+    """Return the shortest period along a dimension, and the step by which each index then grows."""
     moved = np.moveaxis(indices, dim, 0)
     extent = moved.shape[0]
     for period in (p for p in range(1, extent // 2 + 1) if extent % p == 0):
@@ -77,7 +77,7 @@ class Indexed:
 
 
 def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarray, int] | None:
-    """The same indices for another batch, and how many of them follow each other per sample.
+    """Return the indices for another batch, and how many per sample follow each other.
 
     Args:
         indices: none of them negative, components last.
@@ -101,7 +101,7 @@ def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarr
 
 
 def _own(indices: np.ndarray, indexed: Indexed) -> tuple[np.ndarray, np.ndarray]:
-    """Indices without what counts samples (outer digits apart from it), and the samples."""
+    """Return the indices without their sample digit, and the sample digits."""
     counted = indices[..., indexed.component]
     sample = counted // indexed.inner % indexed.batch
     rest = indices.copy()
@@ -110,9 +110,9 @@ def _own(indices: np.ndarray, indexed: Indexed) -> tuple[np.ndarray, np.ndarray]
 
 
 def _places(shape: tuple[int, ...], batch: int) -> list[tuple[int, int]]:
-    """Dimensions of indices and weights of digits that may count samples, the likeliest first.
+    """Return the dimensions and digit weights of indices that may count samples, likeliest first.
 
-    With a batch of one any may: where it is a dimension of its own, else the outermost digit.
+    With a batch of 1 any digit may: the whole dimension comes first, then its outermost digit.
     """
     found = []
     for dim, extent in enumerate(shape):
@@ -123,7 +123,7 @@ def _places(shape: tuple[int, ...], batch: int) -> list[tuple[int, int]]:
 
 
 def _written(apart: np.ndarray, dim: int, indexed: Indexed, batch: int) -> np.ndarray:
-    """Indices for a number of samples from those of one: samples counted, outer steps scaled."""
+    """Return indices for ``batch`` samples from those of one, with outer steps scaled."""
     one = indexed.component
     outer, inner = np.divmod(apart[..., one], indexed.inner * indexed.batch)
     numbers = np.arange(batch).reshape(-1, *(1,) * (outer.ndim - dim - 2))
@@ -133,7 +133,7 @@ def _written(apart: np.ndarray, dim: int, indexed: Indexed, batch: int) -> np.nd
 
 
 def counted_from_front(indices: np.ndarray, extents: tuple[int, ...]) -> np.ndarray:
-    """Indices with the negative ones, which count from the end, counted from the front.
+    """Return the indices with negative ones, which count from the end, made positive.
 
     Args:
         indices: components last.

@@ -41,7 +41,7 @@ def import_model(
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
-    """The graph of an ONNX file, with static shapes and without its constants' computations.
+    """Return the graph of an ONNX file, with static shapes and constants folded.
 
     Weights are not read: memory and time depend on the number of nodes only.
 
@@ -65,10 +65,10 @@ def import_model(
 def _fixed(
     source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None
 ) -> tuple[str, str, str] | None:
-    """Say where and why the file does not give the same model for one sample, None where it does.
+    """Return where and why the file cannot be rewritten for one sample; None if it can.
 
-    The scheduler shares the samples out among clusters and passes; what it decides has to be
-    written from the file's nodes again.
+    The scheduler divides the samples among clusters and passes, and the file's nodes are rewritten
+    for each share.
     """
     trace = trace_batch(graph)
     if graph.batch == 1 or trace.obstacle:
@@ -84,7 +84,7 @@ def _fixed(
 
 
 def _named(graph: Graph, field: str | None) -> tuple[str, str]:
-    """Return the name and the kind of what an error is about."""
+    """Return the name and kind of the operator that an error is about."""
     for operator in graph.operators:
         first = graph.tensors[operator.outputs[0]].name
         if field in (operator.name, f"{operator.kind} of {first!r}"):
@@ -93,7 +93,7 @@ def _named(graph: Graph, field: str | None) -> tuple[str, str]:
 
 
 def _difference(found: Graph, one: Graph) -> tuple[str, str, str] | None:
-    """Say at which operator two readings of a model for one sample part, None if they agree."""
+    """Return the first operator at which two imports of a model differ; None if they agree."""
     for mine, other in zip(found.operators, one.operators, strict=False):
         alike = mine.kind == other.kind and mine.inputs == other.inputs
         if not alike or mine.outputs != other.outputs:
@@ -113,7 +113,7 @@ def read_program(
     *,
     whole: bool = False,
 ) -> tuple[ModelProto, Program]:
-    """The model of a file, and what is left of it at static shapes.
+    """Return the model of a file, and its steps at static shapes.
 
     Args:
         source: names the file.
@@ -160,7 +160,7 @@ class _Import:
     given: Mapping[str, Sequence[float]]
 
     def program(self, frozen: Frozen) -> Program:
-        """What is left of the model at the given input shapes."""
+        """Return the steps of the model at the given input shapes."""
         if frozen.baked is None:
             return self._run(frozen.shapes, frozen)
         notes = list(self.source.notes)
@@ -185,7 +185,7 @@ class _Import:
         return propagation.run(self.model.graph, inputs, [*self.weights, *fixed])
 
     def _declared(self, frozen: Frozen, rebatch: Rebatch | None) -> dict[str, TypeProto]:
-        """Types that the file states, for the shapes that its inputs are given."""
+        """Return the types that the file states, at the given input shapes."""
         if not frozen.as_declared:
             return {}
         stated = (*self.model.graph.value_info, *self.model.graph.output)

@@ -34,7 +34,7 @@ class _FixedError(Exception):
 
 
 def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
-    """The channels that a dimension belongs to; None where they cannot be padded.
+    """Return the channels that a dimension belongs to; None if they cannot be padded.
 
     Args:
         graph: the model.
@@ -57,7 +57,7 @@ def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
 
 
 def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
-    """The graph with wider channels.
+    """Return the graph with channels widened to ``extent``.
 
     Args:
         graph: the model.
@@ -78,7 +78,7 @@ def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
 def _next(
     graph: Graph, here: tuple[int, int], extent: int, axes: set[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Where the channels of one dimension go on; axes that carry them are noted.
+    """Return the dimensions that continue the channels of one; record the axes that carry them.
 
     Raises:
         _FixedError: they may not be padded.
@@ -109,7 +109,7 @@ def _accesses(operator: Operator) -> list[tuple[int, AccessMap]]:
 
 
 def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
-    """The axis that addresses a dimension one to one.
+    """Return the axis that addresses a dimension one to one.
 
     Raises:
         _FixedError: there is none.
@@ -121,7 +121,7 @@ def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
 
 
 def _sole(operator: Operator, access: DimAccess) -> int | None:
-    """The axis of an access that is nothing but that axis; None for any other."""
+    """Return the axis of an access that is exactly one axis; None for any other access."""
     moving = [term for term in access.terms if operator.axes[term[0]].extent > 1]
     if access.whole or access.offset or len(moving) != 1 or moving[0][1] != 1:
         return None
@@ -129,7 +129,7 @@ def _sole(operator: Operator, access: DimAccess) -> int | None:
 
 
 def _addressed(graph: Graph, operator: Operator, axis: int) -> list[tuple[int, int]]:
-    """All dimensions that an axis addresses.
+    """Return all dimensions that an axis addresses.
 
     Raises:
         _FixedError: it does more than that, or the operator sums over it otherwise than in a

@@ -21,7 +21,7 @@ _ACTIVATIONS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 
 
 def attributes(w: Writer, *without: str) -> dict[str, Any]:
-    """Return the attributes of the node but for some."""
+    """Return the attributes of the node, without the named ones."""
     return {
         item.name: helper.get_attribute_value(item)
         for item in w.step.node.attribute
@@ -61,7 +61,7 @@ def matmul(w: Writer) -> None:
 
 
 def convolution(w: Writer) -> None:
-    """Write FusedConv: a convolution, maybe a value added, then the activation."""
+    """Write FusedConv: a convolution, an optional addend, then the activation."""
     plain = attributes(w, "activation", "activation_params")
     made = w.op("Conv", *(w.input(k) for k in range(3)), **plain)
     activated(w, w.op("Add", made, w.input(3)) if w.has(3) else made, w.output(0))
@@ -90,7 +90,7 @@ def max_pool(w: Writer) -> None:
 
 
 def _first(w: Writer, name: str, rank: int) -> str:
-    """Channels from the last place to the second."""
+    """Move the channels from the last dimension to the second."""
     return w.transpose(name, 0, rank - 1, *range(1, rank - 1))
 
 
@@ -129,7 +129,7 @@ def group_norm(w: Writer) -> None:
 
 
 def _extents(w: Writer, *, last: bool) -> tuple[int, tuple[int, ...]]:
-    """Channels, and the extents of space."""
+    """Return the number of channels and the spatial extents."""
     shape = w.shape(0)
     return (shape[-1], shape[1:-1]) if last else (shape[1], shape[2:])
 
@@ -139,13 +139,13 @@ def _filled(w: Writer, count: int, value: float, element: int) -> str:
 
 
 def _per_channel(w: Writer, position: int, element: int, rank: int) -> str:
-    """Scale and shift are real numbers of 32 bits whatever the data are."""
+    """Write a scale or shift as ``[channels, 1, ...]`` in the element type of the data."""
     name = w.reshape(w.input(position), -1, *(1,) * (rank - 2))
     return name if w.element(position) == element else w.cast(name, element)
 
 
 def _skipped(w: Writer, rank: int, last: bool) -> str:
-    """What is added first: of full extent, or one number per sample and channel."""
+    """Write the skip input: of full extent, or one number per sample and channel."""
     if len(w.shape(3)) == rank:
         return w.input(3)
     ones = (1,) * (rank - 2)
@@ -153,12 +153,12 @@ def _skipped(w: Writer, rank: int, last: bool) -> str:
 
 
 def bias_add(w: Writer) -> None:
-    """Write BiasAdd: a bias and a value of the same shape are added."""
+    """Write BiasAdd: a bias and a value of the same shape added."""
     w.op("Add", w.op("Add", w.input(0), w.input(1)), w.input(2), to=w.output(0))
 
 
 def bias_split_gelu(w: Writer) -> None:
-    """Write BiasSplitGelu: one half times the Gelu of the other, a bias added to both."""
+    """Write BiasSplitGelu: a bias, then one half times the Gelu of the other."""
     name, last = w.op("Add", w.input(0), w.input(1)), len(w.shape(0)) - 1
     width = w.shape(0)[-1]
     left, right = (w.slice(name, last, k * width // 2, (k + 1) * width // 2) for k in (0, 1))
@@ -167,7 +167,7 @@ def bias_split_gelu(w: Writer) -> None:
 
 
 def bias_softmax(w: Writer) -> None:
-    """Write BiasSoftmax: a mask is added before a softmax over the last dimensions."""
+    """Write BiasSoftmax: a mask, then a softmax over the last dimensions."""
     shape, axis = w.shape(0), int(w.attribute("axis", 1))
     rank = len(shape)
     refuse_unless(axis % rank == rank - 1, "a softmax over several dimensions")
@@ -197,7 +197,7 @@ def embeddings(w: Writer) -> None:
 
 
 def _mask_index(w: Writer) -> None:
-    """The number of words of each sample, where a mask says which are."""
+    """Write the number of words of each sample, from the mask where there is one."""
     mask = w.input(7) or w.op("Mul", w.input(0), w.number(0, w.element()))
     count = w.reduce("ReduceSum", mask, 1, keep=False)
     w.cast(count, TensorProto.INT32, to=w.output(1))
@@ -209,7 +209,7 @@ elements that a result between may have."""
 
 
 def einsum(w: Writer) -> None:
-    """Write an Einsum of three operands or more as Einsums of two, in the cheapest order.
+    """Write an Einsum of three or more operands as pairwise Einsums, in the cheapest order.
 
     Raises:
         OneOperatorError: it has two operands at most.
@@ -262,7 +262,7 @@ def _real(w: Writer, position: int, scale: int, zero: int, axis: int | None = No
 
 
 def _scalar(w: Writer, position: int) -> str:
-    """A scale for all, without dimensions."""
+    """Return a per-tensor scale without dimensions."""
     return w.op("Squeeze", w.input(position)) if w.shape(position) == (1,) else w.input(position)
 
 

@@ -163,15 +163,15 @@ class Writer:
         return self._known[key]
 
     def integers(self, *values: int) -> str:
-        """Write a constant of one dimension: extents, bounds."""
+        """Write a one-dimensional int64 constant, such as extents or bounds."""
         return self.array(np.array(values, dtype=np.int64))
 
     def whole(self, value: int) -> str:
-        """Write a whole number without dimensions: a position, the limit of a range."""
+        """Write an int64 scalar, such as a position or the limit of a range."""
         return self.number(value, TensorProto.INT64)
 
     def number(self, value: float, element: int) -> str:
-        """Write a constant without dimensions of an ONNX element type."""
+        """Write a scalar constant of an ONNX element type."""
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
         return self.array(np.asarray(value).astype(dtype))
 
@@ -180,7 +180,7 @@ class Writer:
 
     @property
     def stem(self) -> str:
-        """In front of every name that is made up."""
+        """Return the prefix of all new names: the node's first output."""
         return str(next(name for name in self.step.node.output if name))
 
     def graph(self) -> GraphProto:
@@ -229,5 +229,5 @@ class Writer:
         return self.op("Unsqueeze", name, axes=[axis])
 
     def pick(self, name: str, axis: int, index: int) -> str:
-        """Write a Gather of one entry of a dimension, which goes away."""
+        """Write a Gather of one entry of a dimension, which is removed."""
         return self.op("Gather", name, self.whole(index), axis=axis)
