@@ -160,7 +160,7 @@ def schedule_schema() -> dict[str, Any]:
 
 
 def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
-    """Read a schedule file for a model and a target and rebuild the schedule.
+    """Return the schedule of a file, rebuilt for a model and a target.
 
     Raises:
         ScheduleFileError: the file cannot be read, is of another version, was made for something
@@ -170,7 +170,7 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
 
 
 def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> Schedule:
-    """Rebuild a schedule from the text of its file, and from where that is for errors.
+    """Return the schedule of a file's text; ``place`` is named in errors.
 
     Raises:
         ScheduleFileError: the text is of another version, was made for something else, or describes
@@ -196,7 +196,7 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
 
 @contextlib.contextmanager
 def located(path: Path) -> Iterator[None]:
-    """Name the file in errors of what is in it, and knobs as its field."""
+    """Add the file's name to errors of its content, and the field to errors of knobs."""
     try:
         yield
     except KnobsError as error:
@@ -208,13 +208,13 @@ def located(path: Path) -> Iterator[None]:
 
 
 def require(valid: bool, field: str, reason: str, hint: str | None = None) -> None:
-    """Refuse a field that describes no valid schedule."""
+    """Raise an error at a field unless it is valid."""
     if not valid:
         raise ScheduleFileError(reason, Location(field=field), hint)
 
 
 def read_text(path: Path) -> str:
-    """What is in a schedule file; raises ScheduleFileError."""
+    """Return the text of a schedule file; raise ScheduleFileError if it cannot be read."""
     try:
         return files.read_text(path)
     except OSError as error:
@@ -226,7 +226,7 @@ def read_text(path: Path) -> str:
 def read_document(
     text: str, declared: Any, form: str, newest: int, graph: Graph, target: AnyTarget
 ) -> dict[str, Any]:
-    """Return what a file of a format and its newest version says of this model and target.
+    """Return the document of a file of a given format, for this model and target.
 
     Raises:
         ScheduleFileError: it is something else, of another version or made for something else.
@@ -255,7 +255,7 @@ def read_document(
 
 
 def _check_identity(document: Mapping[str, Any], graph: Graph, target: AnyTarget) -> None:
-    """The file must be for this model, target and scheduler version."""
+    """Refuse a file of another model, target or scheduler version."""
     model = document["model"]
     made = f"{model['name']} at batch {model.get('batch', '?')}"
     reason = f"made for {made}, not for {graph.name} at batch {graph.batch}"
@@ -274,7 +274,7 @@ def _check_identity(document: Mapping[str, Any], graph: Graph, target: AnyTarget
 
 
 def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
-    """Whether the decisions of a file put buffers where it says.
+    """Return whether rebuilding from a file's decisions gives the buffers that it lists.
 
     Another export of the same network has other names, which its buffers then have as well.
     """
@@ -304,9 +304,10 @@ def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
 
 
 def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]]) -> Problem:
-    """Layers as the file cuts them; a compiler that writes normalisations out names more operators.
+    """Return the problem with the layers of a file.
 
-    A layer is computed tile by tile: one product, and one operator whose output is kept.
+    A layer is computed tile by tile: one product, and one operator whose output is kept. A compiler
+    that expands normalisations names more operators.
     """
     problem = bench.problem(share.batches)
     chains = [tuple(entry["operators"]) for entry in entries]
@@ -371,7 +372,7 @@ def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[
 def _order(
     instances: InstanceGraph, share: Share, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[int, ...], Placement, tuple[int, ...]]:
-    """In which order instances run, where, and on which clusters where those do not work alike."""
+    """Return the order, placement and clusters of instances; no clusters where these work alike."""
     pairs = zip(instances.subgraph.tolist(), instances.part.tolist(), strict=True)
     known = {pair: index for index, pair in enumerate(pairs)}
     asked = [(entry["subgraph"], entry["part"]) for entry in entries]

@@ -178,7 +178,7 @@ class KernelsDocument(TypedDict):
 
 
 def kernels_text(schedule: Schedule) -> str:
-    """The file's content: JSON, one element of a list a line."""
+    """Return the file's content: JSON, with each list element on one line."""
     problem, share, model = schedule.problem, schedule.share, schedule.model
     target, graph = problem.target, problem.graph
     number = {instance: at for at, instance in enumerate(schedule.order)}
@@ -246,7 +246,7 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
 
 
 def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[dict[str, Any]]:
-    """Of a kernel: operators, the work of one core and into how many tiles it is cut."""
+    """Return a kernel's layers: operators, one core's work, tile counts."""
     problem, timeline = schedule.problem, schedule.timelines[cluster]
     template = timeline.templates[index]
     stages, streams, _, rules, resident, _ = schedule.kernel(place, cluster)
@@ -275,7 +275,7 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
 
 
 def _products(problem: Problem, layer: int, stage: Floats) -> int:
-    """Return the products of a layer, which are counted as fewer in a type that is faster."""
+    """Return the number of products of a layer, undoing the scaling for a faster type."""
     work, operators = problem.work, problem.graph.operators
     own = [op for op in problem.layers[layer].operators if work.engine[op] == MATRIX]
     counted = float(stage[Stage.COUNT])
@@ -283,7 +283,7 @@ def _products(problem: Problem, layer: int, stage: Floats) -> int:
 
 
 def _buffers(schedule: Schedule) -> Iterable[tuple[dict[str, Any], int]]:
-    """What a schedule file says of every buffer, the tensor by its number, and its instance."""
+    """Return each buffer's entry in a schedule file, with its tensor's number, and its instance."""
     for cluster, timeline in enumerate(schedule.timelines):
         entries = buffer_entries(schedule, timeline)
         of = {"cluster": cluster if schedule.cluster else None}

@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def instances(self) -> Ints:
-        """Instances of each sub-graph per pass, of the cluster that has most of them."""
+        """Return the instances of each sub-graph per pass, of the cluster that has most of them."""
         found = np.asarray([s.split.instances for s in self.subgraphs], np.int64)
         if not self.homes:
             return found
@@ -95,13 +95,13 @@ class Plan:
 
 
 def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
-    """Return what passes read of a setting, to remember their results by.
+    """Return the knobs that a range of passes reads, as a cache key.
 
-    An override counts with its layer where it says anything to these passes. Who runs what on a
-    machine of several units is no part of it.
+    An override counts with its layer if it sets a knob of these passes. The assignment to the units
+    of a machine is no part of it.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         upto: the last of the passes.
         after: the pass before the first; from the first one if None.
     """
@@ -148,7 +148,7 @@ class SchedulerCache:
         self.timelines = Recent[Any, tuple[Timeline, ...]](_TIMELINES, 48 * MIB, _timeline_bytes)
 
     def forget_when_full(self) -> None:
-        """Begin anew with parts, and with all that has numbers of them, at :data:`BOOKS` bytes."""
+        """Clear the parts and the caches that refer to them once they exceed :data:`BOOKS`."""
         if sum(map(_book_bytes, self.books.values())) > BOOKS:
             self.books.clear()
             self.graphs.forget()
@@ -156,7 +156,7 @@ class SchedulerCache:
 
 
 def _book_bytes(parts: PartBook) -> int:
-    """Of regions, and of cut sub-graphs, classes of parts and templates with their layers."""
+    """Return the bytes of regions, split sub-graphs, classes of parts and templates."""
     templates = known_templates(parts).values()
     known = len(parts.parts) + len(parts.shapes) + len(templates)
     layers = sum(len(own.layers) for own in templates)
@@ -168,7 +168,7 @@ def _graph_bytes(graph: InstanceGraph) -> int:
 
 
 def _timeline_bytes(timelines: tuple[Timeline, ...]) -> int:
-    """Of layers and kernels, with the instance graph."""
+    """Return the bytes of timelines, with the instance graph."""
     graph = timelines[0].graph
     rows = sum(len(timeline.streams) for timeline in timelines)
     return 104 * rows + 150 * graph.count + 80 * len(graph.links.maker) + _graph_bytes(graph)
@@ -199,24 +199,24 @@ class Workbench:
         self.trace = trace_batch(self.model)
 
     def problem(self, batches: int) -> Problem:
-        """The model for some samples, ready to schedule."""
+        """Return the model for ``batches`` samples, ready to schedule."""
         if batches not in self.problems:
             graph = rebatch(self.model, batches, self.trace)
             self.problems[batches] = make_problem(graph, self.target, self.dtype)
         return self.problems[batches]
 
     def parts(self, batches: int) -> PartBook:
-        """What is known of the parts of the model for some samples."""
+        """Return the known parts of the model for ``batches`` samples."""
         books = self.cache.books
         if batches not in books:
             books[batches] = PartBook(self.problem(batches))
         return books[batches]
 
     def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
-        """How the clusters share out the work.
+        """Return how the clusters divide the work.
 
         A model whose samples cannot be told apart runs whole on one cluster, or on all of them if
-        it is not samples that they share out. A single cluster has nothing to share out.
+        they divide something else than samples. A single cluster has nothing to divide.
 
         Raises:
             KnobsError: more samples at once than a cluster, or the batch, has.
@@ -236,18 +236,18 @@ class Workbench:
         return Share(-(-batch // samples), samples, at_once)
 
     def batch_choices(self) -> tuple[int, ...]:
-        """Samples at once that divide a cluster's share, largest first."""
+        """Return the numbers of samples at once that divide a cluster's share, largest first."""
         samples = self.share().samples
         return (samples,) if self.trace.obstacle else divisors(samples)[::-1]
 
 
 def plan(bench: Workbench, knobs: Knobs) -> Plan:
-    """Share out, group and split, remembered: everything before instances exist.
+    """Return the plan of a candidate, all decisions before instances exist; cached.
 
-    Settings that differ in the knobs of later passes share all of a plan but its overrides.
+    Candidates that differ in the knobs of later passes share all of a plan but its overrides.
 
     Raises:
-        KnobsError: the setting does not fit the model.
+        KnobsError: the candidate does not fit the model.
     """
     cache, share = bench.cache, bench.share(knobs.batches_per_cluster, knobs.cluster_split)
     problem = bench.problem(share.batches)
@@ -275,10 +275,10 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
-    """Run all passes.
+    """Return the schedule of a candidate after all passes.
 
     Raises:
-        KnobsError: the setting does not fit the model.
+        KnobsError: the candidate does not fit the model.
     """
     if knobs.units is not None:
         message = "it is for machines of several processing units, and this target is one unit"
@@ -308,7 +308,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
 def _order(
     instances: InstanceGraph, knobs: Knobs, overrides: Mapping[int, SubGraphKnobs]
 ) -> tuple[int, ...]:
-    """Algorithm 3, or the order that knobs ask for."""
+    """Return the order of Algorithm 3, or the one that knobs ask for."""
     priority = np.full(len(instances.subgraphs), MIDDLE_PRIORITY, np.int64)
     for index, override in overrides.items():
         if override.priority != AUTO:
@@ -323,9 +323,10 @@ def _placement(
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
-    """Algorithm 4, with the bindings and scopes that knobs ask for: of all, then of sub-graphs.
+    """Return the placement of Algorithm 4, with the bindings and scopes that knobs ask for.
 
-    What another cluster reads goes to DDR whatever was decided.
+    Knobs of a sub-graph come after those of the model. Outputs that another cluster reads go to DDR
+    in any case.
     """
     whole, first = instances.problem.target.cores, instances.first.tolist()
     parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
@@ -364,10 +365,10 @@ def assemble(
     overrides: Mapping[int, SubGraphKnobs] | None = None,
     known: Recent[Any, tuple[Timeline, ...]] | None = None,
 ) -> Schedule:
-    """From bound instances to a schedule: stitch, concatenate, move, allocate.
+    """Return the schedule of bound instances: stitch, concatenate, move, allocate.
 
     ``cluster`` is the cluster of every instance, empty where clusters work alike; ``overrides`` are
-    the knobs' by sub-graph where they are resolved, and ``known`` timelines that are remembered.
+    the knobs' by sub-graph where they are resolved, and ``known`` timelines that are cached.
     """
     if overrides is None:
         overrides = resolve(problem, instances.subgraphs, knobs)
@@ -400,7 +401,7 @@ class KernelRules:
 
 
 def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
-    """The rules of a setting, or of a sub-graph with knobs of its own, remembered."""
+    """Return the kernel rules of a candidate, or of a sub-graph with its own knobs; cached."""
     return _make_rules(problem, kernel_knobs(knobs, own)[-len(RULE_KNOBS) :])
 
 
@@ -430,7 +431,7 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
 
 
 def _plugged(name: str, found: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Give the candidates of a plug-in, which may fail while they are made."""
+    """Yield the schedules of a plug-in, whose errors may come while they are made."""
     try:
         yield from found
     except Exception as error:  # third-party code may fail in any way; the user sees whose

@@ -89,12 +89,12 @@ class Problem:
 
     @functools.cached_property
     def layer_index(self) -> dict[str, int]:
-        """Layers by their name."""
+        """Return the index of each layer by name."""
         return {layer.name: layer.index for layer in self.layers}
 
     @property
     def cluster_lb_bytes(self) -> int:
-        """What buffers can have of the LB of a cluster's cores: all but the staging zones.
+        """Return the bytes of a cluster's LB that buffers can have: all but the staging zones.
 
         An instance always runs on all cores. A part that needs more would be split too coarsely:
         some of its tensors never find a place.
@@ -106,13 +106,13 @@ class Problem:
 def make_problem(
     graph: Graph, target: Target, dtype: str, layers: tuple[Layer, ...] | None = None
 ) -> Problem:
-    """Prepare a graph for scheduling.
+    """Return a problem: a graph prepared for scheduling on a target.
 
     Args:
         graph: the model for the samples that a cluster processes at once.
         target: the accelerator.
         dtype: the compute type.
-        layers: a cut into layers other than :func:`layers_of` (the baselines').
+        layers: layers other than those of :func:`layers_of` (the baselines').
     """
     layers = layers_of(graph) if layers is None else layers
     integers = in_integers(target, dtype)
@@ -145,14 +145,14 @@ def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) ->
 
 
 def _point_work(work: Work) -> int:
-    """Cost of one domain point in vector-lane operations; a matrix engine is many lanes wide."""
+    """Return the cost of a domain point in vector-lane operations."""
     if work.macs:
         return work.macs
     return round(32 * (work.vector + work.vector_per_point)) + 128 * round(work.special)
 
 
 def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    """Dimensions of every tensor from the outermost loop to the innermost, channels last."""
+    """Return the dimensions of every tensor from outermost to innermost loop, channels last."""
     channel = [len(t.shape) - 1 for t in graph.tensors]
     for tensor in graph.inputs:
         if len(graph.tensors[tensor].shape) >= 4 and _is_image(graph, tensor):  # noqa: PLR2004
@@ -169,10 +169,10 @@ def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 
 def _is_image(graph: Graph, tensor: int) -> bool:
-    """Return whether an input has channels behind its samples: it does not go to products only.
+    """Return whether an input has channels after its samples: not only products read it.
 
-    What products without windows read (the keys and values of earlier positions) has heads there,
-    and lies in memory as in the file.
+    Inputs of products without windows alone (the keys and values of earlier positions) have heads
+    there, and lie in memory as in the file.
     """
     windows = products = False
     waiting, seen = [tensor], {tensor}
@@ -190,10 +190,10 @@ def _is_image(graph: Graph, tensor: int) -> bool:
 
 
 def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int | None:
-    """The axis of an operator along which its output has channels.
+    """Return the axis of an operator along which its output has channels.
 
-    Where it takes channels apart (heads, and positions in them), that is the innermost part: what
-    is next to each other in memory stays so.
+    If it splits channels (heads, and positions in them), that is the innermost part: neighbours in
+    memory stay neighbours.
     """
     if operator.engine is Engine.MATRIX and len(operator.inputs) > 1:
         # the axis that only the second operand and the output have: output channels, columns
@@ -209,11 +209,11 @@ def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int |
 
 
 def outer_axis(operator: Operator, output: int, dim: int, *, cores: bool = False) -> int | None:
-    """The axis that splits an output dimension into contiguous parts; None if it may not be split.
+    """Return the axis that splits an output dimension into contiguous parts; None if none may.
 
     In a merged dimension that is the outermost axis with more than one step; it must be parallel,
-    and what the other axes reach must not overlap with the next step (transposed convolution).
-    ``cores`` also allows what only the cores that work on one part may share out.
+    and the reach of the other axes must not overlap with the next step (transposed convolution).
+    ``cores`` also allows an axis that only the cores of a part may divide.
     """
     access = operator.output_maps[output].dims[dim]
     terms = sorted(access.terms, key=lambda term: -abs(term[1]))

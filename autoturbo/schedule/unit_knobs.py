@@ -35,12 +35,12 @@ class UnitKnobs:
     branches: str = SIDE_BY_SIDE
 
     def __post_init__(self) -> None:
-        """One order, so that equal settings are equal."""
+        """Sort the fields, so that equal candidates compare equal."""
         object.__setattr__(self, "layers", tuple(sorted(dict(self.layers).items())))
         object.__setattr__(self, "cuts", tuple(sorted(set(self.cuts))))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, without what is left at its default."""
+        """Return the plain values, without defaults."""
         found: dict[str, Any] = {"layers": dict(self.layers), "cuts": list(self.cuts)}
         if self.branches != SIDE_BY_SIDE:
             found["branches"] = self.branches
@@ -48,7 +48,7 @@ class UnitKnobs:
 
     @staticmethod
     def from_dict(values: Any, at: Location) -> UnitKnobs:
-        """Check and build.
+        """Return the checked decisions of plain values.
 
         Raises:
             KnobsError: an unknown field, or a value that it does not take.

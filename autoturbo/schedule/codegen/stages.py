@@ -99,9 +99,9 @@ and a count, of 32 bits."""
 def _core_region(
     g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, out: Ints
 ) -> bool:
-    """Note the part of a tensor's region that a core has, by :func:`_core_table`'s arguments.
+    """Compute the part of a tensor's region that a core has; return False if it has none.
 
-    Cores count row-major over the factors; False if the core has none.
+    Arguments are those of :func:`_core_table`. Cores count row-major over the factors.
     """
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     left = core
@@ -123,7 +123,7 @@ def _core_region(
 def _foreign_bytes(
     g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, regions: Regions
 ) -> int:
-    """Bytes of a tensor that a core needs and another core has; none if it is not bound."""
+    """Return the bytes of a tensor that a core needs from other cores; 0 if it is not bound."""
     if table[tensor, 0] == 0:
         return 0
     own = regions.room[:2]
@@ -166,7 +166,7 @@ def _add_operator(
 def _add_recurrence(
     w: WorkArrays, g: GraphArrays, op: int, regions: Regions, share: float, row: Floats
 ) -> None:
-    """Add the steps of a recurrence: what each reads again, and the state that cores exchange."""
+    """Add the steps of a recurrence: the bytes that each rereads, the state that cores exchange."""
     for position in range(g.in_start[op], g.in_start[op + 1]):
         tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
         for term in range(g.term_start[g.slot_dim[slot]], g.term_start[g.slot_dim[slot + 1]]):
@@ -186,9 +186,9 @@ def _add_recurrence(
 
 @borrowing
 def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> float:
-    """Narrow the axes that cores share out to what one makes; return its share of their points.
+    """Narrow the axes that cores divide to one core's part; return its share of their points.
 
-    Its part of the first output that is wanted says what it makes.
+    Its part of the first wanted output determines its part of the axes.
     """
     box_low, box_high = regions.box_low, regions.box_high
     own_low, own_high = regions.room[2], regions.room[3]
@@ -215,7 +215,7 @@ def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> 
 
 @borrowing
 def _bytes(g: GraphArrays, tensors: Ints, regions: Regions) -> int:
-    """Bytes of the regions of some tensors."""
+    """Return the bytes of the regions of some tensors."""
     total = 0
     for tensor in tensors:
         if regions.seen[tensor]:
@@ -225,9 +225,9 @@ def _bytes(g: GraphArrays, tensors: Ints, regions: Regions) -> int:
 
 @borrowing
 def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, made: int, regions: Regions) -> int:
-    """Bytes of constants that an operator reads; one that only moves data reads what it made.
+    """Return the bytes of constants that an operator reads; a lookup counts only what it picks.
 
-    What it made of constants that are kept narrow are as many elements of them.
+    Elements picked from constants that are kept narrow count as narrow too.
     """
     total, moves = 0, w.engine[op] == MOVE or w.engine[op] == NONE
     output = g.out_tensor[g.out_start[op]]
@@ -303,7 +303,7 @@ def stage_table(
     held: Mapping[int, Binding],
     memory: PartMemory,
 ) -> tuple[Floats, tuple[tuple[int, ...], ...]]:
-    """Return the stages of a part, and per layer what a core gets of each input from others.
+    """Return the stages of a part and, per layer, a core's bytes of each input from other cores.
 
     Args:
         problem: the model on the target.
@@ -342,10 +342,10 @@ def stage_table(
 
 
 def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
-    """Return a core with a full part of a tensor, and the number of cores that have a part of it.
+    """Return a core with a full part of a tensor, and the number of cores that have a part.
 
-    The core is inside where there is one: its halo has all sides. Parts of equal size may leave
-    some cores without.
+    The core is an inner one if possible: its halo has all sides. Parts of equal size may leave some
+    cores without one.
     """
     core, cores = 0, 1
     for extent, parts in zip(extents, binding, strict=True):
@@ -356,9 +356,9 @@ def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
 
 
 def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
-    """Return the consecutive bytes that the inputs, outputs and weights of a layer have in memory.
+    """Return the contiguous bytes in memory of a layer's inputs, outputs and weights.
 
-    Bytes of their regions over the number of their runs; of weights each time that they are read.
+    These are the bytes of their regions over the number of runs; of weights, per read.
     """
     kinds = [[memory[t] for t in tensors] for tensors in _touched(problem, layer)]
     runs = [sum(math.ceil(size / run) for size, run in own) for own in kinds]
@@ -368,7 +368,7 @@ def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
 
 @remembered(1 << 14)
 def _touched(problem: Problem, layer: int) -> tuple[list[int], list[int], list[int]]:
-    """Return the inputs, the outputs and, each time that they are read, the weights of a layer."""
+    """Return the inputs, the outputs and, once per read, the weights of a layer."""
     own, tensors = problem.layers[layer], problem.graph.tensors
     read = [t for op in own.operators for t in problem.graph.operators[op].inputs]
     inputs, outputs = (
@@ -382,7 +382,7 @@ PartMemory = dict[int, tuple[int, int]]
 
 
 def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> PartMemory:
-    """Return what a part has of the tensors that some layers touch."""
+    """Return the memory layout of the parts of tensors that some layers access."""
     touched = (t for layer in layers for own in _touched(problem, layer) for t in own)
     tensors, arrays = list(dict.fromkeys(touched)), problem.arrays
     dims = _memory_layout(problem)[tensors]
@@ -401,7 +401,7 @@ def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> Pa
 
 @remembered(1)
 def _memory_layout(problem: Problem) -> Ints:
-    """Return the dimensions of each tensor from the innermost in memory; remembered.
+    """Return the dimensions of each tensor from the innermost in memory; cached.
 
     Positions in the arrays over all dimensions, ``(tensors, rank)``, -1 after the last.
     """

@@ -62,7 +62,7 @@ class Template:
     digest: bytes
 
     def renamed(self, layers: tuple[int, ...], tensors: Mapping[int, int]) -> Template:
-        """Return the template of an isomorphic sub-graph, given its tensors by this one's."""
+        """Return the template of an isomorphic sub-graph, with its layers and tensors."""
         return dataclasses.replace(
             self, layers=layers, inputs=tuple(tensors[t] for t in self.inputs),
             wanted={tensors[t]: binding for t, binding in self.wanted.items()},
@@ -73,15 +73,15 @@ class Template:
 
 
 def templates_of(graph: InstanceGraph, bindings: Sequence[Binding]) -> tuple[Template, ...]:
-    """Return the templates of all instances, their outputs bound in some way."""
+    """Return the templates of all instances, given the bindings of their outputs."""
     pairs = zip(graph.shape.tolist(), bindings, strict=True)
     return tuple(template_of(graph.book, shape, binding) for shape, binding in pairs)
 
 
 def template_of(book: PartBook, shape: int, binding: Binding) -> Template:
-    """Return the template of a class of parts, its output bound in some way, remembered.
+    """Return the template of a class of parts for a binding of its output; cached.
 
-    Of isomorphic sub-graphs the first is stitched, the others get its tensors and layers renamed.
+    Of isomorphic sub-graphs the first is stitched; the others get its template, renamed.
     """
     known = known_templates(book)
     found = known.get((shape, binding))
@@ -99,19 +99,19 @@ def template_of(book: PartBook, shape: int, binding: Binding) -> Template:
 
 @remembered(1)
 def known_templates(book: PartBook) -> dict[tuple[int, Binding], Template]:
-    """Return the templates of a book that are known, by class of parts and binding."""
+    """Return the cached templates of a book, by class of parts and binding."""
     del book  # they are remembered for it
     return {}
 
 
 def _tensors(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
-    """Return what layers read and make, in an order that isomorphic sub-graphs share."""
+    """Return the tensors of layers, in an order that isomorphic sub-graphs share."""
     own = (problem.layers[layer] for layer in layers)
     return tuple(dict.fromkeys(t for layer in own for t in layer.inputs + layer.outputs))
 
 
 def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
-    """Return the template of a part, its output bound in some way."""
+    """Return the template of a part for a binding of its output."""
     own, memory = [problem.layers[x] for x in layers], part_memory(problem, layers, shape)
     outputs = [t for layer in own for t in layer.outputs]
     extents = dict(zip(outputs, extents_in(problem, outputs, shape), strict=True))
@@ -144,7 +144,7 @@ def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: B
 def _reused(
     problem: Problem, layers: tuple[int, ...], exchanged: Sequence[Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return what :attr:`Template.reuse` is."""
+    """Return the inputs whose space outputs may reuse, as :attr:`Template.reuse` has them."""
     last, made, found = last_readers(problem, layers), set[int](), []
     for position, (index, crossing) in enumerate(zip(layers, exchanged, strict=True)):
         layer = problem.layers[index]
@@ -161,7 +161,7 @@ def last_readers(problem: Problem, layers: tuple[int, ...]) -> dict[int, int]:
 
 
 def shares_weights(problem: Problem, template: Template) -> bool:
-    """Return whether every part of a sub-graph reads all its weights, of which there are some.
+    """Return whether the sub-graph has weights and every part of it reads all of them.
 
     Parts along output channels each have weights of their own, lookups different rows.
     """
@@ -175,7 +175,7 @@ def shares_weights(problem: Problem, template: Template) -> bool:
 
 @remembered(1 << 14)
 def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return, per layer of a kernel, the positions of the layers that it waits for; remembered."""
+    """Return, per layer of a kernel, the positions of the layers that it waits for; cached."""
     position = {layer: p for p, layer in enumerate(layers)}
     makers = ([problem.producer[t] for t in problem.layers[layer].inputs] for layer in layers)
     return [tuple(position[maker] for maker in own if maker in position) for own in makers]
@@ -183,13 +183,12 @@ def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ..
 
 @remembered(1 << 14)
 def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return, per layer of a kernel, the positions of others that have to be over; remembered.
+    """Return, per layer of a kernel, the positions of layers whose space it may overwrite; cached.
 
     Space in LB is reused as if layers ran one after another. They do not: the matrix engine may be
     at a layer while the vector engine still works on an earlier one of another branch. So a layer
-    waits for every earlier one that has to do with a tensor whose space may be its own by then,
-    though it reads nothing of it. Those that it waits for anyway, directly or through others, are
-    left out.
+    waits for every earlier one that accesses a tensor whose space may be its own by then, though it
+    reads nothing of it. Layers that it waits for anyway, directly or through others, are left out.
     """
     # sets of positions are the bits of integers: a kernel may have all layers
     own = [problem.layers[layer] for layer in layers]

@@ -170,14 +170,14 @@ class RulesOf(NamedTuple, Generic[N]):
 
     @staticmethod
     def roomier(rules: InstructionRules, spare: Ints) -> InstructionRules:
-        """Return rules of a kernel that has more bytes of LB and of GB for weights."""
+        """Return the rules with more bytes of LB and GB for weights."""
         lb, gb = spare.tolist()
         room, staging = rules.weight_room + lb, rules.gb_staging + gb
         return rules._replace(weight_room=room, gb_staging=staging)
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
-        """Read them from a setting and a target."""
+        """Return the rules of a candidate on a target."""
         target, zones = problem.target, Zones.of(problem.target)
         serial = knobs.instruction_scheduling == "off"
         # of LB for weight tiles: what is more than the target's buffer for them is taken from the
@@ -212,7 +212,10 @@ InstructionRules = RulesOf[int]
 
 
 def _least_depth(problem: Problem) -> int:
-    """Return how deep a tile is of which sums take LB a small part of what it takes the array."""
+    """Return the least depth of a tile at which moving partial sums is hidden by its products.
+
+    The sums then take LB a small part of the time that the products take the array.
+    """
     target, dtype = problem.target, problem.dtype
     bytes_per_cycle = target.lb.bandwidth / target.clock
     sums = SUMS_MOVED * element_bytes("float32", dtype) * target.matrix.macs_per_cycle(dtype)
@@ -220,9 +223,9 @@ def _least_depth(problem: Problem) -> int:
 
 
 def _best_cut(extent: float, native: int, least: int) -> int:
-    """Return tiles of an extent, from ``least`` to twice that, that waste least of an array.
+    """Return the number of tiles, from ``least`` to twice that, that wastes least of an array.
 
-    Never more than leave whole native tiles.
+    It is never more than leaves whole native tiles.
     """
     most = max(min(2 * least, int(extent // native)), 1)
 
@@ -275,16 +278,17 @@ class _Product(NamedTuple):
 def _product_tiles(
     own: _Product, rows: int, columns: int, kept: int, gb_kept: int
 ) -> tuple[int, int, int, int, int, int]:
-    """Return how a matrix layer is cut and in which order, the columns of :class:`Tiling`.
+    """Return the tile counts of a matrix layer and their order, the columns of :class:`Tiling`.
 
-    Its products are cut into at least ``parts`` weight tiles and ``tiles`` results, on an array of
-    ``rows`` x ``columns``. Products first, then columns, then the reduction for the weights; rows,
-    then columns again for the results. A tile falls below the native width only when no other way
-    to cut is left.
+    Its products are split into at least ``parts`` weight tiles and ``tiles`` results, on an array
+    of ``rows`` x ``columns``. For the weights, products are split first, then columns, then the
+    reduction; for the results, rows, then columns again. A tile falls below the native width only
+    when no other split is left.
 
-    Column tiles are outside, and inputs are read again for each if they do not all stay; or row
-    tiles are, as small as stays in LB while all columns go by, and weights are loaded again for
-    each: whichever costs less. Partial sums of several row tiles stay in LB or there are none.
+    Either column tiles are outside, and inputs are read again for each if they do not all stay. Or
+    row tiles are, small enough to stay in LB through all columns, and weights are loaded again for
+    each. The cheaper order is taken. Partial sums of several row tiles stay in LB or there are
+    none.
     """
     wide = rows if own.m <= columns else columns
     products = min(max(own.parts, own.tiles), int(max(own.products, 1.0)))
@@ -294,7 +298,7 @@ def _product_tiles(
     least = max(kept * products, 1)
 
     def order(outside: int, row_tiles: int, column_tiles: int, depths: int) -> list[_Cut]:
-        """Return a cut with its cost, with so many row tiles around column tiles, if it fits."""
+        """Return a tiling and its cost, row tiles around column tiles; empty if it does not fit."""
         alone, held = products * outside, own.sums / column_tiles if depths > 1 else 0.0
         room = kept - held / alone
         if room < 0:
@@ -307,7 +311,7 @@ def _product_tiles(
         return [(cost, cut)]
 
     def orders(across: int, depths: int) -> list[_Cut]:
-        """Return cuts into so many column tiles, or more where these cost nothing."""
+        """Return tilings with ``across`` column tiles, or more where these cost nothing."""
         of_inputs = -(-(own.tiles - own.results) // depths)
         tiles = math.ceil((own.results + of_inputs) / products)
         down = _best_cut(own.m, rows, max(-(-tiles // across), 1))
@@ -339,7 +343,7 @@ def _product_tiles(
 def tile_counts(
     stages: Floats, streams: Ints, rules: InstructionRules | RulesOf[Ints], resident: Ints | int
 ) -> Ints:
-    """Return how layers are cut into tiles, ``(layers, len(Tiling))``.
+    """Return the tile counts of layers, ``(layers, len(Tiling))``.
 
     Args:
         stages: of templates.
@@ -394,7 +398,7 @@ def tile_counts(
 
 
 def _ceil(a: Floats, b: Ints | int) -> Ints:
-    """Return quotients, rounded up; 1 where there is nothing to divide by."""
+    """Return quotients, rounded up; 1 where the divisor is 0."""
     return np.where(np.asarray(b) > 0, np.ceil(a / np.maximum(b, 1)), 1).astype(np.int64)
 
 
@@ -403,9 +407,9 @@ def weight_passes(
 ) -> tuple[Floats, Floats]:
     """Return how many times the weights of layers are loaded, from DDR and to the cores.
 
-    Once, but for those of a recurrence that do not stay in the cores' room for weights: what the
-    state is multiplied by at every step, the rest with every tile of steps. What finds room in GB
-    beside one tile of every core's streams comes from DDR once.
+    Most are loaded once. Weights of a recurrence that do not stay in the cores' room for weights
+    are loaded again: those of the state at every step, the rest with every tile of steps. Weights
+    that fit in GB beside one tile of every core's streams come from DDR once.
 
     Args:
         stages: columns of the layers.
@@ -445,7 +449,7 @@ class Roles:
     """
 
     def __init__(self, stages: Floats, streams: Ints, rules: RulesOf[Ints], resident: Ints) -> None:
-        """Find the amounts of all roles.
+        """Compute the amounts of all roles.
 
         Args:
             stages: of templates.
@@ -475,7 +479,7 @@ class Roles:
             self.amounts[role, :, amount] = values
 
     def _move(self, role: Role, emitted: Flags, size: Floats, run: Stage, core: Floats) -> None:
-        """Note moves of bytes between DDR and GB, or the cores where there is none."""
+        """Record moves of bytes between DDR and GB, or the cores if there is no GB."""
         far = np.where(self.has_gb, size, 0.0)
         self._note(role, emitted, {
             Amount.DDR: size, Amount.RUN: np.minimum(self.stages[run], size), Amount.GB: far,
@@ -484,7 +488,7 @@ class Roles:
         })  # fmt: skip
 
     def _load_weights(self, resident: Ints) -> None:
-        """Note weight tiles: without GB straight to the cores, once for all if broadcast."""
+        """Record weight tiles: without GB straight to the cores, once for all if broadcast."""
         stages, has_gb, once = self.stages, self.has_gb, self.rules.broadcast > 0
         count = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]].prod(axis=0)
 
@@ -502,7 +506,7 @@ class Roles:
         self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})
 
     def _bring_inputs(self) -> None:
-        """Note inputs from before the kernel, and what it spilled or other cores made."""
+        """Record inputs from before the kernel, from its spills and from other cores."""
         stages, streams, tiles, cores = self.stages, self.streams, self.tiles, self.rules.cores
         share = 1.0 / tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
         for role, column in ((Role.FETCH_INPUT, IN_DDR), (Role.FETCH_LATE, LATE_DDR)):
@@ -520,11 +524,11 @@ class Roles:
         })  # fmt: skip
 
     def _multiply(self, weights: Floats) -> None:
-        """Note the product of one tile and the bytes of LB that it touches.
+        """Record the product of one tile and the bytes of LB that it accesses.
 
-        Partial sums are read and written at twice the width of the result. Where nothing between
-        LB and the array holds operands, each block of rows reads the weights and each block of
-        columns the inputs.
+        Partial sums are read and written at twice the width of the result. Where nothing between LB
+        and the array holds operands, each block of rows reads the weights and each block of columns
+        the inputs.
         """
         stages, rules = self.stages, self.rules
         products, columns, depths, rows = self.tiles[: Tiling.ROWS + 1]
@@ -548,7 +552,7 @@ class Roles:
         })  # fmt: skip
 
     def _apply(self, share: Floats, weights: Floats) -> None:
-        """Note vector work, after a product or by itself."""
+        """Record vector work, after a product or alone."""
         stages, matrix = self.stages, self.stages[Stage.MACS] > 0
         moved, written = stages[Stage.MOVED] * share, stages[Stage.WRITTEN] * share
         work = stages[Stage.VECTOR] + stages[Stage.SPECIAL]
@@ -562,7 +566,7 @@ class Roles:
         })  # fmt: skip
 
     def _take_out(self, share: Floats) -> None:
-        """Note results that leave LB."""
+        """Record results that leave LB."""
         cores, ddr = self.rules.cores, self.streams[OUT_DDR] * share
         size = self.streams[OUT_GB] * share + ddr
         amounts = {Amount.GB: size, Amount.GB_WRITTEN: size, Amount.CORE: size / cores}
@@ -570,7 +574,7 @@ class Roles:
         self._move(Role.SAVE, ddr > 0, ddr, Stage.RUN_WRITTEN, ddr / cores)
 
     def weight_tiles(self) -> Ints:
-        """Return the weight tiles that layers load, repetitions included."""
+        """Return the number of weight tiles that each layer loads, repetitions included."""
         cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]]
         times = np.where(self.tiles[Tiling.ROWS_OUTSIDE] > 0, self.tiles[Tiling.ROWS], 1)
         return np.where(self.stages[Stage.WEIGHTS] > 0, cut.prod(axis=0) * times, 0)

@@ -90,7 +90,7 @@ class Buffers:
 
 
 def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
-    """Place buffers in LB, what does not fit in GB, what does not fit there in DDR.
+    """Place buffers in LB, those that do not fit in GB, and the rest in DDR.
 
     Buffers with an address on entry stay there.
 
@@ -116,10 +116,10 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
 
 
 def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room: int) -> list[int]:
-    """Return who leaves a level while the live set passes its capacity, of equals the first born.
+    """Return the buffers that leave a level while its live set exceeds its capacity.
 
     ``born`` are its buffers in order of birth, ``lives`` birth, death and bytes of all buffers;
-    those that are ``fixed`` stay in any case.
+    those that are ``fixed`` stay. Of equal ones the first born leaves.
     """
     birth, death, size = lives.tolist()
     alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()
@@ -147,7 +147,7 @@ def _crowded(lives: Ints) -> bool:
 def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
     """Place buffers in turn, each at the lowest address that is free for its whole life.
 
-    What has an address stays there; what finds no room gets none.
+    Buffers with an address stay there; those that find no room get none.
     """
     birth, death, size = lives
     placed, count = np.empty_like(order), 0  # by address
@@ -171,14 +171,14 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
 
 
 def peak_use(buffers: Buffers, level: Scope) -> int:
-    """Highest end of any buffer at a level, in bytes."""
+    """Return the highest end of any buffer at a level, in bytes."""
     here = buffers.scope == level
     sizes = buffers.core_bytes if level is Scope.LB else buffers.cluster_bytes
     return int((buffers.address[here] + sizes[here]).max()) if here.any() else 0
 
 
 def live_peak_bytes(buffers: Buffers, level: Scope) -> int:
-    """Most bytes alive at once at a level, whole tensors of a cluster."""
+    """Return the most bytes alive at once at a level, whole tensors of a cluster."""
     here = buffers.scope == level
     if not here.any():
         return 0

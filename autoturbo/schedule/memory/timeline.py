@@ -88,10 +88,11 @@ class Timeline:
 
     @functools.cached_property
     def spare(self) -> Ints:
-        """Per kernel with recurrences, bytes of a core's LB and of GB that each has for weights.
+        """Return each recurrent kernel's spare bytes for weights in a core's LB and in GB.
 
-        From the top of the zones for buffers, where none is there while the kernel runs: what meets
-        the state at every step stays, if it fits. None of other kernels, ``(kernels, 2)``.
+        They are at the top of the zones for buffers, where no buffer is while the kernel runs:
+        weights of the state, read at every step, stay there if they fit. Other kernels have 0,
+        ``(kernels, 2)``.
         """
         found = np.zeros((len(self.order), len(LEVELS)), np.int64)
         problem, own = self.graph.problem, self.buffers
@@ -132,7 +133,7 @@ def build_timeline(
     placement: Placement,
     rules: Sequence[BufferRules],
 ) -> Timeline:
-    """Write the timeline, place its buffers and derive the streams.
+    """Return the buffers of a cluster's kernels in time, placed, with their streams.
 
     Args:
         graph: instances and what they read from each other.
@@ -172,10 +173,10 @@ def build_timeline(
 def _rooms(
     kernels: Sequence[Template], streams: Ints, free: Ints, rows: Ints, zones: Zones
 ) -> Ints:
-    """Return, per layer of kernels with products, bytes of LB where its streams may stay.
+    """Return, per layer of kernels with products, the bytes of LB in which its streams may stay.
 
-    None of kernels with recurrences, whose weights stay there. A layer that reads streams has room
-    from the one before it on, which fetches ahead: the two share what is free then.
+    Kernels with recurrences have none: their weights stay there. A layer that reads streams has
+    room from the one before it on, which fetches ahead: the two divide the free bytes.
 
     Args:
         kernels: in order.
@@ -199,7 +200,7 @@ def _rooms(
 
 
 def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
-    """Return bytes of a core's LB, per step, between tensors and what is kept from the top."""
+    """Return the free bytes of a core's LB per step, between tensors and kept weights."""
     top, bottom = np.zeros(steps, np.int64), np.full(steps, zones.lb)
     pinned = np.isin(kind, (WEIGHTS, TILES)).tolist()
     ends = -(-(buffers.address + buffers.core_bytes) // ALIGNMENT) * ALIGNMENT
@@ -215,7 +216,7 @@ def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
 
 
 def room_to_stay(free: Ints, zones: Zones) -> Ints:
-    """Return what of free bytes of a core's LB streams may stay in.
+    """Return how many of a core's free bytes of LB may hold streams.
 
     Once, twice, three, four, six, eight, twelve times the zone for streams: few sizes make few
     programs.
@@ -227,7 +228,7 @@ def room_to_stay(free: Ints, zones: Zones) -> Ints:
 
 
 def handed_over(timeline: Timeline) -> Ints:
-    """Buffers in DDR that instances on other clusters read: they live until the pass ends."""
+    """Return the buffers in DDR that other clusters read: they live until the pass ends."""
     graph, links = timeline.graph, timeline.graph.links
     here = np.zeros(graph.count, np.bool_)
     here[timeline.order] = True
@@ -247,7 +248,7 @@ def build_timelines(
     rules: Sequence[BufferRules],
     cluster: Ints,
 ) -> tuple[Timeline, ...]:
-    """One timeline per cluster, or a single one where ``cluster`` (per instance) is empty."""
+    """Return one timeline per cluster, or one in all if ``cluster`` (per instance) is empty."""
     if not len(cluster):
         return (build_timeline(graph, order, placement, rules),)
     steps = np.asarray(order, np.int64)
@@ -262,7 +263,7 @@ def _kept(
     rules: Sequence[BufferRules],
     zones: Zones,
 ) -> dict[int, _Buffer]:
-    """Return buffers of weights that stay: of sub-graphs with several instances, by sub-graph."""
+    """Return the weight buffers that stay, of sub-graphs with several instances, by sub-graph."""
     kernels = defaultdict[int, list[Template]](list)
     for index, subgraph in zip(order.tolist(), graph.subgraph[order].tolist(), strict=True):
         kernels[subgraph].append(templates[index])
@@ -353,7 +354,7 @@ class _Walk:
         self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
 
     def kernel(self, index: int, template: Template, scope: Scope, rules: BufferRules) -> int:
-        """Note what a kernel reads and writes; return where its weights are already.
+        """Add the buffers that a kernel reads and writes; return where its weights are already.
 
         0 in DDR only, 1 in GB, 2 in LB.
         """
@@ -391,24 +392,24 @@ class _Walk:
     def _add(
         self, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: Scope
     ) -> _Buffer:
-        """Return a new buffer, made now."""
+        """Return a new buffer, born now."""
         now = self.clock
         self.buffers.append(_Buffer(kind, tensor, owner, now, now, core, cluster, scope))
         return self.buffers[-1]
 
     def _use(self, column: int, buffer: _Buffer, size: int, instead: _Buffer | None = None) -> None:
-        """Note that the last layer so far uses a buffer, which lives until then."""
+        """Record that the last layer so far uses a buffer, which lives until then."""
         buffer.death = self.clock
         self.uses.append((self.rows[-1], column, buffer, size, instead))
 
     def _bring(
         self, index: int, template: Template, rules: BufferRules
     ) -> dict[int, list[tuple[_Buffer, int, _Buffer | None]]]:
-        """Note a buffer for what moves into each input: pieces of different cores share it.
+        """Add a buffer for each input's moved pieces: pieces of different cores share it.
 
         Returns:
-            Per input, of each piece the buffer that has it, bytes, and the buffer that it is from;
-            none if another cluster makes it.
+            Per input and piece, its buffer, its bytes and its source buffer; no source if another
+            cluster makes it.
         """
         pieces = {}
         self.moved.append([])
@@ -431,7 +432,7 @@ class _Walk:
         return pieces
 
     def _pin(self, index: int, layers: int, rules: BufferRules) -> int:
-        """Note weights that stay and room for weight tiles; return where the weights are."""
+        """Add buffers of weights that stay and of weight tiles; return where the weights are."""
         end, kept = self.clock + layers - 1, self._kept.get(int(self._graph.subgraph[index]))
         if rules.tiles:
             in_lb = [one.address for one in self._kept.values() if one.scope is Scope.LB]
@@ -450,7 +451,7 @@ class _Walk:
         return RESIDENCES[rules.residence] if known else 0
 
     def place(self) -> Buffers:
-        """Place buffers until every piece that is brought in has room in LB.
+        """Place buffers until every piece that is moved in has room in LB.
 
         A piece without room is not copied from one place outside LB to another: the kernel streams
         it from its source, which lives until then.
@@ -483,7 +484,7 @@ class _Walk:
         return np.asarray(self.rows, np.int64).reshape(-1, STREAM_COLUMNS)
 
     def copies(self) -> tuple[Ints, Ints]:
-        """Return, per kernel, bytes copied by the scope of their source, and between cores."""
+        """Return, per kernel, the bytes copied, by the scope of their source, and between cores."""
         copied, crossing = [[0] * len(Scope) for _ in self.moved], [0] * len(self.moved)
         for kernel, moved in enumerate(self.moved):
             for link, source, buffer in moved:
@@ -495,7 +496,7 @@ class _Walk:
 
 
 def without_outputs(streams: Ints, last: Ints, outputs: Ints) -> Ints:
-    """Streams of kernels whose outputs stay in the local buffers; what they spill goes to DDR.
+    """Return the streams of kernels whose outputs stay in LB; what they spill goes to DDR.
 
     Args:
         streams: with outputs in DDR, layer by layer of every kernel.

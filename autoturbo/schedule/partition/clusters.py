@@ -31,18 +31,18 @@ PARTS = ("spatial", "channel")
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
-    """Return the outermost axis of a kind with a step for every cluster, -1 for none."""
+    """Return the outermost axis of a kind with a step for every cluster, -1 if there is none."""
     axes, clusters = sink(problem, layers).axes, problem.target.clusters
     ways = (axis for _, axis in split_axes(problem, layers, kind) if axes[axis].extent >= clusters)
     return next(ways, -1)
 
 
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
-    """Return the sub-graphs of Algorithm 2 for clusters that share out the work in some way.
+    """Return the partition of Algorithm 2, refined for clusters that divide the work.
 
-    A part of an output needs all that several layers before it make, and a sub-graph is never on
-    two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
-    cut after the layer nearest to half of its work, until none is too large.
+    A part of an output needs all the results of several layers before it, and a sub-graph is never
+    on two stages: a sub-graph that was merged for one cluster may be too large for several. It is
+    then split after the layer nearest to half of its work, until none is too large.
     """
     while True:
         subgraphs = group(problem, rules)
@@ -58,10 +58,10 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
 
 @remembered(1 << 14)
 def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
-    """Return the position of the layer to cut after, -1 if a sub-graph is not too large.
+    """Return the position of the layer to split after, -1 if a sub-graph is not too large.
 
-    It is with more than a stage's work, or if it is slower than its halves, or than its layers one
-    by one.
+    It is too large with more than a stage's work, or if it is slower than its halves or than its
+    layers one by one.
     """
     narrow = _narrow(problem, layers)
     at = _middle(problem, layers, split, narrow)
@@ -79,10 +79,10 @@ def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
 
 @remembered(1 << 16)
 def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
-    """Return the roofline of one cluster's part of a sub-graph; remembered.
+    """Return the roofline time of one cluster's part of a sub-graph, in seconds; cached.
 
-    One kernel with all that it reads in DDR. Rough on purpose: it only decides what is kept apart
-    before anything is placed.
+    One kernel with all its inputs in DDR. It is rough on purpose: it only decides which layers are
+    kept apart before anything is placed.
     """
     target, axis = problem.target, cluster_axis(problem, layers, kind)
     split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
@@ -94,10 +94,10 @@ def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> floa
 
 
 def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[int]) -> int:
-    """Return the position of the layer nearest to half of the work, -1 for none.
+    """Return the position of the layer nearest to half of the work, -1 if there is none.
 
-    One that all later layers depend on alone (``narrow``), if there is one; in a sub-graph whose
-    end clusters cannot share out, the last one that they can.
+    If possible, all later layers depend on it alone (``narrow``). In a sub-graph whose end clusters
+    cannot divide, it is the last layer that they can.
     """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
@@ -112,7 +112,7 @@ def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[i
 
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
-    """Return the positions after which nothing before is read but the last output, and inputs."""
+    """Return the positions after which only the last output and inputs are read."""
     place = {layer: at for at, layer in enumerate(layers)}
     made = (problem.layers[layer].outputs for layer in layers)
     readers = (itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in made)
@@ -128,9 +128,9 @@ Home = tuple[int, int]
 def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tuple[Home, ...]:
     """Return the clusters that run each sub-graph's instances; none where clusters work alike.
 
-    A sub-graph that is cut for clusters is on all of them, another on the first. In a pipeline
+    A sub-graph that is split for clusters is on all of them, another on the first. In a pipeline
     clusters have contiguous runs of sub-graphs, the longest as short as possible, and the fewest
-    runs that reach it: each one more hands tensors over through DDR. There are also none where a
+    runs that reach it: each run more hands tensors over through DDR. There are also none where a
     single cluster would have it all.
     """
     if split == BATCH:
@@ -147,12 +147,12 @@ def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tup
 
 
 def clusters_at_work(homes: Sequence[Home]) -> int:
-    """Return how many clusters have instances."""
+    """Return the number of clusters that have instances."""
     return max((first + number for first, number in homes), default=1)
 
 
 def _runs(work: Sequence[float], most: int) -> list[int]:
-    """Return the number of the run of each element, none longer than the best longest run.
+    """Return each element's run; the longest of at most ``most`` runs is as short as possible.
 
     Runs are filled from the first on: that is exact for a given limit. The next limit to try is the
     least with which some run would hold one more element; below it, all runs stay as they are.
@@ -173,7 +173,7 @@ def _runs(work: Sequence[float], most: int) -> list[int]:
 
 @remembered(1)
 def layer_seconds(problem: Problem) -> Floats:
-    """Return, per layer, seconds of its work at the chip's peak rates; remembered.
+    """Return the seconds of each layer's work at the chip's peak rates; cached.
 
     An operator's engines work side by side, operators one after another.
     """
@@ -189,7 +189,7 @@ def layer_seconds(problem: Problem) -> Floats:
 
 
 def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
-    """Per instance, its cluster: neighbouring parts stay together; empty for no homes."""
+    """Return the cluster of each instance: neighbouring parts stay together; empty for no homes."""
     if not homes:
         return np.zeros(0, np.int64)
     first, number = np.asarray(homes, np.int64).T[:, instances.subgraph]
@@ -199,14 +199,14 @@ def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
 
 
 def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
-    """Per instance, 1 if an instance on another cluster reads what it makes."""
+    """Return, per instance, 1 if an instance on another cluster reads its output."""
     links, found = instances.links, np.zeros(instances.count, np.int64)
     found[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
     return found
 
 
 def hand_over(instances: InstanceGraph, placement: Placement, cluster: Ints) -> Placement:
-    """Declare in DDR what another cluster reads."""
+    """Declare outputs in DDR that another cluster reads."""
     if not len(cluster):
         return placement
     scopes = np.asarray(placement.scopes, np.int64)

@@ -62,13 +62,13 @@ def _kinds(problem: Problem) -> _Kinds:
 
 @remembered(1 << 16)
 def first_alike(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the layers of the first sub-graph asked for that is isomorphic to the one of some."""
+    """Return the layers of the first known sub-graph that is isomorphic to the given one."""
     kinds = _kinds(problem)
     return kinds.first.setdefault(_signature(problem, layers, kinds), layers)
 
 
 def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
-    """Return a digest of all that isomorphic sub-graphs have in common."""
+    """Return a digest that isomorphic sub-graphs share."""
     graph, inside = problem.graph, frozenset(layers)
     words, tensors, makers = array("q"), dict[int, int](), dict[int, int]()
 

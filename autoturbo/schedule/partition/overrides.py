@@ -32,14 +32,14 @@ _HALVINGS: Final = 6
 def resolve(
     problem: Problem, subgraphs: Iterable[SubGraph], knobs: Knobs
 ) -> dict[int, SubGraphKnobs]:
-    """The override of each sub-graph that has one, by :attr:`SubGraph.index`.
+    """Return the override of each sub-graph that has one, by :attr:`SubGraph.index`.
 
-    An override names a layer because cuts move with other knobs. Where several such layers share
-    a sub-graph, each field is that of the last of them, in topological order, that sets it; the
-    result carries that layer's name.
+    An override names a layer because partitions change with other knobs. Where several such layers
+    share a sub-graph, each field is that of the last of them, in topological order, that sets it;
+    the result carries that layer's name.
 
     Raises:
-        KnobsError: an override names a layer that the model has not.
+        KnobsError: an override names a layer that the model does not have.
     """
     if not knobs.overrides:
         return {}
@@ -72,8 +72,8 @@ def settled(
         subgraph: as it was grouped.
         scale: instances over the smallest number that fits.
         override: its own knobs; its factors count the parts of a cluster.
-        kind: how clusters share out the work; where it is one of
-            :data:`autoturbo.schedule.partition.clusters.PARTS` each has parts of its own.
+        kind: how clusters divide the work; each has parts of its own if it is one of
+            :data:`autoturbo.schedule.partition.clusters.PARTS`.
         room: bytes of local buffers that a part may take.
 
     Raises:
@@ -102,9 +102,9 @@ def split_fields(own: SubGraphKnobs) -> dict[str, Any]:
 def possible_split(
     problem: Problem, subgraph: SubGraph, scale: int, own: SubGraphKnobs, kind: str, room: int
 ) -> SubGraphKnobs:
-    """Return the knobs of a sub-graph with a split that it can have, the nearest to what they say.
+    """Return the knobs of a sub-graph with the possible split nearest to the requested one.
 
-    Arguments are those of :func:`settled`, with the knobs that may ask for an impossible one.
+    Arguments are those of :func:`settled`, with knobs that may ask for an impossible split.
     """
     axes = dict(split_axes(problem, subgraph.layers))
 
@@ -130,7 +130,7 @@ def _extent(problem: Problem, subgraph: SubGraph, axis: int) -> int:
 
 
 def _recut(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
-    """Return a sub-graph cut along one axis or two; what its split was chosen for stays noted."""
+    """Return a sub-graph split along one axis or two; it keeps the reason of its split."""
     axis, parts = cuts[0]
     depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[axis]
     own, inner = subgraph.split, itertools.chain.from_iterable(cuts[1:])
@@ -143,7 +143,7 @@ def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
 
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
-    """Return more instances than needed, where the innermost axis that is cut divides."""
+    """Return a sub-graph with ``scale`` times the instances, along its innermost split axis."""
     ways = split_axes(problem, subgraph.layers)
     cuts = subgraph.split.axes or tuple((axis, 1) for _, axis in ways[:1])
     if scale == 1 or not cuts:
@@ -158,10 +158,10 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
 def _overridden(
     problem: Problem, grouped: SubGraph, scale: int, layer: str, said: tuple[Value, ...]
 ) -> SubGraph:
-    """Return a sub-graph cut as the knobs of a layer that split it say, remembered.
+    """Return a sub-graph split as the knobs of its layer say; cached.
 
-    A split that is impossible because other knobs moved the cuts, so that another layer makes the
-    sub-graph's output, is left to the heuristic.
+    A split is left to the heuristic if it is impossible because other knobs changed the partition,
+    so that another layer makes the sub-graph's output.
 
     Raises:
         KnobsError: it is impossible, and the knobs name the layer that makes the output.
@@ -194,7 +194,7 @@ def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> i
     """Return the axis of a dimension of the output, -1 for none.
 
     Raises:
-        KnobsError: it cannot be cut into so many parts.
+        KnobsError: it cannot be split into so many parts.
     """
     axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
     if parts > 1 and (axis < 0 or parts > _extent(problem, subgraph, axis)):
@@ -203,7 +203,7 @@ def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> i
 
 
 def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGraph:
-    """Return a sub-graph cut into a part for every cluster, each with the parts that are said."""
+    """Return a sub-graph with a part for every cluster, each split again as requested."""
     others = [pair for pair in subgraph.split.axes if pair[0] != axis]
     own = dict(subgraph.split.axes).get(axis, 1)
     if len(others) > 1:
@@ -215,7 +215,7 @@ def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGrap
 
 
 def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubGraph:
-    """Return a sub-graph cut into parts for clusters, and those as it was cut before.
+    """Return a sub-graph split into parts for clusters, and those as it was split before.
 
     Factors count parts of the whole, and are divided among the clusters as far as the parts then
     fit: the fewest parts that do, none larger than a part was before.
@@ -239,7 +239,7 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
 
 @remembered(1 << 14)
 def _needing(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
-    """Return a sub-graph cut along one axis or two, with what its middle part needs."""
+    """Return a sub-graph split along one axis or two, with the footprint of its middle part."""
     outer, *inner = cuts
     found = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
     layers, split = found.layers, found.split

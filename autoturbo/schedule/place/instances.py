@@ -77,7 +77,7 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """Number of parts."""
+        """Return the number of parts."""
         return len(self.shapes)
 
 
@@ -121,7 +121,7 @@ class PartBook:
 
 
 def _weight(block: Ints) -> int:
-    """Return the bytes of a block; a name, so that schedules can be sent to other processes."""
+    """Return the bytes of a block; it has a name so that schedules can be pickled."""
     return 200 + block.nbytes
 
 
@@ -176,16 +176,16 @@ class InstanceGraph:
 
     @property
     def problem(self) -> Problem:
-        """Return the model on the target that they are of."""
+        """Return the problem of the instances."""
         return self.book.problem
 
     @property
     def count(self) -> int:
-        """Number of instances."""
+        """Return the number of instances."""
         return len(self.subgraph)
 
     def regions_of(self, index: int) -> tuple[dict[int, Ints], dict[int, Ints]]:
-        """Return what an instance makes of each output and needs of each input, ``(rank, 2)``."""
+        """Return an instance's regions of each output and of each input, ``(rank, 2)``."""
         parts, tensors = self.parts[int(self.subgraph[index])], self.problem.graph.tensors
         rows: Ints = self.book.regions.rows
         made, needed = (
@@ -199,13 +199,13 @@ class InstanceGraph:
 
     @functools.cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
-        """Per instance, the instances whose output it reads, ascending."""
+        """Return, per instance, the instances whose output it reads, ascending."""
         bounds, maker = self.links.start.tolist(), self.links.maker.tolist()
         return tuple(tuple(sorted(set(maker[a:b]))) for a, b in itertools.pairwise(bounds))
 
     @functools.cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """Per instance, the instances that read its output, ascending."""
+        """Return, per instance, the instances that read its output, ascending."""
         found: list[list[int]] = [[] for _ in range(self.count)]
         for reader, makers in enumerate(self.producers):
             for maker in makers:
@@ -235,7 +235,7 @@ def boxes_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cu
 
 
 def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
-    """Return one sub-graph cut as its split says, remembered."""
+    """Return the parts of a sub-graph by its split; cached."""
     key = subgraph.layers, subgraph.split.axes
     if key not in book.parts:
         book.parts[key] = _make_parts(book, subgraph)
@@ -275,14 +275,14 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
 
 
 def _runs(start: Ints, which: Ints) -> Ints:
-    """Return the positions ``start[i]:start[i + 1]`` of some ``i``, one after another."""
+    """Return the concatenated ranges ``start[i]:start[i + 1]`` for ``i`` in ``which``."""
     counts = start[which + 1] - start[which]
     first = np.repeat(start[which] - np.cumsum(counts) + counts, counts)
     return first + np.arange(len(first))
 
 
 def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Ints) -> int:
-    """Return the class of a box by its extents; a new one's is the first box that has it."""
+    """Return the class of a box by its extents; a new class is named after its first box."""
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
     found = book.shape_index.get(key)
     if found is None:
@@ -294,7 +294,7 @@ def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Int
 
 
 def part_shape(book: PartBook, shape: int) -> Regions:
-    """The regions of a part with the extents of a class, computed afresh: they are large."""
+    """Return the regions of a part of a class, not cached: they are large."""
     key = book.shapes[shape]
     return box_regions(book.problem, key.layers, key.cut)
 
@@ -309,7 +309,7 @@ def box_regions(problem: Problem, layers: Sequence[int], cut: Cut = WHOLE) -> Re
 def _regions_at(
     problem: Problem, ops: Ints, boxes: Sequence[Cut], places: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, Ints, Ints]:
-    """Return what each box needs of some loops and some dimensions, and which tensors it touches.
+    """Return each box's regions of some loops and dimensions, and the tensors that it accesses.
 
     Args:
         problem: the model on the target.
@@ -332,7 +332,7 @@ def _find(
     regions: Regions,
     places: tuple[Ints, Ints, Ints],
 ) -> Ints:
-    """Write what the last box needs into regions; return what all need at places, end to end."""
+    """Write the regions of the last box; return those of all boxes at ``places``, end to end."""
     axes = np.asarray(boxes[0].axes, np.int64)
     bounds = np.asarray([box.bounds for box in boxes], np.int64).reshape(len(boxes), len(axes), 2)
     found = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
@@ -364,7 +364,7 @@ def _find_regions(
 
 
 def make_instances(book: PartBook, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
-    """Split every sub-graph, each in terms of the book's layers, and connect the parts."""
+    """Split every sub-graph, given by the book's layers, and connect the parts."""
     parts = tuple(parts_of(book, s) for s in subgraphs)
     return graph_of(
         book, subgraphs, parts, [np.arange(p.count) for p in parts], _links(book, parts)
@@ -378,7 +378,7 @@ def graph_of(
     chosen: Sequence[Ints],
     links: Links,
 ) -> InstanceGraph:
-    """Return the graph of some parts of each sub-graph, chosen by their indices."""
+    """Return the instance graph of chosen parts of each sub-graph."""
     first = np.append(0, np.cumsum([len(some) for some in chosen])).astype(np.int64)
     subgraph, part = np.repeat(np.arange(len(parts)), np.diff(first)), np.concatenate(chosen)
     bases = [(p.out_base, len(p.outputs), p.in_base, len(p.inputs)) for p in parts]
@@ -391,13 +391,13 @@ def graph_of(
 
 
 def links_of(rows: Ints, count: int) -> Links:
-    """Return links of so many instances from their columns, the reader's first."""
+    """Return the links of ``count`` instances from their columns, the reader's first."""
     columns = [np.ascontiguousarray(column) for column in rows.T]
     return Links(np.searchsorted(columns[0], np.arange(count + 1)), *columns)
 
 
 def _links(book: PartBook, parts: Sequence[Parts]) -> Links:
-    """Put the blocks of all sub-graphs together; those seen before are remembered."""
+    """Return the links of all sub-graphs, from cached blocks where they are known."""
     maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
     starts = list(itertools.accumulate((p.count for p in parts), initial=0))
     blocks = []
@@ -435,9 +435,9 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
 
 
 def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
-    """Return pairs whose regions of a tensor meet: reader's part, 0, maker's part, 0, bytes.
+    """Return pairs of overlapping regions: reader's part, 0, maker's part, 0, bytes.
 
-    Makers are parts in order along the axis that is cut first, so those that a reader can meet are
+    Makers are parts in order along the first split axis, so those that overlap a reader are
     consecutive and found by bisection.
 
     Args:
@@ -459,7 +459,7 @@ def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
 
 
 def _sorted_dim(regions: Ints) -> int:
-    """Return the dimension with most different starts of those along which regions only go on."""
+    """Return the dimension of ascending regions that has the most distinct starts."""
     steps = np.diff(regions, axis=0)
     changes = (steps[:, :, 0] > 0).sum(axis=0)
     back = (steps < 0).any(axis=(0, 2))
@@ -501,7 +501,7 @@ class PartWork(NamedTuple):
 
 @remembered(1 << 16)
 def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
-    """Return the work and the bytes of a sub-graph's middle part, as of one that is isomorphic."""
+    """Return the work and the bytes of a sub-graph's middle part; isomorphic ones share it."""
     if (first := first_alike(problem, layers)) != layers:
         return middle_part_work(problem, first, split)
     cut = boxes_of(problem, layers, split)[split.instances // 2]
@@ -542,6 +542,6 @@ def operator_work(problem: Problem, lengths: Ints) -> tuple[Floats, Floats, Floa
 
 
 def _products(lengths: Ints, start: Ints) -> Ints:
-    """Return the product of ``lengths[start[i]:start[i + 1]]`` for each ``i``; 1 of none."""
+    """Return the product of ``lengths[start[i]:start[i + 1]]`` for each ``i``; 1 if empty."""
     products = np.multiply.reduceat(np.append(lengths, 1), start[:-1])
     return np.where(np.diff(start) > 0, products, 1)

@@ -42,14 +42,14 @@ class Movements:
 def move(
     graph: InstanceGraph, order: Ints, placement: Placement, templates: Sequence[Template]
 ) -> Movements:
-    """Decide the movement of every piece that an order's kernels read from each other.
+    """Return the movement of every piece that the kernels of an order read from each other.
 
-    Equal factors are no sign that a piece stays: four samples over four cores and the first two of
+    Equal factors do not mean that a piece stays: four samples over four cores and the first two of
     them over four lie differently.
 
     Args:
-        graph: instances and what they read from each other.
-        order: the instances that one cluster runs; what others make is read where it lies.
+        graph: instances and the pieces that they read from each other.
+        order: the instances that one cluster runs; outputs of others are read where they lie.
         placement: of all instances.
         templates: per instance.
     """
@@ -94,7 +94,7 @@ def move(
 
 
 def _factors(bindings: Sequence[Binding], rank: int) -> tuple[Ints, Ints]:
-    """Return the factors of bindings, 1 in further dimensions, ``(n, rank)``, and their ranks."""
+    """Return the factors of bindings, padded with 1, ``(n, rank)``, and their ranks."""
     numbers = {binding: number for number, binding in enumerate(dict.fromkeys(bindings))}
     which = np.asarray([numbers[binding] for binding in bindings], np.int64)
     padded = [(*binding, *(1,) * (rank - len(binding))) for binding in numbers]
@@ -116,17 +116,17 @@ class Pieces(NamedTuple):
     wanted: Ints
 
     def some(self, which: Ints) -> Pieces:
-        """Return some of the pieces."""
+        """Return the selected pieces."""
         return Pieces(self.made[which], self.need[which], self.wanted[which])
 
     def shares(self, which: Ints, core: Ints) -> Ints:
-        """Return the elements of some pieces that some cores want, ``(len(which),)``."""
+        """Return the elements of pieces that given cores want, ``(len(which),)``."""
         low, high, _ = _spans(self.need[which], self.wanted[which], core)
         return _volume(low, high, *np.moveaxis(self.made[which], 2, 0))
 
 
 def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """Return what cores have of bound regions.
+    """Return the part of bound regions that each core has.
 
     Cores count row-major over the factors.
 
@@ -149,7 +149,7 @@ def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray
 
 
 def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
-    """Return the elements that boxes have in common, ``(n,)``."""
+    """Return the number of elements in the intersections of boxes, ``(n,)``."""
     lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
     return np.asarray(np.maximum(lengths, 0).prod(axis=1), np.int64)
 
@@ -159,7 +159,7 @@ _AT_ONCE = 1 << 18
 
 
 def _each_core(wanted: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield all pairs of a piece and a core that its input is wanted on, piece after piece."""
+    """Yield all pairs of a piece and a core that wants its input, piece after piece."""
     cores = wanted.prod(axis=1)
     step = max(_AT_ONCE // int(cores.max(initial=1)), 1)
     for first in range(0, len(cores), step):
@@ -188,7 +188,7 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
 
 
 def _busiest(pieces: Pieces, group: Ints) -> tuple[Ints, Ints]:
-    """Return the inputs that some pieces are of, and elements of all these on the busiest core."""
+    """Return the inputs of some pieces, and the elements of each on its busiest core."""
     inputs, own = np.unique(group, return_inverse=True)
     most = int(pieces.wanted.prod(axis=1).max(initial=0))
     total = np.zeros((len(inputs), most), np.int64)
