@@ -80,7 +80,7 @@ class KernelShares:
 
 
 def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelShares:
-    """Hand out a kernel's time.
+    """Return a kernel's time, attributed to limits and layers.
 
     Args:
         program: of the kernel.
@@ -105,7 +105,7 @@ def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelSh
 
 
 def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
-    """Column of :data:`LIMITS` of every instruction, by what its length follows from."""
+    """Return each instruction's column of :data:`LIMITS`: what determines its length."""
     engine, amounts = program.where[:, Column.ENGINE], program.amounts
     stored = rates[Rate.STORED]
     link = amounts[:, Amount.CORE] * stored / rates[Rate.TRANSFER]
@@ -130,7 +130,7 @@ def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
 
 
 def _memory(totals: Floats, rates: Floats) -> tuple[float, float]:
-    """Seconds that DDR (both directions, without turning around) and GB are busy."""
+    """Return the seconds that DDR (both directions, without turning around) and GB are busy."""
     gb = float(totals[Quantity.GB_READ] + totals[Quantity.GB_WRITTEN])
     ddr = float(totals[Quantity.BUSY_DMA_IN] + totals[Quantity.BUSY_DMA_OUT])
     return ddr, gb / float(rates[Rate.GB]) if gb > 0 else 0.0
@@ -139,7 +139,7 @@ def _memory(totals: Floats, rates: Floats) -> tuple[float, float]:
 def _by_traffic(
     program: Instructions, length: Floats, moved: tuple[float, float], seconds: float, layers: int
 ) -> Floats:
-    """All of the time to the memory that needs it, by what each layer moves."""
+    """Attribute all of the time to the limiting memory, by the bytes that each layer moves."""
     engine, ddr = program.where[:, Column.ENGINE], moved[0] >= moved[1]
     dma = (engine == DMA_IN) | (engine == DMA_OUT)
     weight = np.where(dma, length, 0.0) if ddr else program.amounts[:, Amount.GB]
@@ -152,7 +152,7 @@ def _by_traffic(
 def _along_path(
     program: Instructions, begin: Floats, end: Floats, done: Floats, limits: Ints, layers: int
 ) -> Floats:
-    """Follow the critical path back from the instruction that completes last."""
+    """Attribute the time along the critical path, back from the instruction that completes last."""
     shares = np.zeros((layers, len(LIMITS)))
     if not len(done):
         return shares
@@ -173,7 +173,7 @@ def _along_path(
 
 
 def _before(engine: Ints) -> Ints:
-    """Per instruction, the one before it on its engine; -1 for the first."""
+    """Return, per instruction, the one before it on its engine; -1 for the first."""
     found = np.full(len(engine), -1, np.int64)
     for code in range(len(ENGINES)):
         own = np.flatnonzero(engine == code)
@@ -184,9 +184,9 @@ def _before(engine: Ints) -> Ints:
 def _cause(
     where: Ints, before: Ints, begin: Floats, end: Floats, done: Floats, at: int
 ) -> tuple[int, bool]:
-    """The instruction that one has waited for, and whether for its completion.
+    """Return the instruction that another waited for, and whether for its completion.
 
-    Where both its engine and another instruction held it up, the engine comes first.
+    If both its engine and another instruction delayed it, the engine comes first.
     """
     earlier = int(before[at])
     if earlier >= 0 and end[earlier] == begin[at]:
@@ -196,7 +196,7 @@ def _cause(
 
 
 def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: float) -> Floats:
-    """Return by how many seconds every instruction could begin later, all others as late as can be.
+    """Return each instruction's slack in seconds, all others being as late as possible.
 
     Args:
         where: of the program.

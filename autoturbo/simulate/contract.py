@@ -38,11 +38,11 @@ class Evaluates(Protocol):
     """Measures settings of one model on one target."""
 
     def evaluate(self, knobs: Knobs) -> Outcome:
-        """Build the schedule and measure it; a failure is a value, never an exception."""
+        """Build the schedule and measure it; return a failure, never raise an exception."""
         ...
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
-        """Cheap facts about the setting's kernels; None where no plan exists."""
+        """Return cheap statistics of the candidate's kernels; None if it has no plan."""
         ...
 
 
@@ -51,7 +51,7 @@ class Scheduled(Protocol):
 
     @property
     def text(self) -> str:
-        """Canonical JSON."""
+        """Return the canonical JSON."""
         ...
 
 
@@ -59,15 +59,15 @@ class Workshop(Evaluates, Protocol):
     """What the tuner asks of an evaluator besides measuring."""
 
     def schedule(self, knobs: Knobs) -> Scheduled:
-        """The schedule of a setting."""
+        """Return the schedule of a candidate."""
         ...
 
     def heuristic(self) -> Knobs:
-        """The published heuristic at its best: trial 0 of a search."""
+        """Return the published heuristic at its best: trial 0 of a search."""
         ...
 
     def measure_scheduler(self, name: str) -> Outcome:
-        """What another scheduler's best schedule measures."""
+        """Return the measurement of the best schedule of another scheduler."""
         ...
 
 

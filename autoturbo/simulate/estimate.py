@@ -106,9 +106,10 @@ class _Layers:
     def issue(
         self, role: Role, count: Ints, work: Floats | None = None, slots: Floats | float = 1.0
     ) -> None:
-        """Add ``count`` instructions of a role to each of the layers that have some.
+        """Add ``count`` instructions of a role to each layer that has some.
 
-        ``work`` is what follows each before its slot, of so many, is free; None if it needs none.
+        ``work`` is the work that follows each of them before one of its ``slots`` is free; None if
+        there is none.
         """
         emits, engine = self.roles.emits[role], ENGINE_OF[role]
         where, amounts = np.flatnonzero(emits), self.roles.amounts[role]
@@ -148,7 +149,7 @@ def _weights(k: _Layers) -> None:
 
 
 def _inputs(k: _Layers) -> None:
-    """Add what tiles read from outside LB."""
+    """Add the inputs of tiles from outside LB."""
     tiles, steps = k.roles.tiles, k.roles.stages[Stage.SEQUENCE] > 0
     count = tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
     anew = count * np.where(tiles[Tiling.KEPT] == IN_LB, 1, tiles[Tiling.COLUMNS])
@@ -172,9 +173,9 @@ def _outputs(k: _Layers) -> None:
 
 
 def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: RulesOf[Ints]) -> Floats:
-    """Add up the layers of kernels, of which each has its rules.
+    """Return the sums over the layers of kernels, each with its rules.
 
-    One after another, as the simulator would: sums in another order end in other digits.
+    Layers are added one after another, as in the simulator: another order rounds differently.
     """
     count = len(rules.across)
     computed = np.maximum(k.busy[[MATRIX_ENGINE, VECTOR_ENGINE]].max(axis=0), k.least)

@@ -46,10 +46,10 @@ class KernelInterval:
     done: Floats
 
     def layers(self) -> Floats:
-        """Begin and end of every layer, ``(layers, 2)``; of one without instructions, of nothing.
+        """Return begin and end of every layer, ``(layers, 2)``; NaN for one without instructions.
 
-        A layer runs from the begin of its first instruction, prefetches included, to the end of
-        its last.
+        A layer runs from the begin of its first instruction, prefetches included, to the end of its
+        last.
         """
         where = self.program.where[:, Column.LAYER]
         count = int(where.max()) + 1 if len(where) else 0
@@ -64,9 +64,9 @@ class KernelInterval:
 def pass_intervals(
     schedule: Schedule, memory: KernelMemory | None = None
 ) -> tuple[KernelInterval, ...]:
-    """All kernels of the first pass, in the order of the schedule.
+    """Return the intervals of the first pass's kernels, in the order of the schedule.
 
-    Where clusters share out samples they all do the same: it is one cluster's.
+    Clusters that divide samples all do the same: the intervals are those of one cluster.
     """
     memory = KernelMemory() if memory is None else memory
     target = schedule.problem.target
@@ -103,7 +103,7 @@ def pass_intervals(
 
 
 def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
-    """Cluster and place in its order of every instance."""
+    """Return the cluster of every instance and its place in the cluster's order."""
     return {
         int(instance): (cluster, kernel)
         for cluster, timeline in enumerate(schedule.timelines)
@@ -112,7 +112,7 @@ def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
 
 
 def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, float]) -> float:
-    """When what an instance reads from other clusters is known to be there."""
+    """Return when an instance knows that its inputs from other clusters are there, in seconds."""
     if not schedule.cluster:
         return 0.0
     producers = schedule.instances.producers[instance]

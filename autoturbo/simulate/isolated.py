@@ -103,7 +103,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, about."""
+        """Return the approximate bytes that it takes."""
         return self.stages.nbytes + self.streams.nbytes + 500
 
 
@@ -146,13 +146,13 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
 def side_by_side(
     book: PartBook, subgraphs: Sequence[SubGraph], choose: Callable[[Parts], Ints]
 ) -> tuple[InstanceGraph, int]:
-    """Return a graph of parts of sub-graphs as if each were alone, and how many layers come first.
+    """Return a graph of parts of sub-graphs, each as if alone, and the number of leading layers.
 
-    The layers that they read come first, each as one part that reads nothing; no sub-graph reads
-    another.
+    These are the layers that the parts read, each as one part that reads nothing; no sub-graph
+    reads another.
 
     Args:
-        book: what is known of parts of the model.
+        book: the known parts of the model.
         subgraphs: each in terms of the problem's layers; they may overlap.
         choose: which parts of a sub-graph, as indices.
     """
@@ -180,7 +180,7 @@ def side_by_side(
 def isolated_kernels(
     problem: Problem, layouts: Sequence[Layout], rules: Sequence[KernelRules]
 ) -> Floats:
-    """Return what kernels take in isolation, ``(kernels, len(ISOLATED))``.
+    """Return the features of kernels in isolation, ``(kernels, len(ISOLATED))``.
 
     Args:
         problem: where the layouts come from.
@@ -216,6 +216,6 @@ def isolated_kernels(
 
 
 def _representative(parts: Parts) -> Ints:
-    """Return the first part of the class that has most parts, of several such the first class."""
+    """Return the first part of the class with most parts; on ties, of the first class."""
     _, first, count = np.unique(parts.shapes, return_index=True, return_counts=True)
     return np.asarray([first[count == count.max()].min()], np.int64)

@@ -75,10 +75,11 @@ _PASSES: Final = slice(_OWN, _OWN + len(PASSES))
 
 
 def capacities(problem: Problem, layers: tuple[int, ...]) -> tuple[float, ...]:
-    """Return what the tensors of a sub-graph can be kept in, in the order of :data:`CAPACITIES`.
+    """Return the sizes and rates of the buffers that a sub-graph's tensors compete for.
 
-    A part is laid out alone; whether what it reads and writes can stay on the chip until the next
-    part or sub-graph comes for it is a matter of whole tensors and of what the buffers hold.
+    They are in the order of :data:`CAPACITIES`. A part is laid out alone; whether its inputs and
+    outputs can stay on the chip until the next reader is a matter of whole tensors and buffer
+    sizes.
 
     Returns:
         Bytes of all that a sub-graph reads from others and writes, in a pass; bytes of a cluster's
@@ -141,11 +142,11 @@ class KernelStatistics:
 
     @property
     def full(self) -> bool:
-        """Whether it holds so many kernels that it should begin anew."""
+        """Return whether it holds so many kernels that it should begin anew."""
         return len(self.kernels) > MOST
 
     def kernels_of(self, settings: Sequence[Knobs]) -> list[PlannedKernels | None]:
-        """Return the kernels of settings; None for one that does not fit the model."""
+        """Return the kernels of candidates; None for one that does not fit the model."""
         found = [self._planned(knobs) for knobs in settings]
         self._learn()
         return found
@@ -157,7 +158,7 @@ class KernelStatistics:
         return rows
 
     def knobs_from(self, first: int) -> list[KernelKnobs]:
-        """Return the knobs of kernels, from a number on."""
+        """Return the knobs of all kernels from number ``first`` on."""
         known = list(self.knobs)
         return [known[own] for _, own in itertools.islice(self.kernels, first, None)]
 
@@ -180,7 +181,7 @@ class KernelStatistics:
         return self.knobs.setdefault(values, len(self.knobs))
 
     def _parts_of(self, plan: Plan) -> list[int]:
-        """Return the number of each sub-graph's parts; isomorphic ones cut alike share it."""
+        """Return the number of each sub-graph's parts; isomorphic ones split alike share it."""
         found = self._of_plan.get(plan.number)
         if found is None:
             found = self._of_plan[plan.number] = [
@@ -216,7 +217,7 @@ class KernelStatistics:
         self._row_of.add([self._known[key] for key in keys])
 
     def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
-        """Return what a kernel in isolation follows from: its part, its cores and its rules."""
+        """Return what determines a kernel in isolation: its part, its cores and its rules."""
         said: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
         cores = self.bench.target.cores if said["cores"] == AUTO else int(said["cores"])
         depth = None if said["core_dim"] == AUTO else int(said["core_dim"])
@@ -242,7 +243,7 @@ class KernelStatistics:
         return rows
 
     def of_plan(self, knobs: Knobs) -> PlanStatistics | None:
-        """Return the statistics of a setting's plan; None where it does not fit the model."""
+        """Return the statistics of a candidate's plan; None if it does not fit the model."""
         (found,) = self.kernels_of([knobs])
         if found is None:
             return None

@@ -57,7 +57,7 @@ class KernelMemory:
     totals: Store = field(default_factory=lambda: Store((QUANTITIES,), np.float64))
 
     def rows(self, schedule: Schedule, cluster: int = 0) -> tuple[list[bytes], Ints]:
-        """Signatures of a cluster's kernels and their rows; new kernels are simulated."""
+        """Return the signatures and rows of a cluster's kernels; new kernels are simulated."""
         signatures, new = schedule.signatures(cluster), dict[bytes, int]()
         for kernel, signature in enumerate(signatures):
             if signature not in self.index:
@@ -72,10 +72,10 @@ class KernelMemory:
 
 
 def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
-    """Return, per kernel, what copies into LB and core-to-core traffic before it take.
+    """Return the time of each kernel's copies into LB and core-to-core traffic.
 
     Columns are seconds, to the barrier that ends them, DMA and transfer busy seconds, and bytes of
-    GB. Bytes from DDR are written to GB, where there is one, and read again: both count there.
+    GB. Bytes from DDR are written to GB, if there is one, and read again: both count there.
     """
     gb, link, has_gb = target.gb, target.transfer, target.gb.capacity > 0
     from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
@@ -90,12 +90,12 @@ def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
 
 
 def _seconds(size: Ints | Floats, rate: float) -> Floats:
-    """Return how long bytes take; a rate may be 0 where there are none."""
+    """Return the seconds of transfers; a rate may be 0 where there are no bytes."""
     return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
 
 
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
-    """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
+    """Measure a schedule: latency of the whole batch on the whole chip, and its causes."""
     memory = KernelMemory() if memory is None else memory
     passes = [_one_pass(schedule, memory, at) for at in range(len(schedule.timelines))]
     joint = _Pass(
@@ -126,7 +126,7 @@ class _Pass(NamedTuple):
 
 
 def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
-    """Seconds of each kernel of a cluster in order, with the movements before it and its launch."""
+    """Return each kernel's seconds in order on a cluster, with its movements and its launch."""
     return _one_pass(schedule, memory, cluster).seconds
 
 
@@ -146,7 +146,7 @@ def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
 
 
 def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
-    """Latency of all passes where clusters hand over to each other.
+    """Return the latency of all passes if clusters hand over to each other.
 
     ``seconds`` are those of the kernels of the first cluster in order, then of the next.
     """
@@ -220,7 +220,10 @@ def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
 def _measurement(
     schedule: Schedule, one: _Pass, latency: float, mean: Floats, launches: int
 ) -> Measurement:
-    """Put together: ``mean`` are sums of one cluster, ``launches`` the most of any in a pass."""
+    """Return the measurement of a schedule.
+
+    ``mean`` are sums of one cluster, ``launches`` the most of any cluster in a pass.
+    """
     loops, copies = schedule.share.loops, schedule.share.copies
     bound = lower_bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
     moved = one.totals * (loops * copies)
@@ -255,7 +258,7 @@ _GB = [Quantity.GB_READ, Quantity.GB_WRITTEN]
 
 
 def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
-    """Mean seconds of one launch of each sub-graph's kernels."""
+    """Return the mean seconds of one launch of each sub-graph's kernels."""
     owner = schedule.instances.subgraph[_launched(schedule)]
     count = len(schedule.instances.subgraphs)
     sums = np.bincount(owner, seconds, count)
@@ -263,12 +266,12 @@ def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
 
 
 def _launched(schedule: Schedule) -> Ints:
-    """Instances in order, cluster by cluster."""
+    """Return the instances in order, cluster by cluster."""
     return np.concatenate([timeline.order for timeline in schedule.timelines])
 
 
 def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
-    """Joules: multiply-accumulates, bytes per level, and what is drawn all the time."""
+    """Return the joules of multiply-accumulates, of bytes per level, and of static power."""
     energy = schedule.problem.target.energy
     if energy is None:
         return None
@@ -298,7 +301,7 @@ def _quantised_macs(model: Graph) -> int:
 
 
 def _tensor_counts(schedule: Schedule) -> dict[str, int]:
-    """Buffers per scope over one pass (the paper's Table 3 counts tensors)."""
+    """Return the buffers per scope over one pass (the paper's Table 3 counts tensors)."""
     counts = np.zeros(len(Scope), np.int64)
     for timeline in schedule.timelines:
         tensors = timeline.kind == KINDS.index("tensor")

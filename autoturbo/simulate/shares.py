@@ -40,25 +40,25 @@ class Shares:
 
     @staticmethod
     def of(row: Floats) -> Shares:
-        """From an array of as many columns."""
+        """Return the shares in the columns of an array."""
         return Shares(tuple(row.tolist()))
 
     @property
     def total(self) -> float:
-        """Their sum."""
+        """Return their sum."""
         return sum(self.seconds)
 
     @property
     def limit(self) -> Limit:
-        """What most is spent on; of equals the first."""
+        """Return the limit with the largest share; of equal ones the first."""
         return LIMITS[self.seconds.index(max(self.seconds))]
 
     def part(self, limit: Limit) -> float:
-        """The share of one limit, of 1; 0 where nothing takes any time."""
+        """Return the share of one limit, of 1; 0 if nothing takes any time."""
         return self.seconds[LIMITS.index(limit)] / self.total if self.total else 0.0
 
     def as_dict(self) -> dict[str, float]:
-        """Seconds by name."""
+        """Return the seconds by name."""
         return {limit.value: s for limit, s in zip(LIMITS, self.seconds, strict=True)}
 
 
@@ -146,7 +146,7 @@ class ScheduleShares:
 
 
 def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> ScheduleShares:
-    """Hand out a schedule's latency.
+    """Return a schedule's latency, attributed to limits.
 
     Args:
         schedule: what is asked about.
@@ -174,7 +174,7 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
 
 
 def _spent(row: Floats) -> tuple[float, Shares]:
-    """Return the seconds that are handed out, and their shares."""
+    """Return the attributed seconds, and their shares."""
     return float(row.sum()), Shares.of(row)
 
 
@@ -186,7 +186,7 @@ class _Cluster(NamedTuple):
 
 
 def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
-    """Hand out every kernel of a pass; those of one signature once."""
+    """Attribute the time of every kernel of a pass; those of one signature once."""
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
     rates = rates_of(target, schedule.problem.dtype)
     known: dict[bytes, KernelShares] = {}
@@ -204,7 +204,7 @@ def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
 
 
 def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
-    """Shares of the movements before kernels, by the rules of :func:`movement_times`."""
+    """Return the shares of the movements before kernels, as :func:`movement_times` counts them."""
     seconds = movement_times(copied, crossing, target)
     shares = np.zeros((len(seconds), len(LIMITS)))
     by = {limit: shares[:, column] for column, limit in enumerate(LIMITS)}
@@ -217,10 +217,10 @@ def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
 
 
 def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
-    """Per instance, passes in which it is on the critical path; seconds of handing over.
+    """Return each instance's passes on the critical path, and the seconds of handing over.
 
-    The path is followed back from the launch that ends last, each time to what held a launch up:
-    the one before it on its cluster, or else the last that it waited for on another.
+    The path goes back from the launch that ends last, each time to the launch that delayed it: the
+    one before it on its cluster, or else the last that it waited for on another cluster.
     """
     graph, cluster, loops = schedule.instances, schedule.cluster, schedule.share.loops
     if not cluster:
