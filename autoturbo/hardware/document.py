@@ -60,7 +60,7 @@ class Document:
 
 
 def read_document(path: Path, shown: str) -> Document:
-    """The document in a file.
+    """Return the document in a file.
 
     Args:
         path: the file.
@@ -106,7 +106,7 @@ def _content(path: Path, shown: str) -> bytes:
 
 
 def parse_document(text: str, shown: str) -> Document:
-    """The document that a text holds; see :func:`read_document`."""
+    """Return the document in a text; see :func:`read_document`."""
     import yaml
 
     try:
@@ -124,7 +124,7 @@ def parse_document(text: str, shown: str) -> Document:
 
 
 def _compose(text: str, shown: str) -> Any:
-    """The node tree of a text; aliases and deep nesting raise before they cost anything."""
+    """Return the node tree of a text; aliases and deep nesting raise before they cost anything."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -183,7 +183,7 @@ class _Reader:
         return _scalar(node)
 
     def pairs(self, node: Any, path: Steps) -> Iterator[tuple[str, Any]]:
-        """Keys with their nodes; a key that comes again is noted and left out."""
+        """Yield keys with their nodes; record a repeated key and leave it out."""
         seen = set()
         for key_node, child in node.value:
             if key_node.id != "scalar":
@@ -205,10 +205,10 @@ def _position(node: Any) -> tuple[int, int]:
 
 
 def _scalar(node: Any) -> Any:
-    """The value of a scalar: only decimal notation is a number, and only true and false are not.
+    """Return the value of a scalar: only decimal numbers, ``true`` and ``false`` are no text.
 
-    YAML 1.1 also reads ``010`` as 8, ``1:30`` as 90 and ``on`` as true; here they stay text,
-    which no field of a number or truth value accepts.
+    YAML 1.1 also reads ``010`` as 8, ``1:30`` as 90 and ``on`` as true; here they stay text, which
+    no field of a number or truth value accepts.
     """
     text: str = node.value
     if node.style is not None:

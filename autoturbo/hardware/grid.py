@@ -54,21 +54,21 @@ class Axis:
 
     @property
     def short(self) -> str:
-        """The path with engines by kind alone: ``matrix.rows``."""
+        """Return the path with engines by kind alone: ``matrix.rows``."""
         return self.path.replace("engines[", "").replace("]", "")
 
     @property
     def is_numeric(self) -> bool:
-        """Whether its values can be ordered."""
+        """Return whether its values can be ordered."""
         return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
 
     def cost(self, value: Value) -> float:
-        """A number that is larger for a value that costs more; of numbers only."""
+        """Return a number that is larger for a more expensive value, which must be numeric."""
         return -float(value) if self.path.endswith(CHEAPER_HIGH) else float(value)
 
     @property
     def only_helps(self) -> int:
-        """1 where more makes no target slower, -1 where less does not, 0 where either may."""
+        """Return 1 if more never slows a target, -1 if less never does, 0 if either may."""
         words = re.findall(r"\w+", self.path)[-2:] if self.is_numeric else []
         more, less = (
             any(word.endswith(ends) for word in words) for ends in (_MORE_HELPS, _LESS_HELPS)
@@ -90,11 +90,11 @@ class GridPoint:
 
 
 def parse_axis(text: str) -> Axis:
-    """An axis of ``PATH=VALUES``.
+    """Return the axis of ``PATH=VALUES``.
 
-    ``a..b`` doubles from ``a`` as long as ``b`` is not passed, ``a..b:n`` are ``n`` values evenly
-    from ``a`` to ``b``, ``a,b,c`` are themselves. Engines may be named by their kind alone,
-    ``matrix.rows`` for ``engines[matrix].rows``.
+    ``a..b`` doubles from ``a`` up to ``b``, ``a..b:n`` are ``n`` evenly spaced values from ``a`` to
+    ``b``, ``a,b,c`` are themselves. Engines may be named by their kind alone, ``matrix.rows`` for
+    ``engines[matrix].rows``.
 
     Raises:
         UsageError: it does not look like that.
@@ -106,7 +106,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def make_axis(path: str, values: Iterable[Value]) -> Axis:
-    """An axis of a field and values; of equal ones the first.
+    """Return the axis of a field and its values; the first of equal values is kept.
 
     Raises:
         UsageError: there are none.
@@ -120,7 +120,7 @@ def make_axis(path: str, values: Iterable[Value]) -> Axis:
 
 
 def axes_of(vary: Mapping[str, Iterable[Value]] | Sequence[str]) -> tuple[Axis, ...]:
-    """Axes of texts as :func:`parse_axis` takes them, or of values by field.
+    """Return axes from texts as :func:`parse_axis` takes them, or from values by field.
 
     Raises:
         UsageError: a text is none, there are no axes, or a field has two.
@@ -140,7 +140,7 @@ def axes_of(vary: Mapping[str, Iterable[Value]] | Sequence[str]) -> tuple[Axis, 
 
 
 def grid_of(target: Target, axes: Sequence[Axis]) -> tuple[GridPoint, ...]:
-    """All targets of a grid, the last axis fastest, each checked as a file would be.
+    """Return all targets of a grid, the last axis fastest, each checked like a file.
 
     Raises:
         UsageError: there are too many.
@@ -160,7 +160,7 @@ def grid_of(target: Target, axes: Sequence[Axis]) -> tuple[GridPoint, ...]:
 
 
 def neighbours(axes: Sequence[Axis], values: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
-    """Yield the values of the points next to one along each field that has an order."""
+    """Yield the values of the neighbouring points, one step along each ordered field."""
     for place, axis in enumerate(axes):
         order = sorted(axis.values, key=float) if axis.is_numeric else []
         at = order.index(values[place]) if order else 0
@@ -169,7 +169,7 @@ def neighbours(axes: Sequence[Axis], values: tuple[Value, ...]) -> Iterator[tupl
 
 
 def _with(target: Target, path: str, value: Value) -> Target:
-    """The target with one field changed; errors name the field as it was written."""
+    """Return the target with one field changed; errors name the field as it was written."""
     try:
         return with_field(target, path, value)
     except TargetError as error:
@@ -228,7 +228,7 @@ def _number(text: str) -> int | float:
 
 
 def _whole(value: float) -> int | float:
-    """Whole numbers as such: fields that take no others know them so."""
+    """Return an integral float as an integer, which integer fields require."""
     return int(value) if math.isfinite(value) and value == int(value) else value
 
 

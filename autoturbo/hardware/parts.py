@@ -38,7 +38,7 @@ DATAFLOWS = (
 
 
 def storage_ratio(dtype: str) -> float:
-    """Bytes in memory for each byte that a graph counts: elements of block floats count as one."""
+    """Return the bytes in memory per byte that a graph counts, 1 except for block floats."""
     return _BLOCK_BYTES.get(dtype, 1.0)
 
 
@@ -123,7 +123,7 @@ class MatrixEngine:
     ] = False
 
     def macs_per_cycle(self, dtype: str) -> float:
-        """Multiply-accumulates per cycle at peak; 0 for a data type without a path."""
+        """Return the multiply-accumulates per cycle at peak; 0 for an unsupported data type."""
         return self.rows * self.columns * self.depth * dict(self.rate).get(dtype, 0.0)
 
 
@@ -146,7 +146,7 @@ class VectorEngine:
     startup_cycles: Annotated[int, _startup("issue of one vector operation, in cycles", 8)]
 
     def elements_per_cycle(self, dtype: str) -> float:
-        """Elements per cycle of a simple operation; 0 for a data type without lanes."""
+        """Return the elements per cycle of a simple operation; 0 for an unsupported data type."""
         return dict(self.lanes).get(dtype, 0.0)
 
 
@@ -247,7 +247,7 @@ class Overheads:
 
     @property
     def per_kernel(self) -> float:
-        """Seconds that every kernel takes besides its work."""
+        """Return the seconds that every kernel takes besides its work."""
         return self.kernel_launch + self.barrier
 
 
