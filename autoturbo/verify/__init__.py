@@ -72,6 +72,6 @@ def verify_schedule(
 
 
 def nothing_more(schedule: Schedule) -> list[Finding]:
-    """Return what a schedule of a target is checked for besides regions, memory and numbers."""
+    """Return the additional findings about a schedule of a single target: none."""
     del schedule
     return []

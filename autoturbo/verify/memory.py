@@ -79,7 +79,7 @@ def _check_cluster(schedule: Schedule, timeline: Timeline) -> Iterator[Finding]:
 
 
 def _check_spare(schedule: Schedule, timeline: Timeline, zones: Zones) -> Iterator[Finding]:
-    """Yield findings about buffers where weights of a kernel's recurrences stay while they live."""
+    """Yield findings about buffers in the space for weights of a kernel's recurrences."""
     buffers = timeline.buffers
     for kernel in np.flatnonzero(timeline.spare.any(axis=1)).tolist():
         first, last = kernel + timeline.rows[kernel], kernel + timeline.rows[kernel + 1]
@@ -129,7 +129,7 @@ def _check_scope(
 
 
 def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
-    """Return pairs of intervals that meet in space and time, ``(n, 2)``, by birth."""
+    """Return pairs of intervals that overlap in space and time, ``(n, 2)``, by birth."""
     found = [np.empty((0, 2), np.int64)]
     for pairs in meeting_pairs(birth, death + 1):
         shared = high[pairs].min(axis=1) > low[pairs].max(axis=1)
@@ -140,7 +140,7 @@ def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
 
 
 def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
-    """Return findings of kind ``"overlap"`` about room for streams that tensors take.
+    """Return findings of kind ``"overlap"`` about tensors in the room for streams.
 
     While a layer runs, its room and that of the next of its kernel, which fetches ahead, lie in one
     gap between buffers.
@@ -168,7 +168,7 @@ def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
 
 
 def _largest_gap(address: Ints, size: Ints, zone: int) -> int:
-    """Return the most consecutive bytes of a zone that no buffer takes."""
+    """Return the most contiguous bytes of a zone that no buffer occupies."""
     order = address.argsort()
     ends = np.maximum.accumulate(np.append(0, (address + size)[order]))
     gaps: Ints = np.append(address[order], zone) - ends
@@ -176,7 +176,7 @@ def _largest_gap(address: Ints, size: Ints, zone: int) -> int:
 
 
 def check_kept_streams(schedule: Schedule) -> tuple[Finding, ...]:
-    """Return findings of kind ``"capacity"`` about what stays of the streams of products."""
+    """Return findings of kind ``"capacity"`` about the kept streams of products."""
     found = list[Finding]()
     for cluster, timeline in enumerate(schedule.timelines):
         for place, instance in enumerate(timeline.order.tolist()):
@@ -201,11 +201,11 @@ def check_kept_streams(schedule: Schedule) -> tuple[Finding, ...]:
 def _kept_bytes(
     tiles: Ints, stage: Floats, streams: Ints, rules: InstructionRules
 ) -> tuple[int, int]:
-    """Return bytes of a core that a layer needs for what stays of its streams, and those it has.
+    """Return the bytes of a core that a layer's kept streams need, and the bytes that it has.
 
-    A product's inputs, where they are read once for several column tiles: all of them, or of as
-    many row tiles as there are slots. Partial sums, at twice the width of the result: of all row
-    tiles between two depth tiles. None of a single row and column.
+    Kept are a product's inputs, if they are read once for several column tiles: all of them, or as
+    many row tiles as there are slots. Partial sums are kept too, at twice the width of the result:
+    those of all row tiles between two depth tiles. A single row and column keeps nothing.
     """
     products, columns, depths, rows, outside, kept = tiles.tolist()
     room = int(rules.staging + streams[ROOM])
@@ -223,7 +223,7 @@ def _kept_bytes(
 
 
 def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
-    """Return findings of kind ``"capacity"`` about tiles of weights."""
+    """Return findings of kind ``"capacity"`` about weight tiles."""
     found: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
         limits = _weight_tile_limits(schedule, cluster)

@@ -156,7 +156,7 @@ def _tensor_bytes(graph: Graph, tensor: int) -> int:
 def compare_models(
     schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel, seed: int
 ) -> Numbers:
-    """Run a scheduled model beside what it is compared with.
+    """Run a scheduled model beside its reference and compare them.
 
     Raises:
         UnrunnableError: ONNX Runtime cannot run the original.
@@ -192,7 +192,7 @@ class _FaultLocator:
         self.trace = trace_batch(schedule.model)
 
     def compare(self) -> tuple[tuple[Comparison, ...], Finding | None]:
-        """Return the compared outputs, and what is wrong with the first instance that differs.
+        """Return the compared outputs, and a finding about the first instance that differs.
 
         Raises:
             UnrunnableError: ONNX Runtime cannot run the original.
@@ -208,7 +208,7 @@ class _FaultLocator:
         return outputs, None
 
     def chunks(self) -> Iterator[list[Call]]:
-        """Yield the calls in order, so many at a time as may be compared at once."""
+        """Yield the calls in order, in chunks that may be compared at once."""
         chunk: list[Call] = []
         size = 0
         for call in self.model.calls:
@@ -232,7 +232,7 @@ class _FaultLocator:
         return next(one for one in self.model.passes if one.index == call.number)
 
     def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
-        """Return the region of an original tensor that a call should have."""
+        """Return the expected value of a call's region, from the original tensor."""
         one, batch = self._pass(call), self.setup.samples
         own = samples_of(whole, self.trace, tensor, (one.start, one.samples), batch)
         return own[tuple(slice(low, high) for low, high in region)]
@@ -240,7 +240,7 @@ class _FaultLocator:
     # ------------------------------------------------------------------------------- comparison
 
     def compare_chunk(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
-        """Return the compared outputs of the model, and the calls whose results are suspect."""
+        """Return the compared outputs of the model, and the calls with suspect results."""
         outputs, originals = self.runs.outputs_and([t for call in calls for t in call.outputs])
         made = [name for call in calls for name in call.outputs.values()]
         values = self.runs.scheduled([*made, *outputs])
@@ -271,10 +271,10 @@ class _FaultLocator:
         return compare_part(name, want, got, self.setup.arithmetic, scale)
 
     def diagnose(self, call: Call) -> Finding | None:
-        """Return why a call's results differ; None if nothing but rounding has added up.
+        """Return why a call's results differ; None if only rounding errors have added up.
 
-        It is right if it is given what others made, makes of that what its layers make of it, and
-        its layers make of the original's inputs what the original makes.
+        A call is right if its inputs are the outputs of others, its outputs are those of its layers
+        on these inputs, and its layers reproduce the original on the original's inputs.
         """
         label = instance_name(self.schedule, call.instance)
         values = self.runs.scheduled([*call.inputs.values(), *call.outputs.values()])
@@ -286,7 +286,7 @@ class _FaultLocator:
         )
 
     def _wrong_input(self, call: Call, label: str, given: Mapping[int, Array]) -> Finding | None:
-        """Return a finding about an input that is not, to the bit, what other calls made of it."""
+        """Return a finding about an input that differs by a bit from the outputs it is made of."""
         for tensor, region in self._read(call).items():
             made = self._gather_made(call, tensor, region, given[tensor])
             if not np.array_equal(made, given[tensor], equal_nan=made.dtype.kind == "f"):
@@ -296,7 +296,7 @@ class _FaultLocator:
         return None
 
     def _gather_made(self, call: Call, tensor: int, region: Region, like: Array) -> Array:
-        """Return a region of a tensor from the values that calls of the same pass made."""
+        """Return a region of a tensor, gathered from the outputs of calls of the same pass."""
         name = self.setup.nodes.graph.tensors[tensor].name
         if name in self.setup.feeds:
             return self._original_part(self.setup.feeds[name], tensor, call, region)
@@ -313,7 +313,7 @@ class _FaultLocator:
     def _wrong_call(
         self, call: Call, label: str, given: Mapping[int, Array], values: Mapping[str, Array]
     ) -> Finding | None:
-        """Return a finding about results that the layers do not make of what the call was given."""
+        """Return a finding about results that the layers do not give on the call's inputs."""
         alone = self._run_alone(call, list(call.outputs), given)
         for tensor, name in call.outputs.items():
             found = self._compare_tensor(
@@ -353,7 +353,7 @@ class _FaultLocator:
     def _run_alone(
         self, call: Call, tensors: Sequence[int], inputs: Mapping[int, Array]
     ) -> dict[int, Array]:
-        """Return what the layers of an instance make of given inputs, by tensor index."""
+        """Return the outputs of an instance's layers on given inputs, by tensor index."""
         nodes = self.setup.nodes
         name = call.function.proto.name
         own = next(f.node for f in self.model.proto.functions if f.name == name)
@@ -380,5 +380,5 @@ class _FaultLocator:
 
 
 def _slices(region: Region, within: Region) -> tuple[slice, ...]:
-    """Return where a region lies in an array that holds a larger one."""
+    """Return the slices of a region in an array that holds a larger one."""
     return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(region, within, strict=True))

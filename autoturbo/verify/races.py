@@ -107,10 +107,10 @@ def clocks_of(where: Ints) -> Ints:
 
 
 def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, RingBuffer]]:
-    """Yield pairs of instructions that nothing orders in a slot, one per ring buffer.
+    """Yield pairs of unordered accesses to a slot, one pair per ring buffer.
 
-    Whoever reads a piece comes after those that write it; whoever fills a slot comes after all that
-    had to do with what the slot held before.
+    A reader of a piece must follow those that write it. A writer of a slot must follow all accesses
+    to its previous content.
     """
     events = program.events
     for ring in np.unique(events[:, Event.RING]).tolist():
@@ -128,7 +128,7 @@ def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ri
 def _unordered(
     later: Ints, by: Event, earlier: Ints, key: Event, back: int, program: Program, clocks: Ints
 ) -> tuple[int, int] | None:
-    """Return an earlier and a later event, ``back`` keys apart, that nothing orders."""
+    """Return an earlier and a later event, ``back`` keys apart, that are unordered."""
     count = int(max(later[:, by].max(initial=-1), earlier[:, key].max(initial=-1))) + 1
     engine = program.where[earlier[:, Event.INSTRUCTION], Column.ENGINE]
     last = np.full((count, len(ENGINES)), -1, np.int64)
@@ -160,11 +160,11 @@ class _KernelLabels:
 
     @property
     def where(self) -> Ints:
-        """The kernel's instructions."""
+        """Return the kernel's instructions."""
         return self.phase.program.where if self.phase.program else np.zeros((0, 0), np.int64)
 
     def instruction(self, index: int) -> str:
-        """Return an instruction by its role, layer and tile, in words."""
+        """Return a text on an instruction: its role, layer and tile."""
         row = self.where[index]
         role = Role(int(row[Column.ROLE])).name.lower().replace("_", " ")
         return f"{role} {index} of {self.layer(int(row[Column.LAYER]))} tile {row[Column.TILE]}"
@@ -176,7 +176,7 @@ class _KernelLabels:
         return layer_name(self.schedule, subgraph.layers[position])
 
     def place(self, first: Ints, second: Ints) -> str:
-        """Return in words what two accesses share."""
+        """Return a text on the place that two accesses share."""
         timeline = self.schedule.timelines[self.cluster]
         names = [
             buffer_name(self.schedule, timeline, int(row[Access.BUFFER])) for row in (first, second)
@@ -188,9 +188,9 @@ class _KernelLabels:
 
 
 def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
-    """Return pairs of accesses to a common byte, one of which writes, that nothing orders.
+    """Return unordered pairs of accesses to a common byte, one of which writes.
 
-    Accesses are swept by scope and first byte, so that only those which meet are compared, some
+    Accesses are swept by scope and first byte, so that only overlapping ones are compared, some
     thousand pairs at a time. Rows are two indices, the lower first, ascending.
 
     Args:
@@ -207,7 +207,7 @@ def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
 
 
 def _pairs_of_one_place(table: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
-    """Yield pairs of accesses that may have a byte in common, but for many that are in order."""
+    """Yield pairs of accesses that may share a byte, without many that are in order."""
     apart = np.flatnonzero(table[:, Access.LAYER] < 0)
     for access in apart.tolist():
         others = np.flatnonzero(table[:, Access.SCOPE] == table[access, Access.SCOPE])
@@ -225,10 +225,10 @@ _WINDOW = 256
 
 
 def _windows(layer: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
-    """Yield accesses of layers, some layers at a time: others than these are in order.
+    """Yield accesses in windows of layers; accesses that share no window are in order.
 
-    Layers of a long kernel use the same bytes in turn. All up to one place are over when those
-    from some later place on begin; so an access may only clash with one before that.
+    Layers of a long kernel use the same bytes in turn. All up to one place are over when those from
+    some later place on begin; so an access may only clash with one before that.
     """
     rest = np.flatnonzero(layer >= 0)
     rest = rest[np.argsort(layer[rest], kind="stable")]
@@ -248,10 +248,10 @@ _PAIRS = 1 << 12
 
 
 def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
-    """Yield the pairs of intervals of which the second begins within the first, some at a time.
+    """Yield the pairs of intervals in which the second begins within the first, in chunks.
 
-    Rows are two indices, ascending in where the first begins, then in where the second does; the
-    one that is listed first counts as first where both begin together.
+    Rows are two indices, ascending in where the first begins, then in where the second does; of two
+    that begin together, the one listed first comes first.
 
     Args:
         begin: of every interval.
@@ -268,7 +268,7 @@ def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
 
 
 def _share_a_byte(one: Ints, two: Ints) -> NDArray[np.bool_]:
-    """Return, per pair of accesses of one scope, whether one writes a byte that both touch."""
+    """Return, per pair of accesses of one scope, whether one writes a byte that both access."""
     low = np.maximum(one[..., Access.LOW], two[..., Access.LOW])
     high = np.minimum(one[..., Access.HIGH], two[..., Access.HIGH])
     writes = one[..., Access.WRITES] | two[..., Access.WRITES]
@@ -289,8 +289,8 @@ def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
 def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
     """Yield races between accesses of a kernel to its cluster's buffers.
 
-    Tiles of one layer may write over what they read: each reads its own elements before. What other
-    cores read of it must be over by then.
+    Tiles of one layer may overwrite what they read: each reads its own elements before. Reads by
+    other cores must be over by then.
     """
     table = labels.phase.accesses
     if len(table) < 2:  # noqa: PLR2004  a pair
@@ -311,7 +311,7 @@ def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
 def _unordered_instructions(
     labels: _KernelLabels, order: _Order, one: Ints, two: Ints
 ) -> tuple[str, str]:
-    """Return the last instruction of one access and the first of another that does not wait."""
+    """Return one access's last instruction and another's first that does not wait for it."""
     first, second = (_instructions(labels.where, row) for row in (one, two))
     engine = labels.where[:, Column.ENGINE]
     for before in first[::-1].tolist():
@@ -345,7 +345,7 @@ def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
 
 
 def _race_across_phases(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding | None:
-    """Return a race over a buffer or over slots between two phases, or None."""
+    """Return a race over a buffer or slots between two phases, or None."""
     labels = _KernelLabels(schedule, cluster, two)
     names = _phase_name(schedule, one), _phase_name(schedule, two)
     first, second = one.accesses[:, None], two.accesses
@@ -371,7 +371,7 @@ def _slot_name(ring: RingBuffer) -> str:
 
 
 def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
-    """Yield races with other clusters: reads of what a kernel there has not yet made.
+    """Yield races with other clusters: reads of a tensor that another cluster has not yet made.
 
     Clocks of kernels: per kernel and other cluster, the last kernel there that has ended before.
     """

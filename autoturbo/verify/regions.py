@@ -46,7 +46,7 @@ class Needs:
 
 
 def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]) -> Needs:
-    """Return what outputs of a sub-graph need, going back from its last operator.
+    """Return the regions that outputs of a sub-graph need, back from its last operator.
 
     Args:
         problem: where the layers come from.
@@ -75,14 +75,14 @@ def within(inner: Region, outer: Region) -> bool:
 
 
 def made_regions(schedule: Schedule, index: int) -> Regions:
-    """Return what an instance makes, as its schedule says: empty regions included."""
+    """Return the regions that an instance makes by its schedule, empty ones included."""
     graph = schedule.instances
     outputs = graph.parts[int(graph.subgraph[index])].outputs
     return _regions_at(schedule, outputs, int(graph.out_region[index]))
 
 
 def read_regions(schedule: Schedule, index: int) -> Regions:
-    """Return what an instance reads from outside, as its schedule says, empty regions too."""
+    """Return the regions that an instance reads by its schedule, empty ones included."""
     graph = schedule.instances
     inputs = graph.parts[int(graph.subgraph[index])].inputs
     return _regions_at(schedule, inputs, int(graph.in_region[index]))
@@ -160,7 +160,7 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _left_inside(schedule: Schedule) -> Iterator[Finding]:
-    """Check that what a sub-graph makes for others comes from its last layer."""
+    """Check that the outputs of a sub-graph for others come from its last layer."""
     problem = schedule.problem
     for subgraph in schedule.instances.subgraphs:
         inside = set(subgraph.layers)
@@ -174,7 +174,7 @@ def _left_inside(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _order(schedule: Schedule) -> Iterator[Finding]:
-    """Check that every instance runs once, after all that it reads from."""
+    """Check that every instance runs once, after all its producers."""
     graph = schedule.instances
     runs = Counter(schedule.order)
     for index in range(graph.count):
@@ -195,7 +195,7 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _kernels(schedule: Schedule) -> Iterator[Finding]:
-    """Check that clusters run what the order says, in its order."""
+    """Check that clusters run the instances of the order, in its order."""
     for cluster, timeline in enumerate(schedule.timelines):
         own = list(schedule.order)
         if schedule.cluster:
@@ -281,7 +281,7 @@ def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
 
 
 def _halos(schedule: Schedule) -> Iterator[Finding]:
-    """Check that every part has all that its outputs need of what it reads."""
+    """Check that every part has the regions that its outputs need."""
     for index, needs in enumerate(needs_of(schedule)):
         for tensor, given in read_regions(schedule, index).items():
             need = needs.get(tensor)
@@ -294,7 +294,7 @@ def _halos(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _links(schedule: Schedule) -> Iterator[Finding]:
-    """Check that a part's linked makers, or the model's inputs, cover what it reads."""
+    """Check that a part's linked makers, or the model's inputs, cover its inputs."""
     graph, given = schedule.instances, set(schedule.problem.graph.inputs)
     makers = {t: s for s, parts in enumerate(graph.parts) for t in parts.outputs}
     made = [made_regions(schedule, index) for index in range(graph.count)]
@@ -319,10 +319,10 @@ def _covered(
     schedule: Schedule, index: int, tensor: int, region: Region, linked: Sequence[int], home: int,
     made: Sequence[Regions],
 ) -> Iterator[Finding]:  # fmt: skip
-    """Check that the regions of the links of one input of one part add up to it.
+    """Check that the linked regions of one input of one part add up to it.
 
-    Makers tile the tensor (that is checked for itself), so equal sums mean that none is missing;
-    only where they differ are all makers looked at.
+    Makers tile the tensor (another check), so equal sums mean that none is missing; all makers are
+    looked at only if the sums differ.
     """
     names = instance_name(schedule, index), tensor_name(schedule, tensor)
     for maker in linked:
@@ -348,7 +348,7 @@ def _covered(
 
 
 def _edges(schedule: Schedule) -> Iterator[Finding]:
-    """Check that producers and consumers, which clusters wait by, are those of the links."""
+    """Check that producers and consumers, which clusters wait for, match the links."""
     graph = schedule.instances
     linked = set(zip(graph.links.maker.tolist(), graph.links.reader.tolist(), strict=True))
     known = {

@@ -67,11 +67,11 @@ class Event(IntEnum):
 
 
 def ring_slots(rules: InstructionRules) -> Ints:
-    """Return how many slots each ring buffer has, by :class:`RingBuffer`.
+    """Return the number of slots of each ring buffer, by :class:`RingBuffer`.
 
     One is computed from while ``ahead`` are fetched, and one more is on its way from DDR to GB.
-    What tiles exchange is fetched one tile ahead; inputs that stay in GB are those of two layers;
-    the matrix engine makes one tile's sums while the vector engine works on another's.
+    Exchanged pieces are fetched one tile ahead; inputs that stay in GB are those of two layers; the
+    matrix engine makes one tile's sums while the vector engine works on another's.
     """
     here = rules.ahead + 1
     return np.asarray([here, here + 1, here, here + 1, 2, 2, 2, here, here, 2], np.int64)
@@ -95,7 +95,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(counts: Ints, stages: Floats) -> Tiles:
-    """Return what the tiles of a kernel share, from its table of tiles."""
+    """Return the shared properties of a kernel's tiles, from its table of tiles."""
     first, first_weight = [0], [0]
     columns: list[list[NDArray[np.int64]]] = [[] for _ in range(5)]
     for row, stage in zip(counts, stages, strict=True):
@@ -135,7 +135,7 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
 def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int) -> Ints:
     """Return all writes and reads of slots by a program: a row per :class:`Event`.
 
-    Without a GB, what is fetched arrives in LB itself.
+    Without a GB, fetches arrive in LB itself.
     """
     role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
     brings = np.isin(role, (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS))
@@ -193,7 +193,7 @@ def _ring_events(
 ) -> Iterator[Ints]:
     """Yield the events of one ring buffer, with the unit of each piece.
 
-    Units are numbered as they come; readers of what is not brought in do not take part.
+    Units are numbered in order; readers of pieces that are not moved in are left out.
     """
     if not len(writers):
         return
@@ -306,10 +306,10 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
 
 
 def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
-    """Return whether a layer's weights are cut as finely as tiles can be.
+    """Return whether a layer's weights are split as finely as tiles can be.
 
-    Every product, column and native depth by itself, or as many rows as there are at most. Weights
-    of a recurrence are not cut: they stay as a whole, or stream through at every step.
+    Every product, column and native depth is separate, or there are as many rows as possible.
+    Weights of a recurrence are not split: they stay whole, or stream through at every step.
     """
     if stage[Stage.SEQUENCE] > 0:
         return True

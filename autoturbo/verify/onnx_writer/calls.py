@@ -66,7 +66,7 @@ def passes_of(schedule: Schedule) -> tuple[Pass, ...]:
 
 
 def _turns(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
-    """Yield cluster, first sample and one past the last that a pass is for."""
+    """Yield the cluster of each pass, its first sample and one past its last."""
     share, batch = schedule.share, schedule.model.batch
     identical = share.split == BATCH
     for copy in range(share.copies):
@@ -109,7 +109,7 @@ class SampleSlicer:
     def join(
         self, builder: GraphBuilder, names: Sequence[str], tensor: int, passes: Sequence[Pass]
     ) -> str:
-        """Return what several passes made of a tensor, joined: the used samples of each."""
+        """Return the name of a tensor joined from several passes: the used samples of each."""
         if tensor not in self._trace.tensors:
             return names[0]
         used = [tuple(sample - one.start for sample in one.used) for one in passes]
@@ -128,7 +128,7 @@ class SampleSlicer:
         return builder.reshape(builder.concat(apart, dim), whole)
 
     def shape(self, tensor: int, samples: int) -> tuple[int, ...]:
-        """Return the extents of a tensor that holds some samples."""
+        """Return the extents of a tensor that holds ``samples`` samples."""
         shape = self._tensors[tensor].shape
         if tensor not in self._trace.tensors:
             return shape
@@ -192,7 +192,7 @@ def nodes_at(path: Path, graph: Graph, model: Graph) -> ModelNodes:
 
     Raises:
         ModelError: the file is not usable.
-        VerifyError: it is, but not for so many samples: they cannot be followed through its
+        VerifyError: it cannot be written for these samples: they cannot be followed through its
             constants.
     """
     try:
@@ -212,8 +212,8 @@ def write_repeated(
 
     Args:
         builder: where the nodes go.
-        constants: which.
-        names: per constant, how the value is to be called; its own name if it is not there.
+        constants: the constants.
+        names: per constant, the name of the value; the constant's if it is not there.
         start: the first sample.
     """
     for constant in constants:
@@ -267,7 +267,7 @@ class FunctionTable:
     def function(
         self, layers: Sequence[int], inputs: Mapping[int, Region], outputs: Mapping[int, Region]
     ) -> PartFunction:
-        """Return the function of a part, made now if there is none with the same nodes.
+        """Return the function of a part, a new one unless one has the same nodes.
 
         Args:
             layers: the sub-graph's.
@@ -294,10 +294,10 @@ class FunctionTable:
         return self._by_regions[place]
 
     def _given(self, builder: GraphBuilder, tensor: int) -> str:
-        """Return the name under which a function is given a tensor.
+        """Return the name under which a function receives a tensor.
 
-        One that was dequantised is quantised and dequantised again, which changes no number: the
-        nodes that read it stand behind a DequantizeLinear, as in the file.
+        A dequantised tensor is quantised and dequantised again, which changes no number: its
+        readers follow a DequantizeLinear, as in the file.
         """
         name = self.problem.graph.tensors[tensor].name
         maker = self.problem.graph.producer[tensor]
@@ -346,7 +346,7 @@ class FunctionTable:
         )  # fmt: skip
 
     def opsets(self, nodes: Iterable[NodeProto]) -> dict[str, int]:
-        """Return versions of the domains that some nodes use, ONNX's own among them."""
+        """Return the versions of the domains that nodes use, ONNX's among them."""
         domains = {"" if node.domain == "ai.onnx" else node.domain for node in nodes}
         return {domain: self.nodes.opsets.get(domain, 1) for domain in sorted({"", *domains})}
 
@@ -367,7 +367,7 @@ _OF_INSTANCE = ("subgraph", "part")
 
 
 def annotate(node: NodeProto, values: Mapping[str, object]) -> None:
-    """Add entries to the metadata of a node; what is not text is written as JSON."""
+    """Add entries to the metadata of a node; values that are not text are written as JSON."""
     for key, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value)
         node.metadata_props.add(key=PREFIX + key, value=text)
@@ -395,8 +395,8 @@ class InstanceFacts:
         """Return the facts of an instance.
 
         Args:
-            instance: which.
-            cluster: the cluster that runs it where all clusters do the same.
+            instance: its index.
+            cluster: the cluster that runs it if all clusters do the same.
         """
         if self._schedule.on_units is not None:
             return self._on_unit(instance, self._schedule.on_units)
@@ -417,7 +417,7 @@ class InstanceFacts:
         }
 
     def _on_unit(self, instance: int, on: OnUnits) -> dict[str, object]:
-        """Return what the schedule of its unit says of an instance, at its place in the whole."""
+        """Return the facts of an instance in its unit's schedule, at its place in the whole."""
         graph, (part, own) = self._schedule.instances, on.origin[instance]
         return {
             **self._of_parts[part].of(own, 0),
@@ -429,7 +429,7 @@ class InstanceFacts:
 
 
 def model_facts(schedule: Schedule) -> dict[str, str]:
-    """Return metadata of a whole model; on a machine also its units and when parts run."""
+    """Return metadata of a whole model; on a machine also its units and the times of parts."""
     on, problem = schedule.on_units, schedule.problem
     said = on.facts if on else header("", 0, schedule, problem.target, problem.dtype)
     own = {key: said[key] for key in ("units", "runs")} if on else {"share": schedule.share}
