@@ -184,7 +184,7 @@ def read_region(
 
 
 class Regions(NamedTuple):
-    """What some operators need, in arrays over the whole graph.
+    """Regions of all tensors and axis intervals of all operators, in arrays over the whole graph.
 
     Attributes:
         low: over all dimensions of all tensors: first element needed, where ``seen``.

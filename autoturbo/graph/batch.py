@@ -18,7 +18,7 @@ from autoturbo.graph.operators import Graph, Operator, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why samples cannot be told apart.
+    """Reason why samples cannot be told apart.
 
     Attributes:
         operator: name of the first operator at which they cannot; of an output, that tensor's.

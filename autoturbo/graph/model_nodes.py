@@ -23,7 +23,7 @@ from autoturbo.graph.source import Source, one_line
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """A value that a node reads or makes.
+    """A value that a node reads or writes.
 
     Attributes:
         name: unique in the model; of a tensor of the graph, that tensor's.

@@ -46,7 +46,7 @@ GRAPH_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How real constants are kept that the model makes of narrower ones.
+    """Narrow storage of a constant that the model dequantises.
 
     Attributes:
         bits: of an element.
@@ -277,7 +277,7 @@ UncountedJson = TypedDict("UncountedJson", {"operators": dict[str, Natural], "te
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """What of a graph is not in any figure of work or time.
+    """Operators whose work is missing from all figures of work and time.
 
     Attributes:
         operators: kinds whose work is not known, and how many there are of each.

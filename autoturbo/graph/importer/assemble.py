@@ -30,7 +30,7 @@ MOST_ELEMENTS = 2**40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assembled:
-    """A graph and what its operators were made from.
+    """A graph and the steps of its operators.
 
     Attributes:
         graph: the graph.
@@ -216,7 +216,7 @@ def _with_batch(graph: Graph, asked: int | None, source: Source) -> Graph:
 
 
 class Tensors:
-    """Numbers values in order of first use, inputs first; names are made unique."""
+    """Numbering of values in order of first use, inputs first, with unique names."""
 
     def __init__(self, inputs: Iterable[Value]) -> None:
         self._index: dict[Value, int] = {}

@@ -58,7 +58,7 @@ class WireError(Exception):
 
 
 class TruncatedError(WireError):
-    """A field is longer than what is left of the file."""
+    """A field is longer than the rest of the file."""
 
 
 def read_without_weights(path: Path) -> ModelProto:
@@ -209,7 +209,7 @@ _SUB_BYTE_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 
 @dataclass(slots=True)
 class DataFiles:
-    """What became of the external data of a model.
+    """Data files of a model: those that are missing, and how much may still be read.
 
     Attributes:
         missing: the file of each tensor whose data file does not exist.

@@ -68,7 +68,7 @@ Scope = ChainMap[str, Value]
 
 @dataclass(slots=True)
 class Program:
-    """What is left of a model.
+    """A model after propagation: the steps that depend on its inputs, with static shapes.
 
     Attributes:
         inputs: the real inputs.

@@ -89,7 +89,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
-    """What a loop that stays whole does.
+    """The body of a kept loop and how often it runs.
 
     Attributes:
         trips: how often it goes through its body; 0 where that is not known.

@@ -45,7 +45,7 @@ def _gather(node: NodeView) -> OperatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """How indices are addressed, and what they count along.
+    """Accesses of indices, and of the dimensions that they index.
 
     Attributes:
         dims: per dimension of the indices.
