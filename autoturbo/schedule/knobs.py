@@ -58,7 +58,7 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnobSpec:
-    """What a knob means and which values it takes.
+    """Meaning of a knob and the values that it accepts.
 
     Attributes:
         stage: the first pass that reads it; nothing before depends on it.
@@ -133,7 +133,7 @@ def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """A complete setting of the scheduler."""
+    """A candidate: a value for every knob of the scheduler."""
 
     batches_per_cluster: int | str = _share(
         "samples that a cluster processes at once; the loop count follows",

@@ -67,7 +67,7 @@ _RESULTS, _PLANS, _TIMELINES = 1024, 4096, 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What sharing out, grouping and splitting make of a setting.
+    """Decisions of a candidate before instances exist: clusters, partition and splits.
 
     Attributes:
         number: equal for equal sub-graphs that are shared out alike; never used twice.
@@ -114,7 +114,7 @@ def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, 
 
 
 class SchedulerCache:
-    """Results of the passes that many settings share, each kind in bounded memory.
+    """Caches of the passes' results, shared by candidates, each kind in bounded memory.
 
     Each kind, for all batch sizes together, forgets what was not asked for longest when its results
     would take more than their share. What they take is known about, from a few models: 400 bytes
@@ -394,7 +394,7 @@ RULE_KNOBS = knob_names("subgraph", after=Stage.PLACE)
 
 @dataclass(frozen=True, slots=True)
 class KernelRules:
-    """What a sub-graph's buffers and its kernels' instructions depend on."""
+    """Rules that determine a sub-graph's buffers and its kernels' instructions."""
 
     buffers: BufferRules
     instructions: InstructionRules

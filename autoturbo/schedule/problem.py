@@ -59,7 +59,7 @@ class LayerArrays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What the passes read.
+    """A model for one number of samples on one target: the input of all passes.
 
     Attributes:
         graph: the model for ``graph.batch`` samples: what a cluster processes at once.

@@ -32,7 +32,7 @@ from autoturbo.schedule.problem import BATCH, Problem
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How the clusters share out the work.
+    """Division of the work among the clusters.
 
     Where they share out samples (:data:`BATCH`), they work alike, each on samples of its own, and
     the figures are one cluster's. Otherwise all of them work on the same samples, and the figures
@@ -64,7 +64,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnUnits:
-    """What a whole schedule was made of, on a machine of several units.
+    """Schedules of a model's parts on the units of a machine, and the origin of each instance.
 
     Attributes:
         schedules: of the parts, each on its unit.
@@ -274,7 +274,7 @@ class AnySchedule(Protocol):
 
 
 class Made(Protocol):
-    """What a schedule is made for."""
+    """The target or machine that a schedule is made for."""
 
     @property
     def name(self) -> str:

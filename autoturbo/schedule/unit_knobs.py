@@ -20,7 +20,7 @@ BRANCHES = (SIDE_BY_SIDE, IN_TURN)
 
 @dataclass(frozen=True, slots=True)
 class UnitKnobs:
-    """Who runs what on a machine.
+    """Assignment of layers to the units of a machine.
 
     Attributes:
         layers: names of layers with the names of their units, in the order of the layers' names;

@@ -79,7 +79,7 @@ class Instructions:
 
 
 class Kernel(NamedTuple):
-    """What the program of a kernel follows from.
+    """Inputs of a kernel's code generation.
 
     Attributes:
         stages: its template's table.
@@ -131,7 +131,7 @@ def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
 
 
 class _Program(NamedTuple):
-    """What is known of a kernel, its tiles and weight tiles, and what has been emitted so far.
+    """State of code generation: a kernel, its tiles and weight tiles, and the emitted instructions.
 
     ``edges`` says where the layers begin that each layer waits for, and these, ``clear`` likewise
     those whose work has to be over; ``emits`` says per layer which roles its tiles have and

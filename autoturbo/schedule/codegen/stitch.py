@@ -30,7 +30,7 @@ from autoturbo.stores import remembered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """What instances of one sub-graph, part shape and binding share.
+    """Code-generation data shared by the instances of one sub-graph, part shape and binding.
 
     Attributes:
         layers: layer indices in order.

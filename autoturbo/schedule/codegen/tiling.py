@@ -74,7 +74,7 @@ class Tiling(IntEnum):
 
 
 class Role(IntEnum):
-    """What an instruction does.
+    """Kind of an instruction: a fetch, a product, vector work, or a store.
 
     ``FETCH`` brings from DDR, to GB where there is one and else to LB, ``PASS`` from GB to LB:
     weights, inputs that were there before the kernel, and inputs that the kernel itself made and
@@ -240,7 +240,7 @@ _Cut = tuple[float, tuple[int, int, int, int, int, int]]
 
 
 class _Product(NamedTuple):
-    """What the tiles of a matrix layer follow from, on one core.
+    """Size of a matrix layer on one core, and the costs that its tiling depends on.
 
     Attributes:
         products: of ``m`` x ``n`` x ``depth``.
@@ -435,7 +435,7 @@ def weight_passes(
 
 
 class Roles:
-    """What the instructions of layers move and compute, the same for all tiles of a layer.
+    """Amounts that each kind of instruction moves and computes, the same for all tiles of a layer.
 
     Attributes:
         stages: of the layers, by column.

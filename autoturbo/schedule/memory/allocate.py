@@ -45,7 +45,7 @@ born, not the largest, are placed first: placing the largest first takes time by
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """What of each buffer the allocator hands out, bytes.
+    """Capacities of the buffers that the allocator may use, in bytes.
 
     Attributes:
         lb: per core.

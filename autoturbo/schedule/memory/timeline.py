@@ -305,7 +305,7 @@ class _Buffer:
 
 
 class _Link(NamedTuple):
-    """What an instance reads of another, and how it moves; see ``Links`` and ``Movements``."""
+    """One link of an instance, and its movement; see ``Links`` and ``Movements``."""
 
     slot: int
     maker: int

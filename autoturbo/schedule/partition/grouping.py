@@ -66,7 +66,7 @@ class SubGraph:
 
 @dataclass(frozen=True, slots=True)
 class GroupRules(SplitRules):
-    """The knobs that Algorithm 2 reads, under their names, and the boundaries that are said."""
+    """The knobs that Algorithm 2 reads, under their names, and the boundaries of overrides."""
 
     producer_factor_ratio: float = 1.0
     merged_factor_ratio: float = 1.0
@@ -163,7 +163,7 @@ OUTSIDE: Final = -1
 
 
 class Groupings(NamedTuple):
-    """What all runs of Algorithm 2 on a problem read, and what they gave.
+    """Partitions of a problem found so far, and the data that all runs of Algorithm 2 read.
 
     Attributes:
         alone: a sub-graph of each layer.

@@ -123,7 +123,7 @@ class Split:
 
 
 class PartCost(NamedTuple):
-    """What the largest part of some layers needs.
+    """Needs of the largest part of some layers.
 
     Attributes:
         footprint: bytes in the local buffers of a cluster, weights excluded.
@@ -175,7 +175,7 @@ def box_cost(
 
 @dataclass(eq=False)
 class Asked:
-    """What was asked of rules: others that answer all of it alike give the same result.
+    """Questions asked of rules: rules with the same answers give the same result.
 
     Attributes:
         rules: that were asked.
@@ -340,7 +340,7 @@ def operators_of(problem: Problem, layers: Sequence[int]) -> Ints:
 
 
 class Workspace(NamedTuple):
-    """Arrays over the whole graph, allocated once; they hold for the part that was last looked at.
+    """Scratch arrays over the whole graph, allocated once; they describe the part computed last.
 
     Attributes:
         regions: of a part.

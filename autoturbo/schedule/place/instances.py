@@ -56,7 +56,7 @@ WHOLE: Final = Cut((), ())
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """One sub-graph cut in one way.
+    """Parts of one sub-graph by one split.
 
     Attributes:
         inputs: external input tensors, in order of first use.
@@ -91,7 +91,7 @@ class ShapeKey:
 
 @dataclass(eq=False)
 class PartBook:
-    """What is known of a problem's cut sub-graphs, which are numbered as they come.
+    """Known parts of a problem's split sub-graphs, numbered in order of appearance.
 
     Attributes:
         problem: whose sub-graphs.
@@ -127,7 +127,7 @@ def _weight(block: Ints) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """What instances read from each other: one entry per reader, input slot and maker.
+    """Regions that instances read from each other: one entry per reader, input slot and maker.
 
     Attributes:
         start: ``start[i]:start[i + 1]`` are the entries of reader ``i``, by slot, then by maker.
@@ -148,7 +148,7 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class InstanceGraph:
-    """Instances and what they wait for.
+    """Instances and their dependences.
 
     Attributes:
         book: what is known of their parts.
@@ -470,7 +470,7 @@ def _sorted_dim(regions: Ints) -> int:
 
 
 class PartWork(NamedTuple):
-    """What one part of a sub-graph computes and moves.
+    """Computation and traffic of one part of a sub-graph.
 
     Attributes:
         layers: how many it has.

@@ -25,7 +25,7 @@ STAY, COPIED, REDISTRIBUTED = range(3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Movements:
-    """What is done to every link of an instance graph.
+    """Movement of every link of an instance graph: none, a copy or a redistribution.
 
     Attributes:
         kind: per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.
@@ -103,7 +103,7 @@ def _factors(bindings: Sequence[Binding], rank: int) -> tuple[Ints, Ints]:
 
 
 class Pieces(NamedTuple):
-    """What producers contribute to inputs of consumers.
+    """Regions that producers contribute to inputs of consumers.
 
     Attributes:
         made: regions of the pieces, ``(pieces, rank, 2)``.
