@@ -33,7 +33,7 @@ from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, issue, ru
 
 
 class Limit(StrEnum):
-    """What time is spent on.
+    """A resource or overhead that time is attributed to.
 
     ``MATRIX`` and ``VECTOR``: cycles of the engines. ``LB``: compute that waits for its local
     buffer's bandwidth. ``TRANSFER``: a core's link, to GB, to other cores, or to DDR where there is
@@ -62,7 +62,7 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelShares:
-    """A kernel from its first instruction to its last, handed out.
+    """A kernel's time, attributed to layers and limits.
 
     Attributes:
         seconds: it takes.

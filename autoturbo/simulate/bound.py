@@ -46,7 +46,7 @@ from autoturbo.stores import remembered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needs:
-    """What the outputs of a graph depend on.
+    """Parts of a graph that its outputs depend on.
 
     Attributes:
         graph: the graph.

@@ -20,7 +20,7 @@ from autoturbo.simulate.measurement import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanStatistics:
-    """What is known of a setting's kernels before a schedule is built: the cost model's input.
+    """Statistics of a candidate's kernels before a schedule is built: the cost model's input.
 
     Attributes:
         values: one row per sub-graph, one column per name in
@@ -35,7 +35,7 @@ class PlanStatistics:
 
 
 class Evaluates(Protocol):
-    """Measures settings of one model on one target."""
+    """An evaluator that measures candidates of one model on one target."""
 
     def evaluate(self, knobs: Knobs) -> Outcome:
         """Build the schedule and measure it; return a failure, never raise an exception."""
@@ -56,7 +56,7 @@ class Scheduled(Protocol):
 
 
 class Workshop(Evaluates, Protocol):
-    """What the tuner asks of an evaluator besides measuring."""
+    """Methods that the tuner needs of an evaluator besides measuring."""
 
     def schedule(self, knobs: Knobs) -> Scheduled:
         """Return the schedule of a candidate."""

@@ -29,7 +29,7 @@ from autoturbo.simulate.kernels import Rate, durations, memory_seconds
 
 
 class Estimate(IntEnum):
-    """What :func:`estimates` yields: columns of its result.
+    """Columns of the result of :func:`estimates`.
 
     ``SECONDS`` of the kernel; ``LAYERS`` if its layers ran one after another, engines side by side,
     and ``SERIAL`` if all instructions did; ``CHAIN`` of what has to follow each other.
@@ -80,7 +80,7 @@ def estimates(
 
 
 class _Layers:
-    """Layers of kernels, and what their instructions take.
+    """Layers of kernels, and the time of their instructions.
 
     Attributes:
         roles: of the instructions, with the layers by column.

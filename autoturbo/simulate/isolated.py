@@ -65,7 +65,7 @@ weights that a core keeps, whether all parts share them, and cores that work."""
 
 
 class Bound(NamedTuple):
-    """A sub-graph with what its layout depends on.
+    """A sub-graph, and the cores and loop that its layout depends on.
 
     Attributes:
         subgraph: its layers and split; the index does not matter.

@@ -47,7 +47,7 @@ PAIRS = tuple(itertools.combinations(range(len(ENGINES)), 2))
 
 
 class Quantity(IntEnum):
-    """What the simulation of a kernel yields: positions in :attr:`KernelTime.totals`.
+    """Totals of a kernel's simulation: positions in :attr:`KernelTime.totals`.
 
     Each is a sum over one cluster, so that a schedule's totals are the sums of its kernels'.
     Seconds: the kernel's own, of each engine ``BUSY``, of each pair ``OVERLAP`` (and of matrix,

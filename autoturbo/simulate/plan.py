@@ -103,7 +103,7 @@ def _bytes(problem: Problem, tensors: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedKernels:
-    """The kernels of one setting, by the numbers of a :class:`KernelStatistics`.
+    """The kernels of one candidate, by the numbers of a :class:`KernelStatistics`.
 
     Attributes:
         kernels: number of each sub-graph's kernel.

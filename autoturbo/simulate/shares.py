@@ -30,7 +30,7 @@ from autoturbo.simulate.sequence import (
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Seconds by what they are spent on.
+    """Seconds per limit.
 
     Attributes:
         seconds: per limit, in the order of :data:`autoturbo.simulate.attribution.LIMITS`.
@@ -128,7 +128,7 @@ class SubGraphShare:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleShares:
-    """A schedule's latency, handed out.
+    """A schedule's latency, attributed to limits, kernels and layers.
 
     Attributes:
         latency: of the whole batch, as measured.
@@ -179,7 +179,7 @@ def _spent(row: Floats) -> tuple[float, Shares]:
 
 
 class _Cluster(NamedTuple):
-    """Of one cluster's kernels in order: shares, and what each consists of."""
+    """Shares of one cluster's kernels in order, and the parts of each."""
 
     shares: Floats
     parts: list[KernelShares]
