@@ -134,7 +134,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What data cross between two units, in both directions.
+    """A connection between two units, equal in both directions.
 
     Attributes:
         units: names of kinds or of units at its ends.
@@ -179,7 +179,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Processing units and what joins them.
+    """Processing units, their shared memory and the links between them.
 
     Attributes:
         name: short name, usable in a file name.

@@ -192,7 +192,7 @@ NO_GLOBAL_BUFFER = GlobalBuffer(capacity=0, bandwidth=0.0, latency=0.0)
 
 @dataclass(frozen=True, slots=True)
 class OffChip:
-    """Off-chip memory (DDR, whatever its technology).
+    """Off-chip memory (DDR, of any technology).
 
     Attributes:
         capacity: bytes per cluster.
@@ -212,7 +212,7 @@ class OffChip:
 
 @dataclass(frozen=True, slots=True)
 class DramTiming:
-    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets)."""
+    """Costs of runs of consecutive addresses in off-chip memory (JEDEC's names in brackets)."""
 
     channels: Annotated[int, whole("channels side by side", 2)]
     burst: Annotated[int, size("one access of a channel", 32)]
@@ -253,7 +253,7 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What work costs."""
+    """Energy of operations and transfers, and static power."""
 
     mac: Annotated[
         PerDtype,
