@@ -45,7 +45,7 @@ from autoturbo.verify.weight_values import Array
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What a network computes in.
+    """Numeric types and rounding of a network.
 
     Attributes:
         element: ONNX element type, the coarsest where there are several.
@@ -137,7 +137,7 @@ def _elements(model: ModelProto) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing one output gave.
+    """Result of comparing one output.
 
     Attributes:
         name: of the output.

@@ -157,7 +157,7 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparisonSetup:
-    """What two models are run on.
+    """Weights, inputs and reference of a comparison of two models.
 
     Attributes:
         folder: with the weights; models are saved in it.
@@ -254,7 +254,7 @@ class BrokenModelError(Exception):
 
 
 class ModelRuns:
-    """What gives values of both models on the inputs of a setting.
+    """Runner of both models on the inputs of a comparison.
 
     Attributes:
         setup: with the original.

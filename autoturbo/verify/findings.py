@@ -94,7 +94,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What running the original and the scheduled model side by side gave.
+    """Result of running the original and the scheduled model side by side.
 
     Attributes:
         batch: samples that were run.

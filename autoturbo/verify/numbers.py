@@ -184,7 +184,7 @@ def compare_models(
 
 
 class _FaultLocator:
-    """Compares the outputs of a model and the results of its calls, and says what is wrong."""
+    """Comparison of a model's outputs and its calls' results, which locates the first fault."""
 
     def __init__(self, schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel) -> None:
         self.schedule, self.setup, self.model = schedule, setup, model

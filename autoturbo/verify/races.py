@@ -65,7 +65,7 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Order:
-    """What a program's vector clocks say.
+    """Happens-before order of a program's instructions, by vector clocks.
 
     Attributes:
         clocks: per instruction and engine, the last instruction that has ended before it begins.
@@ -146,7 +146,7 @@ def _unordered(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _KernelLabels:
-    """A kernel's phase with what its instructions and places are called."""
+    """Names of a kernel's instructions and places for messages."""
 
     schedule: Schedule
     cluster: int

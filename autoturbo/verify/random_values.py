@@ -120,7 +120,7 @@ def _full_masks(model: ModelProto) -> dict[str, range]:
 
 
 class _IndexTrace:
-    """Which inputs each value comes from, and what was added on the way.
+    """Trace of each value to the inputs it comes from, with the constants added on the way.
 
     Attributes:
         found: per input, the smallest addend and the smallest bound after addition.
@@ -388,7 +388,7 @@ _BIAS_STEPS = 1024.0
 
 @dataclass(frozen=True, slots=True)
 class ValueSource:
-    """How the values of a tensor are made.
+    """Source of a tensor's values: a distribution or given values.
 
     Attributes:
         fill: their distribution; None for values that are given.

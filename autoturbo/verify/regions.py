@@ -33,7 +33,7 @@ Regions = dict[int, Region]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one part computes.
+    """Regions and loops of one part.
 
     Attributes:
         regions: per tensor that it touches, the part of it: made, if a layer of the sub-graph makes

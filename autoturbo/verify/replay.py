@@ -68,7 +68,7 @@ _COLUMN_NAMES = ("in GB", "in DDR", "out to GB", "out to DDR", "late from GB", "
 
 
 class _Use(Enum):
-    """What is done to a buffer: the roles (bits) that do it, by its scope; and 1 for writing.
+    """Kind of access to a buffer: the roles (bits) that do it, by its scope; and 1 for writing.
 
     ``READ`` is of what was there before the kernel, ``LATE`` of what the kernel itself made;
     ``HOLD`` reads weights that stay and ``KEEP`` is when they are brought in.
@@ -184,7 +184,7 @@ _Uses = dict[tuple[int, ...], None]
 
 
 class _Cluster:
-    """What is known of a cluster while time passes.
+    """State of a cluster at a time of the replay.
 
     Attributes:
         timeline: its kernels and buffers.
@@ -223,7 +223,7 @@ class _Cluster:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Walk:
-    """What all clusters and kernels share."""
+    """State that all clusters and kernels share."""
 
     schedule: Schedule
     clusters: tuple[_Cluster, ...]

@@ -248,7 +248,7 @@ class Access(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
-    """What a cluster does between two barriers.
+    """Accesses of a cluster between two barriers.
 
     Attributes:
         instance: whose kernel it is, or whose inputs are moved.

@@ -113,7 +113,7 @@ PAD_INPUTS = 11
 
 @dataclass(eq=False)
 class GraphBuilder:
-    """Nodes of a function, and what it reads.
+    """Nodes of a function, and the values that it reads.
 
     A tensor of the graph is held under its own name as the region that the instance has of it; a
     constant is held whole. Values made on the way have names of their own. The same calls give the

@@ -231,7 +231,7 @@ FUNCTION_DOMAIN = "autoturbo.instances"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartFunction:
-    """What a part of a sub-graph computes, as nodes.
+    """Computation of a part of a sub-graph, as a function of nodes.
 
     Parts that do the same (all inner parts of an image, say) share one.
 
@@ -374,7 +374,7 @@ def annotate(node: NodeProto, values: Mapping[str, object]) -> None:
 
 
 class InstanceFacts:
-    """What each instance's call says of it: order, cluster, cores, scope and buffers.
+    """Metadata of each instance's call: order, cluster, cores, scope and buffers.
 
     On a machine of several units, its unit too; cores and buffers are those of the unit.
     """

@@ -27,7 +27,7 @@ Box = tuple[Interval, ...]
 
 
 class RegionError(Exception):
-    """What an operator needs is not inside of what is held: a halo is too small, say."""
+    """A region that an operator needs is not held: a halo is too small, for example."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +263,7 @@ _DECOMPOSITIONS: Mapping[str, Callable[[PartialOperator, Sequence[str], Sequence
 
 @dataclass(frozen=True, slots=True)
 class NodeRegions:
-    """On which regions of its tensors a node runs, and what of it changes for that.
+    """Regions of its tensors on which a node runs, and the changes of the node for them.
 
     Attributes:
         inputs: per input of the operator; larger than needed where the node wants more.

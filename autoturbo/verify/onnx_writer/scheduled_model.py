@@ -100,7 +100,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledModel:
-    """A scheduled model and what its values stand for.
+    """A scheduled model and its calls.
 
     Attributes:
         proto: the model; large weights are references to the files of the original.
