@@ -73,7 +73,7 @@ def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class CompileProgress:
-    """Counts our functions while they are compiled; what is read from the disk is not compiled.
+    """Counter of our functions while they are compiled, without those read from the disk.
 
     Numba compiles more, of its own and what formulas are made of: that is in the time only.
 
@@ -228,7 +228,7 @@ def _keep() -> None:
         )
 
     class File(caching.IndexDataCacheFile):  # type: ignore[misc]
-        """Names code by what it is of: Numba counts, and processes count alike at the same time.
+        """Cache file that names code by its key's hash: numbers of processes would collide.
 
         Attributes:
             others: files that are read where this one lacks something.
@@ -317,7 +317,7 @@ def _listen() -> None:
     register: Any = event.register
 
     class Listener(event.Listener):
-        """Hands on what Numba tells."""
+        """Listener that passes Numba's events to the observers."""
 
         def on_start(self, _: event.Event) -> None:
             for progress in tuple(_watching):
