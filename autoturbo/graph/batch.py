@@ -100,10 +100,10 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
         return
     if operator.opaque:
         raise _MixedError(operator, "is opaque", _OF_OPAQUE)
-    found = {_axis_of(graph, operator, position, label) for position, label in labelled}
-    if len(found) != 1:
+    sample_axes = {_axis_of(graph, operator, position, label) for position, label in labelled}
+    if len(sample_axes) != 1:
         raise _MixedError(operator, "combines different samples", _ALIKE)
-    axis, unit = found.pop()
+    axis, unit = sample_axes.pop()
     _require_samples(graph, operator, axis, trace)
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
         raise _MixedError(operator, "counts positions over the batch", _ALIKE)
@@ -299,8 +299,10 @@ class _Change:
 
     def operator(self, operator: Operator) -> Operator:
         """Return the operator with its sample axis and all outer axes scaled."""
-        own, axes = operator.axes[self.axis], list(operator.axes)
-        axes[self.axis] = Axis(own.name, own.extent * self.new // self.old, own.kind)
+        sample_axis, axes = operator.axes[self.axis], list(operator.axes)
+        axes[self.axis] = Axis(
+            sample_axis.name, sample_axis.extent * self.new // self.old, sample_axis.kind
+        )
         inputs, outputs = map(self._maps, (operator.input_maps, operator.output_maps))
         return replace(operator, axes=tuple(axes), input_maps=inputs, output_maps=outputs)
 
@@ -309,10 +311,10 @@ class _Change:
 
     def _dim(self, dim: DimAccess) -> DimAccess:
         """Return an access whose steps over whole batches are scaled to the new batch."""
-        own = [coefficient for axis, coefficient in dim.terms if axis == self.axis]
-        if not own:
+        coefficients = [coefficient for axis, coefficient in dim.terms if axis == self.axis]
+        if not coefficients:
             return dim
-        unit = abs(own[0]) * self.unit
+        unit = abs(coefficients[0]) * self.unit
         terms = tuple((a, c if a == self.axis else self._far(c, unit)) for a, c in dim.terms)
         return replace(dim, terms=terms, offset=self._far(dim.offset, unit))
 

@@ -23,12 +23,12 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
     """
     chosen = sorted(set(operators))
     inside = set(chosen)
-    made = {t for index in chosen for t in graph.operators[index].outputs}
-    touched = made | {t for index in chosen for t in graph.operators[index].inputs}
+    made_tensors = {t for index in chosen for t in graph.operators[index].outputs}
+    touched = made_tensors | {t for index in chosen for t in graph.operators[index].inputs}
     old = sorted(touched)
     new = {tensor: position for position, tensor in enumerate(old)}
-    read = [t for t in old if t not in made and not graph.tensors[t].constant]
-    used = [t for t in old if t in made and _is_used(graph, t, inside)]
+    read = [t for t in old if t not in made_tensors and not graph.tensors[t].constant]
+    used = [t for t in old if t in made_tensors and _is_used(graph, t, inside)]
     if not used:
         raise ValueError("the operators make nothing that is used")
     return dataclasses.replace(

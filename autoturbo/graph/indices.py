@@ -40,12 +40,12 @@ def steps_of(indices: np.ndarray) -> Steps:
     """
     digits: list[tuple[tuple[int, tuple[int, ...]], ...]] = []
     for dim in range(indices.ndim - 1):
-        found = []
+        digits_of_dim = []
         while (regular := _period(indices, dim)) is not None:
             period, step = regular
-            found.append((indices.shape[dim] // period, step))
+            digits_of_dim.append((indices.shape[dim] // period, step))
             indices = np.take(indices, range(period), dim)
-        digits.append(tuple(found))
+        digits.append(tuple(digits_of_dim))
     return Steps(tuple(digits), indices)
 
 
@@ -114,12 +114,12 @@ def _places(shape: tuple[int, ...], batch: int) -> list[tuple[int, int]]:
 
     With a batch of 1 any digit may: the whole dimension comes first, then its outermost digit.
     """
-    found = []
+    ranked = []
     for dim, extent in enumerate(shape):
         most, more = divmod(extent, batch)
         inner = [] if more else [i for i in range(1, most + 1) if most % i == 0]
-        found += [(extent != batch, most // i, dim, i) for i in inner]
-    return [(dim, inner) for _, _, dim, inner in sorted(found)]
+        ranked += [(extent != batch, most // i, dim, i) for i in inner]
+    return [(dim, inner) for _, _, dim, inner in sorted(ranked)]
 
 
 def _written(apart: np.ndarray, dim: int, indexed: Indexed, batch: int) -> np.ndarray:

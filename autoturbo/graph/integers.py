@@ -145,8 +145,8 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
 def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
     """Return whether an operator reads and writes 8-bit values: a pool between two QLinearConv."""
     given = [graph.tensors[t] for t in operator.inputs if not graph.tensors[t].constant]
-    made = [graph.tensors[t] for t in operator.outputs]
-    return bool(given) and all(tensor.dtype in BYTES for tensor in (*given, *made))
+    outputs = [graph.tensors[t] for t in operator.outputs]
+    return bool(given) and all(tensor.dtype in BYTES for tensor in (*given, *outputs))
 
 
 def _without_bias(operator: Operator) -> Work:
@@ -183,8 +183,8 @@ def _may_be(graph: Graph, operator: Operator, place: int, index: int) -> bool:
 
 def _ends(graph: Graph, operator: Operator) -> list[list[int]] | None:
     """Return, per output, the operators up to its QuantizeLinear; None if one has none."""
-    found = [_end(graph, tensor) for tensor in operator.outputs]
-    return None if any(end is None for end in found) else [end for end in found if end]
+    ends = [_end(graph, tensor) for tensor in operator.outputs]
+    return None if any(end is None for end in ends) else [end for end in ends if end]
 
 
 def _end(graph: Graph, tensor: int) -> list[int] | None:
@@ -228,12 +228,12 @@ def _read_as_bytes(graph: Graph, back: set[int], cores: set[int]) -> set[int]:
     These are dequantised tensors with a reader in integers (other readers pay for the conversion),
     and constants without other readers.
     """
-    made = {t for t in back - set(graph.outputs) if not cores.isdisjoint(graph.consumers[t])}
+    dequantised = {t for t in back - set(graph.outputs) if not cores.isdisjoint(graph.consumers[t])}
     constant = {
         t for t, tensor in enumerate(graph.tensors)
         if tensor.integer_bytes and graph.consumers[t] and cores.issuperset(graph.consumers[t])
     }  # fmt: skip
-    return made | constant
+    return dequantised | constant
 
 
 def _scales(graph: Graph, works: Mapping[int, Work]) -> set[int]:
@@ -246,7 +246,9 @@ def _scales(graph: Graph, works: Mapping[int, Work]) -> set[int]:
         if _is_instruction(graph, operator, t, inside=index in works)
     }  # fmt: skip
     kinds = {t: {graph.operators[i].kind for i in graph.consumers[t]} for t in read}
-    return {t for t, found in kinds.items() if all(_has_scales(kind) for kind in found)}
+    return {
+        t for t, reader_kinds in kinds.items() if all(_has_scales(kind) for kind in reader_kinds)
+    }
 
 
 def _is_instruction(graph: Graph, operator: Operator, index: int, *, inside: bool) -> bool:

@@ -115,8 +115,8 @@ def _diamond(graph: Graph, tensor: int) -> list[int]:
         if branch is None:
             return []
         inner.update(branch)
-    made = {t for index in inner for t in graph.operators[index].outputs} | {tensor}
-    return [*sorted(inner), meet] if _data_inputs(graph, meet) <= made else []
+    made_tensors = {t for index in inner for t in graph.operators[index].outputs} | {tensor}
+    return [*sorted(inner), meet] if _data_inputs(graph, meet) <= made_tensors else []
 
 
 def _all_elementwise(graph: Graph, indices: Iterable[int]) -> bool:
@@ -166,15 +166,15 @@ def _topological(graph: Graph, chains: list[list[int]]) -> list[list[int]]:
 
 
 def _producers(graph: Graph, chain: list[int]) -> set[int]:
-    made = {graph.producer[t] for index in chain for t in graph.operators[index].inputs}
-    return made - {-1}
+    producers = {graph.producer[t] for index in chain for t in graph.operators[index].inputs}
+    return producers - {-1}
 
 
 def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
     operators = [graph.operators[i] for i in chain]
     inside = set(chain)
-    made = {t for op in operators for t in op.outputs}
-    read = dict.fromkeys(t for op in operators for t in op.inputs if t not in made)
+    made_tensors = {t for op in operators for t in op.outputs}
+    read = dict.fromkeys(t for op in operators for t in op.inputs if t not in made_tensors)
     outputs = tuple(
         t
         for op in operators

@@ -234,8 +234,8 @@ class _Constants:
         """Keep the node that computes a constant; turn a Constant node into a stored constant."""
         stored = stored_tensor(step.node)
         if stored is not None:
-            made = next(value for value in step.outputs if value)
-            name = self._names.name(made)
+            output = next(value for value in step.outputs if value)
+            name = self._names.name(output)
             self.stored[name] = _named(stored, name)
             return
         self.need(step.read)

@@ -77,10 +77,10 @@ def _fixed(
     shapes = {one.tensors[t].name: one.tensors[t].shape for t in one.inputs}
     try:
         _, program = read_program(again, Extents(shapes=shapes), values)
-        found = build_graph(program, again).graph
+        reread = build_graph(program, again).graph
     except ModelError as error:
         return *_named(one, error.at.field), f"has the batch written into it: {error.message}"
-    return _difference(found, one)
+    return _difference(reread, one)
 
 
 def _named(graph: Graph, field: str | None) -> tuple[str, str]:
@@ -94,15 +94,15 @@ def _named(graph: Graph, field: str | None) -> tuple[str, str]:
 
 def _difference(found: Graph, one: Graph) -> tuple[str, str, str] | None:
     """Return the first operator at which two imports of a model differ; None if they agree."""
-    for mine, other in zip(found.operators, one.operators, strict=False):
-        alike = mine.kind == other.kind and mine.inputs == other.inputs
-        if not alike or mine.outputs != other.outputs:
-            return other.name, other.kind, "reads or makes other values for one sample"
-        for index in (*other.inputs, *other.outputs):
+    for ours, theirs in zip(found.operators, one.operators, strict=False):
+        alike = ours.kind == theirs.kind and ours.inputs == theirs.inputs
+        if not alike or ours.outputs != theirs.outputs:
+            return theirs.name, theirs.kind, "reads or makes other values for one sample"
+        for index in (*theirs.inputs, *theirs.outputs):
             shape, wanted = list(found.tensors[index].shape), one.tensors[index]
             if shape != list(wanted.shape):
                 are = f"{shape} for one sample, not {list(wanted.shape)}"
-                return other.name, other.kind, f"has {wanted.name} of shape {are}"
+                return theirs.name, theirs.kind, f"has {wanted.name} of shape {are}"
     return None
 
 

@@ -206,8 +206,8 @@ class Operator:
     @property
     def vector_ops(self) -> float:
         """Return the plain vector operations of the operator."""
-        own = self.work.vector * self.output_points + self.work.vector_per_point * self.points
-        return own + self.unpacking
+        plain = self.work.vector * self.output_points + self.work.vector_per_point * self.points
+        return plain + self.unpacking
 
     @property
     def special_ops(self) -> float:
@@ -354,11 +354,11 @@ class Graph:
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:
         """Return the index of the operator that makes each tensor, -1 for inputs and weights."""
-        made = [-1] * len(self.tensors)
+        producer_of = [-1] * len(self.tensors)
         for index, operator in enumerate(self.operators):
             for tensor in operator.outputs:
-                made[tensor] = index
-        return tuple(made)
+                producer_of[tensor] = index
+        return tuple(producer_of)
 
     @functools.cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
@@ -504,8 +504,8 @@ def bytes_per_element(tensor: Tensor, compute: str) -> Fraction:
         bits = _NARROW.get(tensor.dtype) if tensor.constant else None
         return whole if bits is None else Fraction(bits, 8)
     scales = kept.scales * _COMPUTE_BYTES[compute] + Fraction(kept.points * kept.bits, 8)
-    own = Fraction(kept.bits, 8) + Fraction(scales, tensor.elements)
-    return min(own.limit_denominator(_FINEST), whole)
+    narrow = Fraction(kept.bits, 8) + Fraction(scales, tensor.elements)
+    return min(narrow.limit_denominator(_FINEST), whole)
 
 
 _NARROW = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}

@@ -42,18 +42,18 @@ def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
         dim: one of its dimensions.
     """
     extent = graph.tensors[tensor].shape[dim]
-    found: set[tuple[int, int]] = set()
+    dims: set[tuple[int, int]] = set()
     axes: set[tuple[int, int]] = set()
     waiting = [(tensor, dim)]
     try:
         while waiting:
             here = waiting.pop()
-            if here not in found:
-                found.add(here)
+            if here not in dims:
+                dims.add(here)
                 waiting += _next(graph, here, extent, axes)
     except _FixedError:
         return None
-    return Channels(extent, frozenset(found), frozenset(axes))
+    return Channels(extent, frozenset(dims), frozenset(axes))
 
 
 def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
@@ -69,9 +69,9 @@ def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
         shape = tensors[tensor].shape
         tensors[tensor] = replace(tensors[tensor], shape=(*shape[:dim], extent, *shape[dim + 1 :]))
     for index, axis in channels.axes:
-        own = operators[index].axes
-        wider = replace(own[axis], extent=extent)
-        operators[index] = replace(operators[index], axes=(*own[:axis], wider, *own[axis + 1 :]))
+        axes = operators[index].axes
+        wider = replace(axes[axis], extent=extent)
+        operators[index] = replace(operators[index], axes=(*axes[:axis], wider, *axes[axis + 1 :]))
     return replace(graph, tensors=tuple(tensors), operators=tuple(operators))
 
 
@@ -135,20 +135,20 @@ def _addressed(graph: Graph, operator: Operator, axis: int) -> list[tuple[int, i
         _FixedError: it does more than that, or the operator sums over it otherwise than in a
             product with weights.
     """
-    found, weighed = [], False
+    dims, weighed = [], False
     for tensor, access in _accesses(operator):
         for dim, one in enumerate(access.dims):
             if all(term[0] != axis for term in one.terms):
                 continue
             if _sole(operator, one) != axis:
                 raise _FixedError
-            found.append((tensor, dim))
+            dims.append((tensor, dim))
             weighed = weighed or graph.tensors[tensor].constant
     kind = operator.axes[axis].kind
     summed = kind is AxisKind.REDUCTION and weighed and operator.engine is Engine.MATRIX
     if kind is not AxisKind.PARALLEL and not summed:
         raise _FixedError
-    return found
+    return dims
 
 
 __all__ = ["Channels", "channels_of", "padded"]

@@ -63,8 +63,8 @@ def integer_of(node: NodeProto, name: str, default: int = 0) -> int:
 
 def label(node: NodeProto) -> str:
     """Return the name of a node for messages, or its type and first output if it has none."""
-    made = next((name for name in node.output if name), "")
-    return node.name or f"{node.op_type} of {made!r}"
+    output = next((name for name in node.output if name), "")
+    return node.name or f"{node.op_type} of {output!r}"
 
 
 def one_line(error: BaseException) -> str:

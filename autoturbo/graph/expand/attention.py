@@ -531,9 +531,9 @@ def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
         return new
     row = w.op("Sub", column, cache.first)
     row = w.op("Max", w.op("Min", row, w.whole(cache.rows - 1)), w.whole(0))
-    found = w.reshape(row, 0, cache.extent, 1)
+    row_indices = w.reshape(row, 0, cache.extent, 1)
     moved = w.transpose(new, 0, 2, 1, 3)
-    picked = w.op("GatherND", moved, found, batch_dims=1)
+    picked = w.op("GatherND", moved, row_indices, batch_dims=1)
     return w.transpose(picked, 0, 2, 1, 3)
 
 

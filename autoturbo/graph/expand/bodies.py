@@ -101,8 +101,8 @@ def loop(w: Writer, *, once: bool = False) -> Trips:
     on = w.array(np.array(True))  # noqa: FBT003 - ONNX's condition
     for trip in range(1 if once else count):
         number = w.whole(trip)
-        made = _trip(w, body, trip, [number, on, *carried])[1:]
-        carried, rows = made[: len(carried)], made[len(carried) :]
+        trip_outputs = _trip(w, body, trip, [number, on, *carried])[1:]
+        carried, rows = trip_outputs[: len(carried)], trip_outputs[len(carried) :]
         stacked.append(rows)
     _finish(w, carried, stacked, [0] * (len(body.output) - 1 - len(carried)))
     return Trips(count, len(body.node), tuple(zip(begun, carried, strict=True)))
@@ -128,20 +128,20 @@ def scan(w: Writer, *, once: bool = False) -> Trips:
             w.pick(w.input(states + k), axis, place)
             for k, (axis, place) in enumerate(zip(axes, places, strict=True))
         ]
-        made = _trip(w, body, trip, [*carried, *rows])
-        carried = made[:states]
-        stacked.append(made[states:])
+        trip_outputs = _trip(w, body, trip, [*carried, *rows])
+        carried = trip_outputs[:states]
+        stacked.append(trip_outputs[states:])
     backwards = _list(w, "scan_output_directions", results)
     _finish(w, carried, stacked, _list(w, "scan_output_axes", results), backwards)
     return Trips(trips, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
 def _body(w: Writer) -> GraphProto:
-    found: GraphProto | None = w.attribute("body", None)
-    if found is None:
+    body: GraphProto | None = w.attribute("body", None)
+    if body is None:
         raise LookupError("body")
-    refuse_unless(not found.sparse_initializer, "sparse constants in a body")
-    return found
+    refuse_unless(not body.sparse_initializer, "sparse constants in a body")
+    return body
 
 
 def _list(w: Writer, name: str, count: int) -> list[int]:

@@ -63,8 +63,8 @@ def matmul(w: Writer) -> None:
 def convolution(w: Writer) -> None:
     """Write FusedConv: a convolution, an optional addend, then the activation."""
     plain = attributes(w, "activation", "activation_params")
-    made = w.op("Conv", *(w.input(k) for k in range(3)), **plain)
-    activated(w, w.op("Add", made, w.input(3)) if w.has(3) else made, w.output(0))
+    convolved = w.op("Conv", *(w.input(k) for k in range(3)), **plain)
+    activated(w, w.op("Add", convolved, w.input(3)) if w.has(3) else convolved, w.output(0))
 
 
 def channels_last(w: Writer) -> None:
@@ -76,17 +76,17 @@ def channels_last(w: Writer) -> None:
     channels = w.shape(0)[-1] // int(w.attribute("group", 1))
     if w.step.node.op_type == "NhwcConv" and w.shape(1)[-1] == channels != w.shape(1)[1]:
         weight = _first(w, weight, rank)
-    made = w.op("Conv", data, weight, w.input(2), **plain)
+    convolved = w.op("Conv", data, weight, w.input(2), **plain)
     if w.has(3):
-        made = w.op("Add", made, _first(w, w.input(3), rank))
-    _last(w, activated(w, made, None), rank, w.output(0))
+        convolved = w.op("Add", convolved, _first(w, w.input(3), rank))
+    _last(w, activated(w, convolved, None), rank, w.output(0))
 
 
 def max_pool(w: Writer) -> None:
     """Write NhwcMaxPool: a pool between transpositions."""
     rank = len(w.shape(0))
-    made = w.op("MaxPool", _first(w, w.input(0), rank), **attributes(w))
-    _last(w, made, rank, w.output(0))
+    pooled = w.op("MaxPool", _first(w, w.input(0), rank), **attributes(w))
+    _last(w, pooled, rank, w.output(0))
 
 
 def _first(w: Writer, name: str, rank: int) -> str:
@@ -229,11 +229,11 @@ def einsum(w: Writer) -> None:
     for first, second in path[1:]:
         pair = [terms.pop(at) for at in sorted((first, second), reverse=True)][::-1]
         needed = set(result).union(*(term for _, term in terms))
-        made = "".join(x for x in dict.fromkeys(pair[0][1] + pair[1][1]) if x in needed)
-        made = made if terms else result
-        spelt = f"{pair[0][1]},{pair[1][1]}->{made}"
+        letters = "".join(x for x in dict.fromkeys(pair[0][1] + pair[1][1]) if x in needed)
+        letters = letters if terms else result
+        spelt = f"{pair[0][1]},{pair[1][1]}->{letters}"
         to = None if terms else w.output(0)
-        terms.append((w.op("Einsum", pair[0][0], pair[1][0], to=to, equation=spelt), made))
+        terms.append((w.op("Einsum", pair[0][0], pair[1][0], to=to, equation=spelt), letters))
 
 
 # ------------------------------------------------------------------------------ quantised operators
@@ -289,9 +289,9 @@ def _integer_product(
 ) -> None:
     product = w.cast(w.op("MatMulInteger", *operands), TensorProto.FLOAT)
     scale = w.op("Mul", *scales)
-    made = w.op("Mul", product, scale, to=None if w.has(bias) else w.output(0))
+    scaled = w.op("Mul", product, scale, to=None if w.has(bias) else w.output(0))
     if w.has(bias):
-        w.op("Add", made, w.input(bias), to=w.output(0))
+        w.op("Add", scaled, w.input(bias), to=w.output(0))
 
 
 def quantised_gemm(w: Writer) -> None:
@@ -304,9 +304,9 @@ def quantised_gemm(w: Writer) -> None:
         factor = w.op("Mul", steps, w.number(w.attribute("alpha", 1.0), TensorProto.FLOAT))
         bias = w.op("Mul", w.cast(w.input(6), TensorProto.FLOAT), factor)
     to = None if w.has(7) else w.output(0)
-    made = w.op("Gemm", left, right, bias, to=to, **attributes(w))
+    product = w.op("Gemm", left, right, bias, to=to, **attributes(w))
     if w.has(7):
-        _quantised(w, made, 7, 8)
+        _quantised(w, product, 7, 8)
 
 
 def quantised_attention(w: Writer) -> None:
@@ -366,6 +366,6 @@ def quantised_convolution(w: Writer) -> None:
     if last:
         names[0] = _first(w, names[0], rank)
     to = None if last else w.output(0)
-    made = w.op("QLinearConv", *names, to=to, **attributes(w, "channels_last"))
+    convolved = w.op("QLinearConv", *names, to=to, **attributes(w, "channels_last"))
     if last:
-        _last(w, made, rank, w.output(0))
+        _last(w, convolved, rank, w.output(0))

@@ -108,8 +108,8 @@ class Writer:
         """Return an attribute, text as ``str``."""
         for item in self.step.node.attribute:
             if item.name == name:
-                found = helper.get_attribute_value(item)
-                return found.decode() if isinstance(found, bytes) else found
+                value = helper.get_attribute_value(item)
+                return value.decode() if isinstance(value, bytes) else value
         return default
 
     # ------------------------------------------------------------------------------- writing nodes
@@ -144,15 +144,15 @@ class Writer:
             inputs = inputs[:-1]
         number = len(self.nodes)
         hint = f"{op_type}_{number}"
-        made = [
+        names = [
             self._name(hint if not k else f"{hint}_{k}") if name is None else name
             for k, name in enumerate(outputs)
         ]
         label = f"{self.step.node.name or self.stem}/{hint}"
         self.nodes.append(
-            helper.make_node(op_type, inputs, made, name=label, domain=domain, **attributes)
+            helper.make_node(op_type, inputs, names, name=label, domain=domain, **attributes)
         )
-        return made
+        return names
 
     def array(self, array: np.ndarray) -> str:
         """Write a constant and return its name; equal ones are written once."""

@@ -198,18 +198,18 @@ def _with_batch(graph: Graph, asked: int | None, source: Source) -> Graph:
     If they do not agree, the batch is that of the samples that can be followed to every output. If
     none can, it is 1 where the first input has 1: larger extents may be layers or steps.
     """
-    own = {graph.tensors[t].name: count for t, count in graph.sample_counts.items()}
-    counts = [count for count, _ in Counter(own.values()).most_common()]
+    counts_by_name = {graph.tensors[t].name: count for t, count in graph.sample_counts.items()}
+    counts = [count for count, _ in Counter(counts_by_name.values()).most_common()]
     if not counts or asked in counts or len(counts) == 1:
         return replace(graph, batch=asked if asked in counts else next(iter(counts), 1))
     several = [replace(graph, batch=count) for count in counts if count > 1]
-    found = next((one for one in several if trace_batch(one).obstacle is None), None)
-    if found is None:
-        found = graph if next(iter(own.values())) == 1 else several[0]
-    others = ", ".join(f"{name}: {n}" for name, n in own.items() if n != found.batch)
-    text = f"batch taken as {found.batch}; other inputs begin with another extent ({others})"
+    rebatched = next((one for one in several if trace_batch(one).obstacle is None), None)
+    if rebatched is None:
+        rebatched = graph if next(iter(counts_by_name.values())) == 1 else several[0]
+    others = ", ".join(f"{name}: {n}" for name, n in counts_by_name.items() if n != rebatched.batch)
+    text = f"batch taken as {rebatched.batch}; other inputs begin with another extent ({others})"
     source.note(f"{text}; --batch N for another")
-    return replace(found, notes=tuple(source.notes))
+    return replace(rebatched, notes=tuple(source.notes))
 
 
 # --------------------------------------------------------------------------- tensors and operators
@@ -232,11 +232,11 @@ class Tensors:
             self._index[value] = len(self._tensors)
             name = _fresh(value.name, self._names)
             shape = value.shape or ()
-            own = 1 if value.stored and value.stored.integer else None
-            made = Tensor(
-                name, shape, value.dtype, value.constant, own, value.stored, value.original
+            int_bytes = 1 if value.stored and value.stored.integer else None
+            tensor = Tensor(
+                name, shape, value.dtype, value.constant, int_bytes, value.stored, value.original
             )  # fmt: skip
-            self._tensors.append(made)
+            self._tensors.append(tensor)
         return self._index[value]
 
     def known(self, value: Value) -> int:
@@ -337,12 +337,12 @@ def _operator(
         spec = _repeated(spec, step.repeats, source)
     read, input_maps, positions = _addressed(inputs, spec.inputs, tensors)
     results = [value if value in needed else None for value in step.outputs]
-    made, output_maps, _ = _addressed(results, spec.outputs, tensors)
+    output_tensors, output_maps, _ = _addressed(results, spec.outputs, tensors)
     operator = Operator(
         name=name,
         kind=kind_of(step.node),
         inputs=read,
-        outputs=made,
+        outputs=output_tensors,
         axes=spec.axes,
         input_maps=input_maps,
         output_maps=output_maps,
@@ -366,10 +366,10 @@ def _repeated(spec: OperatorSpec, repeats: Repeats, source: Source) -> OperatorS
     """
     if not repeats.trips:
         return replace(spec, opaque=f"{spec.opaque}: {repeats.why}")
-    made = {value for step in repeats.steps for value in step.outputs if value}
+    trip_values = {value for step in repeats.steps for value in step.outputs if value}
     inner, tensors = [], Tensors(())
     for number, step in enumerate(repeats.steps):
-        inner.append(_operator(step, f"{step.name}_{number}", made, tensors, source)[0])
+        inner.append(_operator(step, f"{step.name}_{number}", trip_values, tensors, source)[0])
     work = Work(
         macs=1,
         vector=float(repeats.trips * sum(operator.vector_ops for operator in inner)),
@@ -406,12 +406,12 @@ def _addressed(
     values: Sequence[Value | None], maps: Sequence[AccessMap | None], tensors: Tensors
 ) -> tuple[tuple[int, ...], tuple[AccessMap, ...], tuple[int, ...]]:
     """Return the tensors, access maps and positions of the values that an operator addresses."""
-    found = [
+    rows = [
         (tensors.index(value), access, place)
         for place, (value, access) in enumerate(zip(values, maps, strict=True))
         if value is not None and access is not None
     ]
-    return tuple(x[0] for x in found), tuple(x[1] for x in found), tuple(x[2] for x in found)
+    return tuple(x[0] for x in rows), tuple(x[1] for x in rows), tuple(x[2] for x in rows)
 
 
 def _view(value: Value | None) -> ValueView | None:

@@ -115,8 +115,8 @@ def freeze(
     _check_request(declared, asked, source)
     bindings = _bindings(declared, asked, source)
     places = {name: samples.get(name, 0) for name in declared}
-    own = _own(declared, asked, places)
-    leading = _leading(own, asked, bindings, source)
+    batches_by_input = _own(declared, asked, places)
+    leading = _leading(batches_by_input, asked, bindings, source)
     wanted = {
         name: _wanted(dims, asked.shapes.get(name), bindings) for name, dims in declared.items()
     }
@@ -133,8 +133,8 @@ def in_doubt(inputs: Sequence[ValueInfoProto], asked: Extents, samples: Mapping[
     """Return whether a batch is requested but inputs do not yet agree on which it is."""
     declared = {value.name: _declared(value) for value in inputs}
     places = {name: samples.get(name, 0) for name in declared}
-    own = _own(declared, Extents(), places).values()
-    return asked.batch is not None and len(set(own)) > 1 and all(map(_static, own))
+    batches = _own(declared, Extents(), places).values()
+    return asked.batch is not None and len(set(batches)) > 1 and all(map(_static, batches))
 
 
 def _own(declared: Declared, asked: Extents, places: Mapping[str, int]) -> dict[str, Dim]:

@@ -147,7 +147,7 @@ def sample_dims(graph: GraphProto) -> dict[str, int]:
     makers = {name: node for node in graph.node for name in node.output if name}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     inputs = {value.name for value in graph.input} - stored.keys()
-    found: dict[str, int] = {}
+    dims_by_input: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
     ahead = [
         (node.input[place], 1)
@@ -162,10 +162,10 @@ def sample_dims(graph: GraphProto) -> dict[str, int]:
             continue
         seen.add((name, dim))
         if name in inputs:
-            found.setdefault(name, dim)
+            dims_by_input.setdefault(name, dim)
         elif name in makers:
             ahead += _before(makers[name], dim, makers, stored)
-    return found
+    return dims_by_input
 
 
 def _before(
@@ -221,5 +221,5 @@ def _constant(
 
 def _integers(node: NodeProto, name: str) -> list[int]:
     """Return the numbers of an attribute, or an empty list if it is not given."""
-    found = next((one for one in node.attribute if one.name == name), None)
-    return [] if found is None else [found.i] if found.type == found.INT else list(found.ints)
+    item = next((one for one in node.attribute if one.name == name), None)
+    return [] if item is None else [item.i] if item.type == item.INT else list(item.ints)

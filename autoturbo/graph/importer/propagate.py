@@ -215,10 +215,10 @@ class Propagation:
 
     def _repeats(self, step: Step, scope: Scope) -> Repeats:
         """Propagate through the first trip of a kept loop, without keeping its nodes."""
-        found = first_trip(step, self.source)
-        if isinstance(found, str):
-            return Repeats(0, (), found)
-        (body, trips), inner = found, scope.new_child()
+        first = first_trip(step, self.source)
+        if isinstance(first, str):
+            return Repeats(0, (), first)
+        (body, trips), inner = first, scope.new_child()
         kept, notes = (len(self.steps), len(self.constants)), list(self.source.notes)
         try:
             self._graph(body, inner)
@@ -264,10 +264,10 @@ class Propagation:
 
     def _keep(self, step: Step) -> None:
         """Keep a node that depends on a real input or whose constants are not all known."""
-        made = [value for value in step.outputs if value is not None]
-        if not all(value.constant for value in made):
+        outputs = [value for value in step.outputs if value is not None]
+        if not all(value.constant for value in outputs):
             self.steps.append(step)
-        elif any(value.data is None for value in made) or kind_of(step.node) in _KEPT:
+        elif any(value.data is None for value in outputs) or kind_of(step.node) in _KEPT:
             self.constants.append(step)
 
     def _check(self, node: NodeProto, schema: defs.OpSchema | None) -> None:
@@ -361,7 +361,7 @@ class Propagation:
         """Return the flags that decide an If, or ``""`` if they would not be single numbers."""
         if step.node.op_type != "If" or domain_of(step.node):
             return ""
-        makers = {id(made): one for one in self.steps for made in one.outputs}
+        makers = {id(output): one for one in self.steps for output in one.outputs}
         deciding: dict[int, Value] = {}
         waiting = list(step.inputs)
         while waiting:

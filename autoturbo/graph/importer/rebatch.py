@@ -289,9 +289,9 @@ class Rebatch:
         data = inputs[0] if inputs else None
         if data is None or data not in self._layouts or self._layouts[data].axis != axis:
             return inputs
-        own = self._extent(data), self._layouts[data].inner
+        repetition = self._extent(data), self._layouts[data].inner
         return [
-            self._repeated(value, min(axis, len(value.shape or ()) - 1), *own)
+            self._repeated(value, min(axis, len(value.shape or ()) - 1), *repetition)
             if value and value.constant and place in places
             else value
             for place, value in enumerate(inputs)
@@ -369,10 +369,10 @@ class Rebatch:
         name = f"{value.name} for {grown[dim]}"
         origin = Repetition(value, dim, self.batch, inner)
         data = None if value.data is None else _alike(value.data, origin, grown)
-        made = Value(
+        grown_value = Value(
             name, kind, constant=True, data=data, repeated=None if data is not None else origin
         )
-        return self._made.setdefault((value, dim, inner), made)
+        return self._made.setdefault((value, dim, inner), grown_value)
 
     def check(self, outputs: list[Value], source: Source) -> None:
         """Refuse a graph if an output has not followed the batch.
@@ -430,8 +430,8 @@ def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -
     if starts is None:
         return {}
     along = range(starts.size) if axes is None else axes.ravel().tolist()
-    found = [k for k, dim in enumerate(along) if dim % rank == axis]
-    if len(found) != 1 or (steps is not None and steps.ravel()[found[0]] != 1):
+    entries = [k for k, dim in enumerate(along) if dim % rank == axis]
+    if len(entries) != 1 or (steps is not None and steps.ravel()[entries[0]] != 1):
         return {}
-    entry = slice(found[0], found[0] + 1)
+    entry = slice(entries[0], entries[0] + 1)
     return {1: entry, 2: entry}

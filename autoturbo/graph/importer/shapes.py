@@ -116,11 +116,11 @@ def merge(first: TypeProto | None, second: TypeProto | None) -> TypeProto:
         return first
     merged = TypeProto()
     merged.CopyFrom(first)
-    shape, other = merged.tensor_type.shape, second.tensor_type.shape
+    shape, second_shape = merged.tensor_type.shape, second.tensor_type.shape
     if not merged.tensor_type.HasField("shape"):
-        shape.CopyFrom(other)
-    elif len(shape.dim) == len(other.dim):
-        for dim, known in zip(shape.dim, other.dim, strict=True):
+        shape.CopyFrom(second_shape)
+    elif len(shape.dim) == len(second_shape.dim):
+        for dim, known in zip(shape.dim, second_shape.dim, strict=True):
             if not dim.HasField("dim_value"):
                 dim.CopyFrom(known)
     return merged

@@ -72,12 +72,12 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
     """
     stored = initializer_names(graph)
     inputs = [value.name for value in graph.input]
-    made = [name for node in graph.node for name in node.output if name]
-    for names in (stored, inputs, [*made, *set(inputs).union(stored)]):
+    outputs = [name for node in graph.node for name in node.output if name]
+    for names in (stored, inputs, [*outputs, *set(inputs).union(stored)]):
         for name, times in Counter(names).items():
             if times > 1:
                 raise source.error(f"defined {times} times", name, "every value has one origin")
-    known = {*stored, *inputs, *made, *outer}
+    known = {*stored, *inputs, *outputs, *outer}
     for node in graph.node:
         for name in (*node.input, *captured_names(node)):
             if name and name not in known:

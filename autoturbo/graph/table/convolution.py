@@ -61,13 +61,13 @@ def windows(
     automatic = node.text("auto_pad", "NOTSET")
     if automatic == "VALID":
         pads = (0,) * rank
-    found = [Window(*row) for row in zip(kernel, strides, dilations, pads, strict=True)]
+    rows = [Window(*row) for row in zip(kernel, strides, dilations, pads, strict=True)]
     if automatic.startswith("SAME"):
-        found = [
+        rows = [
             replace(w, pad=_first_part(automatic, (o - 1) * w.stride + w.reach - i))
-            for w, i, o in zip(found, source, target, strict=True)
+            for w, i, o in zip(rows, source, target, strict=True)
         ]
-    return tuple(found)
+    return tuple(rows)
 
 
 def _first_part(automatic: str, padding: int) -> int:

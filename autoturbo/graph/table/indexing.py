@@ -36,11 +36,11 @@ def _gather(node: NodeView) -> OperatorSpec:
     end, shape = axis + len(picks), node.shape_out()
     agree(len(shape) == end + len(table) - axis - 1, "ranks do not add up")
     before = _numbered(domain, shape[:axis])
-    found = _lookup(domain, node.value_in(1), (table[axis],), shape[axis:end])
+    lookup = _lookup(domain, node.value_in(1), (table[axis],), shape[axis:end])
     after = _numbered(domain, shape[end:])
-    read = AccessMap((*before, *found.rows, *after))
-    made = AccessMap((*before, *found.dims, *after))
-    return moved(node, domain, [read, found.access()], [made])
+    read = AccessMap((*before, *lookup.rows, *after))
+    output_map = AccessMap((*before, *lookup.dims, *after))
+    return moved(node, domain, [read, lookup.access()], [output_map])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ def _lookup(
     dims: list[DimAccess] = []
     terms: list[_Term] = []
     for digits, inner in zip(steps.digits, steps.rest.shape, strict=False):
-        own = [(domain.axis(f"d{len(domain.axes)}", extent), extent) for extent, _ in digits]
-        terms += [(axis, step) for (axis, _), (_, step) in zip(own, digits, strict=True)]
-        if inner > 1 or not own:
-            own.append((domain.axis(f"d{len(domain.axes)}", inner), inner))
-        dims.append(merged(*own))
+        axes = [(domain.axis(f"d{len(domain.axes)}", extent), extent) for extent, _ in digits]
+        terms += [(axis, step) for (axis, _), (_, step) in zip(axes, digits, strict=True)]
+        if inner > 1 or not axes:
+            axes.append((domain.axis(f"d{len(domain.axes)}", inner), inner))
+        dims.append(merged(*axes))
     rows = [_row(domain, terms, part, steps.rest[..., part]) for part in range(len(extents))]
     return _Lookup(tuple(dims), tuple(rows), read=steps.rest.size > len(extents))
 
@@ -100,14 +100,14 @@ _Term = tuple[int, tuple[int, ...]]
 
 def _row(domain: Domain, terms: list[_Term], part: int, rest: np.ndarray) -> DimAccess:
     """Return the access of an index component: regular steps, and the reach of the rest in full."""
-    own = tuple((axis, step[part]) for axis, step in terms if step[part])
+    terms_of_part = tuple((axis, step[part]) for axis, step in terms if step[part])
     low, high = int(rest.min()), int(rest.max())
     if low == high:
-        return DimAccess(own, low)
-    if not own:
+        return DimAccess(terms_of_part, low)
+    if not terms_of_part:
         return WHOLE_DIM
     reach = domain.reduction(f"w{len(domain.axes)}", high - low + 1)
-    return DimAccess((*own, (reach, 1)), low)
+    return DimAccess((*terms_of_part, (reach, 1)), low)
 
 
 def _gather_elements(node: NodeView) -> OperatorSpec:
@@ -115,9 +115,9 @@ def _gather_elements(node: NodeView) -> OperatorSpec:
     source, target, domain = node.shape_in(0), node.shape_out(), Domain()
     axis = positive_axis(node.integer("axis", 0), len(source))
     agree(node.shape_in(1) == target, "indices and output differ in shape")
-    found = _lookup(domain, node.value_in(1), (source[axis],), target)
-    read = (*found.dims[:axis], *found.rows, *found.dims[axis + 1 :])
-    return moved(node, domain, [AccessMap(read), found.access()], [AccessMap(found.dims)])
+    lookup = _lookup(domain, node.value_in(1), (source[axis],), target)
+    read = (*lookup.dims[:axis], *lookup.rows, *lookup.dims[axis + 1 :])
+    return moved(node, domain, [AccessMap(read), lookup.access()], [AccessMap(lookup.dims)])
 
 
 def _gather_nd(node: NodeView) -> OperatorSpec:
@@ -125,14 +125,14 @@ def _gather_nd(node: NodeView) -> OperatorSpec:
     source, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
     batch, depth = node.integer("batch_dims", 0), picks[-1]
     shape, shown = node.shape_out(), len(picks) - 1
-    own = len(source) - batch - depth
-    agree(own >= 0 and len(shape) == shown + own, "ranks do not add up")
+    slice_rank = len(source) - batch - depth
+    agree(slice_rank >= 0 and len(shape) == shown + slice_rank, "ranks do not add up")
     extents = source[batch : batch + depth]
-    found = _lookup(domain, node.value_in(1), extents, shape[:shown])
+    lookup = _lookup(domain, node.value_in(1), extents, shape[:shown])
     after = _numbered(domain, shape[shown:])
-    read = AccessMap((*found.dims[:batch], *found.rows, *after))
-    made = AccessMap((*found.dims, *after))
-    return moved(node, domain, [read, found.access(WHOLE_DIM)], [made])
+    read = AccessMap((*lookup.dims[:batch], *lookup.rows, *after))
+    output_map = AccessMap((*lookup.dims, *after))
+    return moved(node, domain, [read, lookup.access(WHOLE_DIM)], [output_map])
 
 
 def _scatter_elements(node: NodeView) -> OperatorSpec:

@@ -219,7 +219,7 @@ def _experts(node: NodeView) -> OperatorSpec:
     inner = first.shape[1] + second.shape[2] + (third.shape[1] if third is not None else 0)
     met, domain = node.integer("k", 1), Domain()
     tokens = [domain.axis(f"t{index}", extent) for index, extent in enumerate(source[:-1])]
-    made = AccessMap((*map(along, tokens), along(domain.whole("h", source[-1]))))
+    output_map = AccessMap((*map(along, tokens), along(domain.whole("h", source[-1]))))
     domain.reduction("i", met * inner)
     read = AccessMap((*map(along, tokens), WHOLE_DIM))
     row = merged(*((axis, source[axis]) for axis in tokens))
@@ -228,7 +228,7 @@ def _experts(node: NodeView) -> OperatorSpec:
     chosen = router[-1] / max(source[-1], 1)
     work = Work(macs=1, vector=_GATE[0] * rate + 3.0 * chosen, special=_GATE[1] * rate + chosen)
     return domain.answer(
-        node, inputs, [made], work,
+        node, inputs, [output_map], work,
         engine=Engine.MATRIX, pattern=Pattern.OPAQUE, parameterised=node.is_weight(2, 4),
     )  # fmt: skip
 

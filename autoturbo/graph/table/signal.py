@@ -76,9 +76,9 @@ def _stft(node: NodeView) -> OperatorSpec:
     read = AccessMap((along(b), samples, *rest[: len(source) - 2]))
     real = len(source) < _SIGNAL or source[2] < _PAIR
     work = (_transform(length[0], real=real) + length[0]) / max(target[2] * target[3], 1)
-    made = AccessMap((along(b), along(f), along(bins), along(parts)))
+    output_map = AccessMap((along(b), along(f), along(bins), along(parts)))
     inputs = [read, None, everything(window)]
-    return domain.answer(node, inputs, [made], Work(vector=work))
+    return domain.answer(node, inputs, [output_map], Work(vector=work))
 
 
 def _col2im(node: NodeView) -> OperatorSpec:
