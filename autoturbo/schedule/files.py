@@ -237,10 +237,10 @@ def read_document(
         at = Location(None, error.lineno, error.colno)
         hint = "is it the file that 'autoturbo tune' wrote, whole?"
         raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
-    found = document.get("format") if isinstance(document, dict) else None
-    other = "" if found == form else _OTHERS.get(str(found), "")
+    found_format = document.get("format") if isinstance(document, dict) else None
+    other = "" if found_format == form else _OTHERS.get(str(found_format), "")
     require(not other, "format", other, "give its own target with --target")
-    require(found == form, "format", "not a schedule file", f"it says {form!r} in ours")
+    require(found_format == form, "format", "not a schedule file", f"it says {form!r} in ours")
     version = document.get("schema_version")
     readable = version == newest and not isinstance(version, bool)
     hint = f"this release reads version {newest}; tune again or use the other release"
@@ -257,17 +257,17 @@ def read_document(
 def _check_identity(document: Mapping[str, Any], graph: Graph, target: AnyTarget) -> None:
     """Refuse a file of another model, target or scheduler version."""
     model = document["model"]
-    made = f"{model['name']} at batch {model.get('batch', '?')}"
-    reason = f"made for {made}, not for {graph.name} at batch {graph.batch}"
+    origin = f"{model['name']} at batch {model.get('batch', '?')}"
+    reason = f"made for {origin}, not for {graph.name} at batch {graph.batch}"
     hint = "give the model, batch and shapes that it was tuned with"
     require(model["hash"] == graph.hash, "model.hash", reason, hint)
-    made = document["target"]["name"]
-    reason = f"made for target {made} as it was described then, not for {target.name}"
+    origin = document["target"]["name"]
+    reason = f"made for target {origin} as it was described then, not for {target.name}"
     hint = "give the target file that it was tuned with"
     require(document["target"]["hash"] == target.hash, "target.hash", reason, hint)
-    version, own = document["scheduler_version"], SCHEDULER_VERSION
-    reason, hint = f"made by scheduler {version}, this is {own}", "tune again with this release"
-    require(version == own, "scheduler_version", reason, hint)
+    version, current = document["scheduler_version"], SCHEDULER_VERSION
+    reason, hint = f"made by scheduler {version}, this is {current}", "tune again with this release"
+    require(version == current, "scheduler_version", reason, hint)
     dtype, hint = document["dtype"], f"it has {', '.join(target.dtypes)}"
     computes = target.supports(dtype)
     require(computes, "dtype", f"{target.name} does not compute in {dtype}", hint)
@@ -278,11 +278,13 @@ def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
 
     Another export of the same network has other names, which its buffers then have as well.
     """
-    found, stored = buffers_of(schedule), document["buffers"]
+    buffers, stored = buffers_of(schedule), document["buffers"]
     names = [layer.name for layer in schedule.problem.layers]
     if names != [entry["name"] for entry in document["layers"]]:
-        found, stored = ([{**entry, "tensor": ""} for entry in own] for own in (found, stored))
-    return bool(found == stored)
+        buffers, stored = (
+            [{**entry, "tensor": ""} for entry in entries] for entries in (buffers, stored)
+        )
+    return bool(buffers == stored)
 
 
 def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
@@ -325,11 +327,11 @@ def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]
     require(sorted_, "layers", "layers are not in topological order")
     problem = make_problem(graph, bench.target, bench.dtype, layers)
     for layer in layers:
-        field, own = f"layers[{layer.index}].operators", layer.operators
-        matrix = problem.work.engine[list(own)].tolist().count(MATRIX)
+        field, operators = f"layers[{layer.index}].operators", layer.operators
+        matrix = problem.work.engine[list(operators)].tolist().count(MATRIX)
         several = f"{matrix} operators of the matrix engine; a layer has at most one"
         require(matrix <= 1, field, several)
-        closed = set(layer.outputs).issubset(graph.operators[own[-1]].outputs)
+        closed = set(layer.outputs).issubset(graph.operators[operators[-1]].outputs)
         require(closed, field, "only the last operator of a layer may be read from outside")
     return problem
 
@@ -341,9 +343,9 @@ def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[
     for index, group in enumerate(groups):
         field = f"subgraphs[{index}].layers"
         require(bool(group), field, "a sub-graph has a layer")
-        made = {tensor for layer in group[:-1] for tensor in problem.layers[layer].outputs}
-        readers = {reader for tensor in made for reader in problem.consumers[tensor]}
-        inside = readers.issubset(group) and made.isdisjoint(problem.graph.outputs)
+        inner_tensors = {tensor for layer in group[:-1] for tensor in problem.layers[layer].outputs}
+        readers = {reader for tensor in inner_tensors for reader in problem.consumers[tensor]}
+        inside = readers.issubset(group) and inner_tensors.isdisjoint(problem.graph.outputs)
         closed = inside and list(group) == sorted(group)
         require(closed, field, "only the last layer of a sub-graph may be read from outside")
     ends = [group[-1] for group in groups]
@@ -398,11 +400,11 @@ def _order(
         require(not ids or different, f"order[{at}].core_ids", reason)
         named = () if ids == tuple(range(parts)) else ids
         placed[instance] = factors, Scope[entry["scope"]], named
-        own, field = entry.get("cluster", -1), f"order[{at}].cluster"
+        chosen, field = entry.get("cluster", -1), f"order[{at}].cluster"
         require(apart or "cluster" not in entry, field, "all instances are on every cluster")
         reason = f"one of the {share.clusters} clusters of share, counted from 0"
-        require(not apart or 0 <= own < share.clusters, field, reason)
-        cluster[instance] = own
+        require(not apart or 0 <= chosen < share.clusters, field, reason)
+        cluster[instance] = chosen
     bindings, scopes, core_ids = zip(*placed, strict=True)
     placement = Placement(bindings, scopes, core_ids if any(core_ids) else ())
     if not apart:

@@ -219,9 +219,10 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
     for cluster, timeline in enumerate(schedule.timelines):
         step = 0
         for place, index in enumerate(timeline.order.tolist()):
-            own, (outputs, inputs) = slice(*links.start[index : index + 2]), graph.regions_of(index)
+            span = slice(*links.start[index : index + 2])
+            outputs, inputs = graph.regions_of(index)
             made_by: dict[int, set[int]] = {}
-            for slot, maker in zip(links.slot[own], links.maker[own].tolist(), strict=True):
+            for slot, maker in zip(links.slot[span], links.maker[span].tolist(), strict=True):
                 made_by.setdefault(slot, set()).add(number[maker])
             layers = _layers(schedule, index, cluster, place)
             last = step + len(layers)  # movements take a step, then every layer one
@@ -277,9 +278,13 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
 def _products(problem: Problem, layer: int, stage: Floats) -> int:
     """Return the number of products of a layer, undoing the scaling for a faster type."""
     work, operators = problem.work, problem.graph.operators
-    own = [op for op in problem.layers[layer].operators if work.engine[op] == MATRIX]
+    matrix_ops = [op for op in problem.layers[layer].operators if work.engine[op] == MATRIX]
     counted = float(stage[Stage.COUNT])
-    return round(counted * operators[own[0]].work.macs / work.macs[own[0]]) if own else int(counted)
+    return (
+        round(counted * operators[matrix_ops[0]].work.macs / work.macs[matrix_ops[0]])
+        if matrix_ops
+        else int(counted)
+    )
 
 
 def _buffers(schedule: Schedule) -> Iterable[tuple[dict[str, Any], int]]:

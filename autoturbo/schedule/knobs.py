@@ -300,10 +300,10 @@ class Knobs:
         overrides = tuple(_override(item, place) for item in items)
         units = UnitKnobs.from_dict(known.pop("units"), place) if "units" in known else None
         for name, value in known.items():
-            own, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
+            knob_place, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
             if spec is None:
-                raise KnobsError("unknown knob", own, did_you_mean(name, knob_specs()))
-            _check_value(value, spec, own)
+                raise KnobsError("unknown knob", knob_place, did_you_mean(name, knob_specs()))
+            _check_value(value, spec, knob_place)
         return Knobs(**known, overrides=overrides, units=units)
 
 
@@ -531,8 +531,8 @@ def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, .
     merged: dict[str, SubGraphKnobs] = {}
     for o in overrides:
         merged[o.layer] = o.over(merged[o.layer]) if o.layer in merged else o
-    said = (o for o in merged.values() if _own_values(o) != _UNSAID)
-    return tuple(sorted(said, key=lambda o: o.layer))
+    nonempty = (o for o in merged.values() if _own_values(o) != _UNSAID)
+    return tuple(sorted(nonempty, key=lambda o: o.layer))
 
 
 def _override(item: Any, at: Location) -> SubGraphKnobs:

@@ -88,10 +88,10 @@ class Plan:
     @property
     def instances(self) -> Ints:
         """Return the instances of each sub-graph per pass, of the cluster that has most of them."""
-        found = np.asarray([s.split.instances for s in self.subgraphs], np.int64)
+        counts = np.asarray([s.split.instances for s in self.subgraphs], np.int64)
         if not self.homes:
-            return found
-        return np.asarray(-(-found // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
+            return counts
+        return np.asarray(-(-counts // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
 
 
 def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
@@ -109,8 +109,10 @@ def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, 
     names = knob_names("layer", "subgraph", upto=upto, after=after)
     if not names or not knobs.overrides:
         return (model(knobs),)
-    own, unsaid = operator.attrgetter("layer", *names), (AUTO,) * len(names)
-    return model(knobs), *(said for o in knobs.overrides if (said := own(o))[1:] != unsaid)
+    chosen_of, unsaid = operator.attrgetter("layer", *names), (AUTO,) * len(names)
+    return model(knobs), *(
+        values for o in knobs.overrides if (values := chosen_of(o))[1:] != unsaid
+    )
 
 
 class SchedulerCache:
@@ -159,7 +161,7 @@ def _book_bytes(parts: PartBook) -> int:
     """Return the bytes of regions, split sub-graphs, classes of parts and templates."""
     templates = known_templates(parts).values()
     known = len(parts.parts) + len(parts.shapes) + len(templates)
-    layers = sum(len(own.layers) for own in templates)
+    layers = sum(len(template.layers) for template in templates)
     return 16 * parts.rank * parts.regions.count + (known << 10) + (3 * layers << 10)
 
 
@@ -270,8 +272,8 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
             (share, subgraphs), lambda: Plan(next(cache.numbers), problem, busy, subgraphs, homes)
         )
 
-    found = cache.plans.get(at, make)
-    return dataclasses.replace(found, overrides=overrides) if overrides else found
+    known_plan = cache.plans.get(at, make)
+    return dataclasses.replace(known_plan, overrides=overrides) if overrides else known_plan
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
@@ -285,22 +287,22 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         raise KnobsError(message, Location(field="units"), "take it out")
     cache = bench.cache
     cache.forget_when_full()
-    found = plan(bench, knobs)
-    share, overrides = found.share, found.overrides
+    decided = plan(bench, knobs)
+    share, overrides = decided.share, decided.overrides
     instances = cache.graphs.get(
-        found.number, lambda: make_instances(bench.parts(share.batches), found.subgraphs)
+        decided.number, lambda: make_instances(bench.parts(share.batches), decided.subgraphs)
     )
-    cluster = clusters_of(instances, found.homes)
+    cluster = clusters_of(instances, decided.homes)
     order = cache.orders.get(
-        (found.number, key(knobs, Stage.ORDER, after=Stage.PARTITION)),
+        (decided.number, key(knobs, Stage.ORDER, after=Stage.PARTITION)),
         lambda: _order(instances, knobs, overrides),
     )
     placement = cache.placements.get(
-        (found.number, order, key(knobs, Stage.PLACE, after=Stage.ORDER)),
+        (decided.number, order, key(knobs, Stage.PLACE, after=Stage.ORDER)),
         lambda: _placement(instances, order, cluster, knobs, overrides),
     )
     return assemble(
-        bench.model, found.problem, "graphturbo", knobs, share, instances, order, placement,
+        bench.model, decided.problem, "graphturbo", knobs, share, instances, order, placement,
         cluster, overrides, cache.timelines,
     )  # fmt: skip
 
@@ -331,24 +333,24 @@ def _placement(
     whole, first = instances.problem.target.cores, instances.first.tolist()
     parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
     forced: dict[int, Binding] = {}
-    for subgraph, own in overrides.items():
-        if own.cores == AUTO == own.core_dim:
+    for subgraph, override in overrides.items():
+        if override.cores == AUTO == override.core_dim:
             continue
-        cores = whole if own.cores == AUTO else int(own.cores)
+        cores = whole if override.cores == AUTO else int(override.cores)
         if whole % cores:
             message = f"cores: {cores} does not divide the {whole} cores of a cluster"
             raise KnobsError(message, Location(field="overrides"))
-        depth = None if own.core_dim == AUTO else int(own.core_dim)
+        depth = None if override.core_dim == AUTO else int(override.core_dim)
         for index in parts[subgraph]:
             shape = int(instances.shape[index])
             forced[index] = chosen_binding(instances.book, shape, cores, depth)
     bound = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
     least = Scope.LB if knobs.output_scope == AUTO else Scope[knobs.output_scope]
     scopes = [max(scope, least) for scope in bound.scopes]
-    for subgraph, own in overrides.items():
-        if own.scope != AUTO:
+    for subgraph, override in overrides.items():
+        if override.scope != AUTO:
             for index in parts[subgraph]:
-                scopes[index] = Scope[own.scope]
+                scopes[index] = Scope[override.scope]
     return hand_over(instances, Placement(bound.bindings, tuple(scopes)), cluster)
 
 
@@ -373,15 +375,17 @@ def assemble(
     if overrides is None:
         overrides = resolve(problem, instances.subgraphs, knobs)
     common = rules_of(problem, knobs)
-    own = {index: rules_of(problem, knobs, override) for index, override in overrides.items()}
-    buffers = tuple(own.get(s.index, common).buffers for s in instances.subgraphs)
+    own_rules = {index: rules_of(problem, knobs, override) for index, override in overrides.items()}
+    buffers = tuple(own_rules.get(s.index, common).buffers for s in instances.subgraphs)
     where = np.asarray(cluster, np.int64)
     # not key(): rules of many settings come to the same
     timelines = (Recent[Any, tuple[Timeline, ...]](1) if known is None else known).get(
         (instances, order, placement, buffers),
         lambda: build_timelines(instances, order, placement, buffers, where),
     )
-    rules = {i: r.instructions for i, r in own.items() if r.instructions != common.instructions}
+    rules = {
+        i: r.instructions for i, r in own_rules.items() if r.instructions != common.instructions
+    }
     return Schedule(
         model, problem, scheduler, knobs, share, instances, order, placement, timelines,
         common.instructions, rules, None, tuple(where.tolist()),
@@ -411,8 +415,8 @@ def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
     instructions = InstructionRules.of(problem, knobs)
     victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
     residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
-    own = InstructionRules.of(problem, Knobs()).weight_room
-    extra = max(instructions.weight_room - own, 0)
+    default_room = InstructionRules.of(problem, Knobs()).weight_room
+    extra = max(instructions.weight_room - default_room, 0)
     return KernelRules(BufferRules(victim, residence, extra), instructions)
 
 
@@ -426,8 +430,8 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
         UsageError: no scheduler of that name.
         PluginError: it is a plug-in's, which cannot be loaded.
     """
-    found = SCHEDULERS.make(name, bench)
-    return iter(found) if SCHEDULERS.is_ours(name) else _plugged(name, found)
+    schedules = SCHEDULERS.make(name, bench)
+    return iter(schedules) if SCHEDULERS.is_ours(name) else _plugged(name, schedules)
 
 
 def _plugged(name: str, found: Iterable[Schedule]) -> Iterator[Schedule]:

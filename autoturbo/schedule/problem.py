@@ -116,7 +116,7 @@ def make_problem(
     """
     layers = layers_of(graph) if layers is None else layers
     integers = in_integers(target, dtype)
-    made = {tensor: layer.index for layer in layers for tensor in layer.outputs}
+    maker = {tensor: layer.index for layer in layers for tensor in layer.outputs}
     readers: list[list[int]] = [[] for _ in graph.tensors]
     for layer in layers:
         for tensor in layer.inputs:
@@ -124,7 +124,7 @@ def make_problem(
     return Problem(
         graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
         work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, integers=integers),
-        loop_orders(graph), tuple(made.get(tensor, -1) for tensor in range(len(graph.tensors))),
+        loop_orders(graph), tuple(maker.get(tensor, -1) for tensor in range(len(graph.tensors))),
         tuple(map(tuple, readers)),
     )  # fmt: skip
 
@@ -198,8 +198,8 @@ def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int |
     if operator.engine is Engine.MATRIX and len(operator.inputs) > 1:
         # the axis that only the second operand and the output have: output channels, columns
         second = operator.input_axes(second_operand(operator))
-        own = (second - operator.input_axes(0)) & operator.output_axes
-        return max(own, default=None)
+        channel_axes = (second - operator.input_axes(0)) & operator.output_axes
+        return max(channel_axes, default=None)
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if graph.tensors[tensor].constant or not access.dims:
             continue

@@ -167,12 +167,12 @@ class Schedule(Shown):
     def kernel(self, place: int, cluster: int = 0) -> Kernel:
         """Return the inputs of a kernel's program, by its place in the order of a cluster."""
         timeline, instance = self.timelines[cluster], int(self.timelines[cluster].order[place])
-        template, own = timeline.templates[instance], int(self.instances.subgraph[instance])
+        template, subgraph = timeline.templates[instance], int(self.instances.subgraph[instance])
         return Kernel(
             template.stages,
             timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
             local_edges(self.problem, template.layers),
-            RulesOf.roomier(self.rules_of(own), timeline.spare[place]),
+            RulesOf.roomier(self.rules_of(subgraph), timeline.spare[place]),
             int(timeline.resident[place]),
             clearances(self.problem, template.layers),
         )
@@ -186,12 +186,12 @@ class Schedule(Shown):
         digests = np.tile(digest(self.rules), (len(self.instances.subgraphs), 1))
         for subgraph, rules in self.own_rules.items():
             digests[subgraph] = digest(rules)
-        found = hash_kernels(
+        hashes = hash_kernels(
             digests[self.instances.subgraph[order]],
             np.frombuffer(templates, np.int64).reshape(-1, 2),
             np.column_stack((timeline.resident, timeline.spare)), timeline.rows, timeline.streams,
         )  # fmt: skip
-        text = found.tobytes()
+        text = hashes.tobytes()
         return [text[at : at + 16] for at in range(0, len(text), 16)]
 
 

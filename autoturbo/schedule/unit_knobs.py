@@ -41,10 +41,10 @@ class UnitKnobs:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plain values, without defaults."""
-        found: dict[str, Any] = {"layers": dict(self.layers), "cuts": list(self.cuts)}
+        values: dict[str, Any] = {"layers": dict(self.layers), "cuts": list(self.cuts)}
         if self.branches != SIDE_BY_SIDE:
-            found["branches"] = self.branches
-        return found
+            values["branches"] = self.branches
+        return values
 
     @staticmethod
     def from_dict(values: Any, at: Location) -> UnitKnobs:

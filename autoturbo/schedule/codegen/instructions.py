@@ -102,22 +102,22 @@ class Kernel(NamedTuple):
 def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
     """Yield the instructions of kernels of one target, computed in batches of kernels."""
     for at in range(0, len(kernels), TOGETHER):
-        some = kernels[at : at + TOGETHER]
-        layers, end = [len(kernel.stages) for kernel in some], 0
-        rules = np.repeat(np.asarray([kernel.rules for kernel in some], np.int64), layers, axis=0)
-        resident = np.repeat([int(kernel.weights_resident) for kernel in some], layers)
-        stages = np.concatenate([kernel.stages for kernel in some])
-        streams = np.concatenate([kernel.streams for kernel in some])
+        batch = kernels[at : at + TOGETHER]
+        layers, end = [len(kernel.stages) for kernel in batch], 0
+        rules = np.repeat(np.asarray([kernel.rules for kernel in batch], np.int64), layers, axis=0)
+        resident = np.repeat([int(kernel.weights_resident) for kernel in batch], layers)
+        stages = np.concatenate([kernel.stages for kernel in batch])
+        streams = np.concatenate([kernel.streams for kernel in batch])
         known = Roles(stages, streams, RulesOf(*rules.T), resident)
         tiles, weights = np.ascontiguousarray(known.tiles.T), known.weight_tiles()
         emits, steps = np.ascontiguousarray(known.emits.T), stages[:, Stage.SEQUENCE] > 0
-        for kernel, count in zip(some, layers, strict=True):
-            own, end = slice(end, end + count), end + count
+        for kernel, count in zip(batch, layers, strict=True):
+            span, end = slice(end, end + count), end + count
             where = _program(
-                RulesOf(*map(int, kernel.rules)), tiles[own], weights[own], emits[own], steps[own],
-                _flat(kernel.edges), _flat(kernel.clear or [()] * count),
+                RulesOf(*map(int, kernel.rules)), tiles[span], weights[span], emits[span],
+                steps[span], _flat(kernel.edges), _flat(kernel.clear or [()] * count),
             )  # fmt: skip
-            amounts = known.amounts[where[:, Column.ROLE], own.start + where[:, Column.LAYER]]
+            amounts = known.amounts[where[:, Column.ROLE], span.start + where[:, Column.LAYER]]
             if kernel.rules.serial:
                 where[:, Column.AFTER :] = -1
                 where[:, Column.AFTER] = np.arange(len(where)) - 1
@@ -127,7 +127,7 @@ def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
 def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
     """Return lists concatenated, and the offset of each."""
     starts = np.cumsum([0, *map(len, positions)])
-    return starts, np.asarray([p for own in positions for p in own], np.int64)
+    return starts, np.asarray([p for entries in positions for p in entries], np.int64)
 
 
 class _Program(NamedTuple):

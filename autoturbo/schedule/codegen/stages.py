@@ -313,13 +313,13 @@ def stage_table(
         held: bindings of tensors.
         memory: what it has of the tensors that it touches.
     """
-    own = [problem.layers[layer] for layer in layers]
-    outputs = [layer.outputs[0] for layer in own]
+    part_layers = [problem.layers[layer] for layer in layers]
+    outputs = [layer.outputs[0] for layer in part_layers]
     table = np.zeros((len(problem.graph.tensors), MAX_RANK), np.int64)
     for tensor, binding in held.items():
         table[tensor, : len(binding)] = binding
     spread = [_spread(extents[tensor], held[tensor]) for tensor in outputs]
-    foreign = np.zeros(sum(len(layer.inputs) for layer in own), np.int64)
+    foreign = np.zeros(sum(len(layer.inputs) for layer in part_layers), np.int64)
     rows = _core_table(
         problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
         np.asarray([core for core, _ in spread], np.int64), shape, table,
@@ -327,7 +327,7 @@ def stage_table(
     )  # fmt: skip
     rows[:, Stage.CORES] = [cores for _, cores in spread]
     # cores reduce their parts of one whole, and one of them combines what they found
-    sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in own]
+    sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in part_layers]
     shared = np.where(rows[:, Stage.MACS] > 0, 1, sharing)
     for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
         rows[:, column] /= shared
@@ -338,7 +338,7 @@ def stage_table(
     element = np.maximum(problem.arrays.element[outputs], 1)
     rows[:, Stage.STEPS] = np.maximum(rows[:, Stage.WRITTEN] // element, 1)
     sizes = iter(foreign.tolist())
-    return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in own)
+    return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in part_layers)
 
 
 def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
@@ -361,18 +361,20 @@ def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
     These are the bytes of their regions over the number of runs; of weights, per read.
     """
     kinds = [[memory[t] for t in tensors] for tensors in _touched(problem, layer)]
-    runs = [sum(math.ceil(size / run) for size, run in own) for own in kinds]
+    runs = [sum(math.ceil(size / run) for size, run in pairs) for pairs in kinds]
     # scales are part of the instructions: they may be no bytes
-    return [sum(size for size, _ in own) / max(n, 1) for own, n in zip(kinds, runs, strict=True)]
+    return [
+        sum(size for size, _ in pairs) / max(n, 1) for pairs, n in zip(kinds, runs, strict=True)
+    ]
 
 
 @remembered(1 << 14)
 def _touched(problem: Problem, layer: int) -> tuple[list[int], list[int], list[int]]:
     """Return the inputs, the outputs and, once per read, the weights of a layer."""
-    own, tensors = problem.layers[layer], problem.graph.tensors
-    read = [t for op in own.operators for t in problem.graph.operators[op].inputs]
+    record, tensors = problem.layers[layer], problem.graph.tensors
+    read = [t for op in record.operators for t in problem.graph.operators[op].inputs]
     inputs, outputs = (
-        [t for t in kind if not tensors[t].constant] for kind in (own.inputs, own.outputs)
+        [t for t in kind if not tensors[t].constant] for kind in (record.inputs, record.outputs)
     )
     return inputs, outputs, [t for t in read if tensors[t].constant]
 
@@ -383,13 +385,13 @@ PartMemory = dict[int, tuple[int, int]]
 
 def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> PartMemory:
     """Return the memory layout of the parts of tensors that some layers access."""
-    touched = (t for layer in layers for own in _touched(problem, layer) for t in own)
+    touched = (t for layer in layers for kind in _touched(problem, layer) for t in kind)
     tensors, arrays = list(dict.fromkeys(touched)), problem.arrays
     dims = _memory_layout(problem)[tensors]
     there = dims >= 0
-    own, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
-    part[there] = shape.high[own] - shape.low[own]
-    cut[there] = part[there] < arrays.extent[own]
+    places, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
+    part[there] = shape.high[places] - shape.low[places]
+    cut[there] = part[there] < arrays.extent[places]
     # up to the first dimension that is not there whole
     run: Flags = np.cumsum(cut, axis=1) - cut == 0
     element = np.where(shape.seen[tensors] != 0, arrays.element[tensors], 0)
@@ -406,8 +408,8 @@ def _memory_layout(problem: Problem) -> Ints:
     Positions in the arrays over all dimensions, ``(tensors, rank)``, -1 after the last.
     """
     tensors, starts = problem.graph.tensors, problem.arrays.dim_start.tolist()
-    found = np.full((len(tensors), MAX_RANK), -1, np.int64)
+    layout = np.full((len(tensors), MAX_RANK), -1, np.int64)
     for index, (tensor, order) in enumerate(zip(tensors, problem.loop_order, strict=True)):
         dims = range(len(tensor.shape)) if tensor.constant else order
-        found[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
-    return found
+        layout[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
+    return layout

@@ -84,17 +84,17 @@ def template_of(book: PartBook, shape: int, binding: Binding) -> Template:
     Of isomorphic sub-graphs the first is stitched; the others get its template, renamed.
     """
     known = known_templates(book)
-    found = known.get((shape, binding))
-    if found is None:
+    template = known.get((shape, binding))
+    if template is None:
         problem, layers, alike = book.problem, book.shapes[shape].layers, book.alike
         if alike[shape] == shape:
-            found = stitch(problem, layers, part_shape(book, shape), binding)
+            template = stitch(problem, layers, part_shape(book, shape), binding)
         else:
             first = template_of(book, alike[shape], binding)
             pairs = zip(*(_tensors(problem, own) for own in (first.layers, layers)), strict=True)
-            found = first.renamed(layers, dict(pairs))
-        known[shape, binding] = found
-    return found
+            template = first.renamed(layers, dict(pairs))
+        known[shape, binding] = template
+    return template
 
 
 @remembered(1)
@@ -106,20 +106,20 @@ def known_templates(book: PartBook) -> dict[tuple[int, Binding], Template]:
 
 def _tensors(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
     """Return the tensors of layers, in an order that isomorphic sub-graphs share."""
-    own = (problem.layers[layer] for layer in layers)
-    return tuple(dict.fromkeys(t for layer in own for t in layer.inputs + layer.outputs))
+    members = (problem.layers[layer] for layer in layers)
+    return tuple(dict.fromkeys(t for layer in members for t in layer.inputs + layer.outputs))
 
 
 def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
     """Return the template of a part for a binding of its output."""
-    own, memory = [problem.layers[x] for x in layers], part_memory(problem, layers, shape)
-    outputs = [t for layer in own for t in layer.outputs]
+    members, memory = [problem.layers[x] for x in layers], part_memory(problem, layers, shape)
+    outputs = [t for layer in members for t in layer.outputs]
     extents = dict(zip(outputs, extents_in(problem, outputs, shape), strict=True))
-    firsts = tuple(extents[layer.outputs[0]] for layer in own)
+    firsts = tuple(extents[layer.outputs[0]] for layer in members)
     chosen, wanted = layer_bindings(problem, layers, firsts, binding)
     bindings = tuple(map(chosen.__getitem__, layers))
     held = dict[int, Binding]()
-    for layer, first in zip(own, bindings, strict=True):
+    for layer, first in zip(members, bindings, strict=True):
         for tensor in layer.outputs:  # dimension by dimension like the first; one has no more parts
             held[tensor] = (*first, *(1,) * len(extents[tensor]))[: len(extents[tensor])]
 
@@ -134,8 +134,8 @@ def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: B
     digest.update(repr(waits).encode())
     return Template(
         layers, binding, stages, bindings, external_inputs(problem, layers), wanted,
-        tuple(tuple((t, memory[t][0]) for t in layer.inputs) for layer in own),
-        tuple(tuple((t, memory[t][0], core_bytes(t)) for t in layer.outputs) for layer in own),
+        tuple(tuple((t, memory[t][0]) for t in layer.inputs) for layer in members),
+        tuple(tuple((t, memory[t][0], core_bytes(t)) for t in layer.outputs) for layer in members),
         exchanged, _reused(problem, layers, exchanged),
         float(stages[:, [Stage.READ, Stage.WRITTEN, Stage.CORE_WEIGHTS]].sum()), digest.digest(),
     )  # fmt: skip
@@ -145,14 +145,14 @@ def _reused(
     problem: Problem, layers: tuple[int, ...], exchanged: Sequence[Sequence[int]]
 ) -> tuple[int, ...]:
     """Return the inputs whose space outputs may reuse, as :attr:`Template.reuse` has them."""
-    last, made, found = last_readers(problem, layers), set[int](), []
+    last, made_tensors, reused = last_readers(problem, layers), set[int](), []
     for position, (index, crossing) in enumerate(zip(layers, exchanged, strict=True)):
         layer = problem.layers[index]
         pairs = zip(layer.inputs, crossing, strict=True) if layer.in_place else ()
-        dying = (t for t, size in pairs if t in made and last[t] == position and not size)
-        found.append(next(dying, -1))
-        made.update(layer.outputs)
-    return tuple(found)
+        dying = (t for t, size in pairs if t in made_tensors and last[t] == position and not size)
+        reused.append(next(dying, -1))
+        made_tensors.update(layer.outputs)
+    return tuple(reused)
 
 
 def last_readers(problem: Problem, layers: tuple[int, ...]) -> dict[int, int]:
@@ -167,9 +167,9 @@ def shares_weights(problem: Problem, template: Template) -> bool:
     """
     tensors, operators, total = problem.graph.tensors, problem.graph.operators, 0
     for index in (op for layer in template.layers for op in problem.layers[layer].operators):
-        own = [t for t in operators[index].inputs if tensors[t].constant]
-        elements = [tensors[t].elements for t in own]
-        total += int(whole_bytes(problem.arrays, elements, own).sum())
+        weights = [t for t in operators[index].inputs if tensors[t].constant]
+        elements = [tensors[t].elements for t in weights]
+        total += int(whole_bytes(problem.arrays, elements, weights).sum())
     return 0 < total == int(template.stages[:, Stage.WEIGHTS].sum())
 
 
@@ -178,7 +178,7 @@ def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ..
     """Return, per layer of a kernel, the positions of the layers that it waits for; cached."""
     position = {layer: p for p, layer in enumerate(layers)}
     makers = ([problem.producer[t] for t in problem.layers[layer].inputs] for layer in layers)
-    return [tuple(position[maker] for maker in own if maker in position) for own in makers]
+    return [tuple(position[maker] for maker in needed if maker in position) for needed in makers]
 
 
 @remembered(1 << 14)
@@ -191,14 +191,14 @@ def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...
     reads nothing of it. Layers that it waits for anyway, directly or through others, are left out.
     """
     # sets of positions are the bits of integers: a kernel may have all layers
-    own = [problem.layers[layer] for layer in layers]
+    kernel_layers = [problem.layers[layer] for layer in layers]
     maker, last, touching = dict[int, int](), dict[int, int](), defaultdict[int, int](int)
-    for at, layer in enumerate(own):
+    for at, layer in enumerate(kernel_layers):
         maker |= dict.fromkeys(layer.outputs, at)
         for tensor in layer.inputs + layer.outputs:
             last[tensor], touching[tensor] = at, touching[tensor] | 1 << at
-    over, found, free = list[int](), [], 0
-    for at, layer in enumerate(own):
+    over, waits, free = list[int](), [], 0
+    for at, layer in enumerate(kernel_layers):
         before, waiting, positions = 0, free, []
         for tensor in (t for t in layer.inputs if t in maker):
             before |= over[maker[tensor]] | 1 << maker[tensor]
@@ -210,7 +210,7 @@ def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...
             before |= over[latest] | 1 << latest
             waiting &= ~before
         over.append(before)
-        found.append(tuple(positions))
+        waits.append(tuple(positions))
         for tensor in layer.inputs + layer.outputs:
             free |= touching[tensor] if last[tensor] == at else 0
-    return found
+    return waits

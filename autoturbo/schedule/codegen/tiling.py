@@ -315,9 +315,9 @@ def _product_tiles(
         of_inputs = -(-(own.tiles - own.results) // depths)
         tiles = math.ceil((own.results + of_inputs) / products)
         down = _best_cut(own.m, rows, max(-(-tiles // across), 1))
-        found = order(1, down, max(across, min(-(-tiles // down), widest)), depths)
-        if not found or found[0][1][-1] != IN_LB:
-            found = order(1, min(max(down, -(-tiles // across)), highest), across, depths)
+        tilings = order(1, down, max(across, min(-(-tiles // down), widest)), depths)
+        if not tilings or tilings[0][1][-1] != IN_LB:
+            tilings = order(1, min(max(down, -(-tiles // across)), highest), across, depths)
         held = own.sums / across if depths > 1 else 0.0
         for fit in sorted(
             {math.ceil((own.read * own.slots + held) / least), math.ceil(held / least), down}
@@ -325,19 +325,19 @@ def _product_tiles(
             high = own.m / max(fit, 1)
             outside = min(math.ceil(own.m / max(high - high % rows, min(high, rows), 1.0)), highest)
             for cut in sorted({across, max(across, min(-(-tiles // outside), widest))})[::-1]:
-                found += order(outside, outside, cut, depths)
-        return found
+                tilings += order(outside, outside, cut, depths)
+        return tilings
 
     across, limit = _best_cut(own.n, wide, min(parts, widest)), max(int(own.depth // rows), 1)
     depths = min(-(-parts // across), limit)
-    found = orders(max(across, min(-(-parts // depths), int(max(own.n, 1.0)))), depths)
+    tilings = orders(max(across, min(-(-parts // depths), int(max(own.n, 1.0)))), depths)
     across = widest
     while across:  # what a smaller buffer allows, a larger one does
         if -(-parts // across) <= deepest:
-            found += orders(across, -(-parts // across))
+            tilings += orders(across, -(-parts // across))
         across = _best_cut(own.n, wide, across // 2) if across > 1 else 0
-    found = found or order(highest, highest, int(max(own.n, 1.0)), deepest)
-    return min(found, key=operator.itemgetter(0))[1]
+    tilings = tilings or order(highest, highest, int(max(own.n, 1.0)), deepest)
+    return min(tilings, key=operator.itemgetter(0))[1]
 
 
 def tile_counts(
@@ -390,8 +390,8 @@ def tile_counts(
     kept = (rules.staging + stream[ROOM])[products].tolist()
     gb_kept = np.broadcast_to(rules.gb_staging * has_gb, len(stages))[products].tolist()
     cuts = [
-        _product_tiles(_Product(*own), *native, *rooms)
-        for own, *rooms in zip(zip(*shape, strict=True), kept, gb_kept, strict=True)
+        _product_tiles(_Product(*product), *native, *rooms)
+        for product, *rooms in zip(zip(*shape, strict=True), kept, gb_kept, strict=True)
     ]
     counts[:, products] = np.transpose(cuts)
     return np.ascontiguousarray(counts.T)

@@ -76,8 +76,8 @@ def shown_points(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> in
 def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
     """Flatten the work of a graph's operators for one target."""
     operators = graph.operators
-    own = np.asarray([priced(op, target, dtype) for op in operators], np.float64)
-    engine, macs, vector, special, per_point = own.reshape(-1, len(Priced._fields)).T.copy()
+    costs = np.asarray([priced(op, target, dtype) for op in operators], np.float64)
+    engine, macs, vector, special, per_point = costs.reshape(-1, len(Priced._fields)).T.copy()
     axes = [axis for op in operators for axis in op.axes]
     return WorkArrays(
         engine.astype(np.int64),

@@ -106,12 +106,12 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
     for level, sizes, room in levels:
         lives = np.stack((buffers.birth, buffers.death, -(-sizes // ALIGNMENT) * ALIGNMENT))
         scope[_leaving(born[scope[born] == level], lives, fixed, victims, room)] = level + 1
-        own = born[scope[born] == level]
+        in_level = born[scope[born] == level]
         # what is fixed, then the largest or the first born first, of equals the first born
-        size = lives[2, own] * (not _crowded(lives[:2, own]))
-        own = own[np.lexsort((-size, ~fixed[own]))]
-        _place(own, lives, room, address)
-        scope[own[address[own] < 0]] = level + 1
+        size = lives[2, in_level] * (not _crowded(lives[:2, in_level]))
+        in_level = in_level[np.lexsort((-size, ~fixed[in_level]))]
+        _place(in_level, lives, room, address)
+        scope[in_level[address[in_level] < 0]] = level + 1
     return dataclasses.replace(buffers, scope=scope, address=address)
 
 

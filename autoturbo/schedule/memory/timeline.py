@@ -94,8 +94,8 @@ class Timeline:
         weights of the state, read at every step, stay there if they fit. Other kernels have 0,
         ``(kernels, 2)``.
         """
-        found = np.zeros((len(self.order), len(LEVELS)), np.int64)
-        problem, own = self.graph.problem, self.buffers
+        spare_bytes = np.zeros((len(self.order), len(LEVELS)), np.int64)
+        problem, placed = self.graph.problem, self.buffers
         zones = Zones.of(problem.target)
         recurrent = problem.work.recurrent.any()
         for kernel, index in enumerate(self.order.tolist() if recurrent else ()):
@@ -103,13 +103,13 @@ class Timeline:
             if not many:
                 continue
             first, last = kernel + self.rows[kernel], kernel + self.rows[kernel + 1]
-            alive = (own.birth <= last) & (own.death >= first)
-            for level, sizes in zip(LEVELS, (own.core_bytes, own.cluster_bytes), strict=True):
-                here = alive & (own.scope == level)
-                top = (own.address[here] + sizes[here]).max(initial=0)
+            alive = (placed.birth <= last) & (placed.death >= first)
+            for level, sizes in zip(LEVELS, (placed.core_bytes, placed.cluster_bytes), strict=True):
+                here = alive & (placed.scope == level)
+                top = (placed.address[here] + sizes[here]).max(initial=0)
                 room = (zones.lb, zones.gb)[level] - -(-top // ALIGNMENT) * ALIGNMENT
-                found[kernel, level] = max(room, 0) // many
-        return found
+                spare_bytes[kernel, level] = max(room, 0) // many
+        return spare_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +161,13 @@ def build_timeline(
     free = _free_bytes(buffers, kind, len(steps) + int(rows[-1]), zones)
     kernels = [templates[index] for index in order]
     streams[:, ROOM] = _rooms(kernels, streams, free, rows, zones)
-    found = Timeline(
+    timeline = Timeline(
         graph, steps, templates, movements, rows, streams, copied, crossing,
         np.asarray(resident, np.int64), kind, tensor, owner, buffers,
     )  # fmt: skip
     if len(steps) < graph.count:
-        buffers.death[handed_over(found)] = len(steps) + int(rows[-1]) - 1
-    return found
+        buffers.death[handed_over(timeline)] = len(steps) + int(rows[-1]) - 1
+    return timeline
 
 
 def _rooms(
@@ -186,7 +186,7 @@ def _rooms(
         zones: of the buffers.
     """
     columns = [Stage.MACS, Stage.SEQUENCE, Stage.EXCHANGED]
-    macs, sequence, exchanged = np.concatenate([own.stages[:, columns] for own in kernels]).T
+    macs, sequence, exchanged = np.concatenate([part.stages[:, columns] for part in kernels]).T
     kernel = np.repeat(np.arange(len(kernels)), np.diff(rows))
     recurrent = np.bincount(kernel, sequence, len(kernels)) > 0
     product = (macs > 0) & ~recurrent[kernel]
@@ -223,8 +223,8 @@ def room_to_stay(free: Ints, zones: Zones) -> Ints:
     """
     times = free // max(zones.lb_staging, 1)
     step = np.maximum(np.frexp(times)[1].astype(np.int64) - 2, 0)
-    found: Ints = (times >> step << step) * zones.lb_staging
-    return found
+    room_bytes: Ints = (times >> step << step) * zones.lb_staging
+    return room_bytes
 
 
 def handed_over(timeline: Timeline) -> Ints:
@@ -252,8 +252,8 @@ def build_timelines(
     if not len(cluster):
         return (build_timeline(graph, order, placement, rules),)
     steps = np.asarray(order, np.int64)
-    own = [steps[cluster[steps] == one].tolist() for one in range(int(cluster.max()) + 1)]
-    return tuple(build_timeline(graph, one, placement, rules) for one in own)
+    orders = [steps[cluster[steps] == one].tolist() for one in range(int(cluster.max()) + 1)]
+    return tuple(build_timeline(graph, one, placement, rules) for one in orders)
 
 
 def _kept(
@@ -270,13 +270,13 @@ def _kept(
     zone, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
     tops, columns = dict(zone), [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
     for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
-        own, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
+        weights, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
         if residence == "stream" or len(kernels[subgraph]) == 1:
             continue
-        if not all(shares_weights(graph.problem, template) for template in own):
+        if not all(shares_weights(graph.problem, template) for template in weights):
             continue
         # parts that are not alike may be spread over the cores in other ways: the largest has room
-        sums = [template.stages[:, columns].sum(axis=0) for template in own]
+        sums = [template.stages[:, columns].sum(axis=0) for template in weights]
         cluster, core = np.max(sums, axis=0).astype(np.int64).tolist()
         scope = Scope[residence]
         core, cluster = (core, 0) if scope is Scope.LB else (0, cluster)
@@ -378,14 +378,14 @@ class _Walk:
                 if position == len(template.layers) - 1:
                     declared = scope if consumers[tensor] else Scope.DDR
                 if free is None or declared or free.core < core:
-                    own = self._add(TENSOR, tensor, index, core, size, declared)
-                    own.victim = rules.victim
+                    written = self._add(TENSOR, tensor, index, core, size, declared)
+                    written.victim = rules.victim
                 else:
-                    own, free = free, None
-                self._use(OUT_GB, own, size)
+                    written, free = free, None
+                self._use(OUT_GB, written, size)
                 if consumers[tensor] and tensor in outputs:
                     self._use(OUT_GB, self.ddr, size)
-                inner[tensor] = self.made[index, output] = own
+                inner[tensor] = self.made[index, output] = written
             self.clock += 1
         return resident
 
@@ -415,11 +415,11 @@ class _Walk:
         self.moved.append([])
         links = self._links[self._start[index] : self._start[index + 1]]
         for slot, group in itertools.groupby(links, operator.attrgetter("slot")):
-            own = [(link, self.made.get((link.maker, link.output))) for link in group]
-            moving = [(link, source) for link, source in own if link.moves and source]
+            made_pieces = [(link, self.made.get((link.maker, link.output))) for link in group]
+            moving = [(link, source) for link, source in made_pieces if link.moves and source]
             moved = None
             if moving:
-                core, size = own[0][0].core_bytes, sum(link.size for link, _ in moving)
+                core, size = made_pieces[0][0].core_bytes, sum(link.size for link, _ in moving)
                 moved = self._add(MOVED, template.inputs[slot], index, core, size, Scope.LB)
                 moved.victim, moved.sources = rules.victim, [source for _, source in moving]
                 for link, source in moving:
@@ -427,7 +427,7 @@ class _Walk:
                     self.moved[-1].append((link, source, moved))
             pieces[template.inputs[slot]] = [
                 ((moved if link.moves else source) or self.ddr, link.size, source)
-                for link, source in own
+                for link, source in made_pieces
             ]
         return pieces
 
@@ -463,8 +463,8 @@ class _Walk:
             buffers = Buffers(*columns.reshape(-1, 6).T.copy())
             placed = allocate(buffers, self._zones, [b.victim for b in self.buffers])
             scopes = placed.scope.tolist()
-            own = zip(self.buffers, scopes, strict=True)
-            homeless = [buffer for buffer, scope in own if buffer.kind == MOVED and scope]
+            buffer_scopes = zip(self.buffers, scopes, strict=True)
+            homeless = [buffer for buffer, scope in buffer_scopes if buffer.kind == MOVED and scope]
             if not homeless:
                 break
             for buffer in homeless:
@@ -503,6 +503,6 @@ def without_outputs(streams: Ints, last: Ints, outputs: Ints) -> Ints:
         last: per kernel, the row of its last layer.
         outputs: per kernel, bytes that it hands over.
     """
-    found = streams.copy()
-    found[last, OUT_DDR] = np.maximum(found[last, OUT_DDR] - outputs, 0)
-    return found
+    kept_streams = streams.copy()
+    kept_streams[last, OUT_DDR] = np.maximum(kept_streams[last, OUT_DDR] - outputs, 0)
+    return kept_streams

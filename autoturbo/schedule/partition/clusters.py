@@ -114,8 +114,10 @@ def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[i
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     """Return the positions after which only the last output and inputs are read."""
     place = {layer: at for at, layer in enumerate(layers)}
-    made = (problem.layers[layer].outputs for layer in layers)
-    readers = (itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in made)
+    output_groups = (problem.layers[layer].outputs for layer in layers)
+    readers = (
+        itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in output_groups
+    )
     last = (max((place.get(reader, 0) for reader in some), default=0) for some in readers)
     reached = itertools.accumulate(last, max, initial=0)
     return {at for at, reach in zip(range(len(layers)), reached, strict=False) if reach <= at}
@@ -179,13 +181,13 @@ def layer_seconds(problem: Problem) -> Floats:
     """
     work = operator_work(problem, problem.arrays.axis_extent)
     rows = zip(problem.work.engine.tolist(), *(column.tolist() for column in work), strict=True)
-    own = [
+    operator_seconds = [
         max(problem.target.peak_seconds(problem.dtype, macs * (code == MATRIX), plain, special))
         if code != NONE
         else 0.0
         for code, macs, plain, special in rows
     ]
-    return np.asarray([sum(own[i] for i in x.operators) for x in problem.layers])
+    return np.asarray([sum(operator_seconds[i] for i in x.operators) for x in problem.layers])
 
 
 def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
@@ -200,9 +202,9 @@ def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
 
 def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
     """Return, per instance, 1 if an instance on another cluster reads its output."""
-    links, found = instances.links, np.zeros(instances.count, np.int64)
-    found[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
-    return found
+    links, elsewhere = instances.links, np.zeros(instances.count, np.int64)
+    elsewhere[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
+    return elsewhere
 
 
 def hand_over(instances: InstanceGraph, placement: Placement, cluster: Ints) -> Placement:

@@ -95,14 +95,14 @@ def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     def make() -> tuple[SubGraph, ...]:
         # where no layer reads from several all patterns but the straight one match nothing
         branching = any(len(node.producers) > 1 for node in model.alone)
-        own = rules if branching else dataclasses.replace(rules, merge_order="s")
+        fitting_rules = rules if branching else dataclasses.replace(rules, merge_order="s")
         for asked, subgraphs in model.runs:
-            if asked.holds(own):
+            if asked.holds(fitting_rules):
                 return subgraphs
-        merging = Merging(problem, own)
-        found = merging.subgraphs()
-        model.runs.append((merging.asked, found))
-        return found
+        merging = Merging(problem, fitting_rules)
+        partition = merging.subgraphs()
+        model.runs.append((merging.asked, partition))
+        return partition
 
     return model.known.get(rules, make)
 
@@ -193,7 +193,7 @@ def groupings(problem: Problem) -> Groupings:
 
 def _alone(problem: Problem) -> list[Node]:
     """Return one node per layer."""
-    found, outputs, tensors = [], set(problem.graph.outputs), problem.graph.tensors
+    nodes, outputs, tensors = [], set(problem.graph.outputs), problem.graph.tensors
     sizes = whole_bytes(problem.arrays, [tensor.elements for tensor in tensors]).tolist()
     for layer in problem.layers:
         outside = set() if outputs.isdisjoint(layer.outputs) else {OUTSIDE}
@@ -204,8 +204,8 @@ def _alone(problem: Problem) -> list[Node]:
             sum(sizes[t] for t in layer.inputs if problem.producer[t] < 0),
             sum(sizes[t] for t in layer.outputs if not problem.consumers[t]),
         )
-        found.append(Node(1 << layer.index, producers, consumers, need))
-    return found
+        nodes.append(Node(1 << layer.index, producers, consumers, need))
+    return nodes
 
 
 class Merging:
@@ -305,13 +305,13 @@ class Merging:
 
     def _ceiling(self, nodes: Iterable[int], bits: int) -> float:
         """Return the smallest factor of a producer whose output the merged nodes up-sample."""
-        found = min(self.nodes[node].ceiling for node in nodes)
+        smallest = min(self.nodes[node].ceiling for node in nodes)
         for node in nodes if self._model.enlarging else ():
-            made, consumers = self._problem.layers[node].outputs, self._problem.consumers
-            readers = self._model.enlarging & set().union(*(consumers[t] for t in made))
+            outputs, consumers = self._problem.layers[node].outputs, self._problem.consumers
+            readers = self._model.enlarging & set().union(*(consumers[t] for t in outputs))
             if any(bits >> reader & 1 for reader in readers):
-                found = min(found, self._factor(self.nodes[node]))
-        return found
+                smallest = min(smallest, self._factor(self.nodes[node]))
+        return smallest
 
     def _try(self, nodes: list[int], before: float | None) -> bool:
         """Merge nodes if size, splits and the rule allow it.
@@ -405,13 +405,13 @@ def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
     compared.
     """
     source = problem.graph.tensors[operator.inputs[position]]
-    made = problem.graph.tensors[operator.outputs[0]]
-    if made.elements <= source.elements or len(made.shape) != len(source.shape):
+    output = problem.graph.tensors[operator.outputs[0]]
+    if output.elements <= source.elements or len(output.shape) != len(source.shape):
         return False
     read, written = operator.input_maps[position].dims, operator.output_maps[0].dims
     steps = {axis: abs(step) for dim in read for axis, step in dim.terms}
     return any(
         any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
-        or (read[dim].whole and made.shape[dim] > source.shape[dim])
+        or (read[dim].whole and output.shape[dim] > source.shape[dim])
         for dim in problem.loop_order[operator.outputs[0]][:-1]
     )

@@ -55,9 +55,9 @@ def _kinds(problem: Problem) -> _Kinds:
         (replace(tensor, name=""), problem.loop_order[t], t in graph.outputs, bool(readers[t]))
         for t, tensor in enumerate(graph.tensors)
     )
-    found = _Kinds(_numbered(operators), _numbered(tensors))
-    found.alone = _numbered([_signature(problem, (x.index,), found) for x in problem.layers])
-    return found
+    kinds = _Kinds(_numbered(operators), _numbered(tensors))
+    kinds.alone = _numbered([_signature(problem, (x.index,), kinds) for x in problem.layers])
+    return kinds
 
 
 @remembered(1 << 16)

@@ -50,11 +50,11 @@ def resolve(
             raise KnobsError(f"the model has no layer {override.layer!r}", at)
         named.add(layers[override.layer])
     owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
-    found: dict[int, SubGraphKnobs] = {}
+    by_subgraph: dict[int, SubGraphKnobs] = {}
     for override in sorted(knobs.overrides, key=lambda o: layers[o.layer]):
         index = owner[layers[override.layer]]
-        found[index] = override.over(found[index]) if index in found else override
-    return found
+        by_subgraph[index] = override.over(by_subgraph[index]) if index in by_subgraph else override
+    return by_subgraph
 
 
 def settled(
@@ -85,9 +85,9 @@ def settled(
     if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
         shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
         return _scaled(problem, shared, scale)
-    said = override.dim, override.factor, override.inner_dim, override.inner_factor
-    found = _overridden(problem, subgraph, scale, override.layer, said)
-    return found if axis < 0 else _on_each_cluster(problem, found, axis)
+    requested = override.dim, override.factor, override.inner_dim, override.inner_factor
+    settled_subgraph = _overridden(problem, subgraph, scale, override.layer, requested)
+    return settled_subgraph if axis < 0 else _on_each_cluster(problem, settled_subgraph, axis)
 
 
 UNSPLIT: Final = SubGraphKnobs("")
@@ -133,8 +133,8 @@ def _recut(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph split along one axis or two; it keeps the reason of its split."""
     axis, parts = cuts[0]
     depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[axis]
-    own, inner = subgraph.split, itertools.chain.from_iterable(cuts[1:])
-    return subgraph.recut(Split(axis, parts, depth, own.operators, own.footprint, *inner))
+    before, inner = subgraph.split, itertools.chain.from_iterable(cuts[1:])
+    return subgraph.recut(Split(axis, parts, depth, before.operators, before.footprint, *inner))
 
 
 def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
@@ -167,27 +167,29 @@ def _overridden(
         KnobsError: it is impossible, and the knobs name the layer that makes the output.
     """
     dim, factor, inner_dim, inner_factor = said
-    ways, found = split_axes(problem, grouped.layers), _scaled(problem, grouped, scale)
+    ways, subgraph = split_axes(problem, grouped.layers), _scaled(problem, grouped, scale)
     try:
         if (dim, factor) != (AUTO, AUTO):
-            split = found.split
+            split = subgraph.split
             depth = split.depth if split.axis >= 0 else min(dict(ways), default=0)
             depth = depth if dim == AUTO else int(dim)
             parts = split.instances if factor == AUTO else max(int(factor), 1)
-            axis = _axis_for(problem, found, depth, parts)
-            found = found.recut(Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint))
+            axis = _axis_for(problem, subgraph, depth, parts)
+            subgraph = subgraph.recut(
+                Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint)
+            )
         if inner_factor != AUTO:
             # inside every part, along the outermost of the other axes if none is said
-            split, parts = found.split, int(inner_factor)
+            split, parts = subgraph.split, int(inner_factor)
             others = (depth for depth, axis in ways if axis != split.axis)
             depth = min(others, default=0) if inner_dim == AUTO else int(inner_dim)
-            axis = _axis_for(problem, found, depth, parts)
+            axis = _axis_for(problem, subgraph, depth, parts)
             if parts > 1 and axis != split.axis:
-                found = _recut(problem, found, *split.axes[:1], (axis, parts))
+                subgraph = _recut(problem, subgraph, *split.axes[:1], (axis, parts))
     except KnobsError:
         if problem.layers[grouped.layers[-1]].name == layer:
             raise
-    return found
+    return subgraph
 
 
 def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
@@ -205,12 +207,12 @@ def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> i
 def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGraph:
     """Return a sub-graph with a part for every cluster, each split again as requested."""
     others = [pair for pair in subgraph.split.axes if pair[0] != axis]
-    own = dict(subgraph.split.axes).get(axis, 1)
+    per_cluster = dict(subgraph.split.axes).get(axis, 1)
     if len(others) > 1:
         raise _error(problem, subgraph, "along two axes more than its clusters")
-    parts = own * problem.target.clusters
+    parts = per_cluster * problem.target.clusters
     if parts > _extent(problem, subgraph, axis):
-        raise _error(problem, subgraph, f"into {own} on each of its clusters")
+        raise _error(problem, subgraph, f"into {per_cluster} on each of its clusters")
     return _needing(problem, subgraph, (axis, parts), *others)
 
 
@@ -221,8 +223,8 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
     fit: the fewest parts that do, none larger than a part was before.
     """
     clusters, before = problem.target.clusters, dict(subgraph.split.axes)
-    most, own = _extent(problem, subgraph, axis) // clusters, before.pop(axis, 1)
-    least, tried = min(math.ceil(own / clusters), most), list[tuple[Cut, ...]]()
+    most, parts_along = _extent(problem, subgraph, axis) // clusters, before.pop(axis, 1)
+    least, tried = min(math.ceil(parts_along / clusters), most), list[tuple[Cut, ...]]()
     for inner, parts in before.items():
         along = _extent(problem, subgraph, inner)
         counts = [n for n in range(math.ceil(parts / clusters), parts) if along % n == 0]
@@ -231,9 +233,9 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
         doubled = (least << n for n in range(_HALVINGS))
         tried = [((axis, clusters * n),) for n in doubled if n <= most]
     for cuts in tried:
-        found = _needing(problem, subgraph, *cuts)
-        if found.split.footprint <= room:
-            return found
+        candidate = _needing(problem, subgraph, *cuts)
+        if candidate.split.footprint <= room:
+            return candidate
     return _needing(problem, subgraph, *tried[-1 if before else 0])
 
 
@@ -241,9 +243,9 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
 def _needing(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph split along one axis or two, with the footprint of its middle part."""
     outer, *inner = cuts
-    found = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
-    layers, split = found.layers, found.split
+    recut = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
+    layers, split = recut.layers, recut.split
     parts, within = split.instances // split.inner_factor, split.inner_factor
     middle = boxes_of(problem, layers, split)[parts // 2 * within + within // 2]
     footprint = box_cost(problem, layers, middle.axes, middle.bounds).footprint
-    return found.recut(dataclasses.replace(split, footprint=footprint))
+    return recut.recut(dataclasses.replace(split, footprint=footprint))

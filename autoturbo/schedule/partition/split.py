@@ -80,8 +80,8 @@ class SplitRules:
     def of(cls, knobs: Knobs) -> Self:
         """Return the rules of a candidate."""
         names = (rule.name for rule in dataclasses.fields(cls))
-        said: dict[str, Any] = {name: getattr(knobs, name, AUTO) for name in names}
-        return cls(**{name: value for name, value in said.items() if value != AUTO})
+        choices: dict[str, Any] = {name: getattr(knobs, name, AUTO) for name in names}
+        return cls(**{name: value for name, value in choices.items() if value != AUTO})
 
     def room(self, problem: Problem) -> int:
         """Return the bytes of a cluster's local buffers that a part may take."""
@@ -229,18 +229,20 @@ def best_split(
         asked.side("lb_fill", whole.footprint / problem.cluster_lb_bytes)
         return Split(-1, 1, 0, len(layers), whole.footprint)
     asked.exactly("lb_fill", "split_dims", "factor_policy")
-    found = {}
+    ranked = {}
     for depth, axis in split_axes(problem, layers, rules.split_dims):
         factor, part = _smallest_factor(problem, layers, axis, rules, asked)
         if part is not None:
             split = Split(axis, factor, depth, part.operators, part.footprint)
-            found[part.operators, -factor, -depth] = split
-    if not found:
+            ranked[part.operators, -factor, -depth] = split
+    if not ranked:
         return Split(-1, UNFIT, 0, 0, whole.footprint)
-    best = max(found, key=lambda rank: [rank["ofd".index(letter)] for letter in rules.split_key])
-    if any(own < other for rank in found for own, other in zip(best, rank, strict=True)):
+    best = max(ranked, key=lambda rank: [rank["ofd".index(letter)] for letter in rules.split_key])
+    if any(
+        best_digit < digit for rank in ranked for best_digit, digit in zip(best, rank, strict=True)
+    ):
         asked.exactly("split_key")  # in another order another could be the best
-    return found[best]
+    return ranked[best]
 
 
 def _smallest_factor(
@@ -314,14 +316,14 @@ def _split_axes(problem: Problem, layer: int, dims: str) -> tuple[tuple[int, int
     if operator.opaque or not operator.outputs:
         return ()
     order = problem.loop_order[operator.outputs[0]]
-    found = []
+    ways = []
     for depth, dim in enumerate(order):
         kind = "batch" if depth == 0 else "channel" if depth == len(order) - 1 else "spatial"
         axis = outer_axis(operator, 0, dim)
         wanted = dims in ("all", kind)
         if wanted and axis is not None and _splits_all_outputs(operator, axis):
-            found.append((depth, axis))
-    return tuple(found)
+            ways.append((depth, axis))
+    return tuple(ways)
 
 
 def _splits_all_outputs(operator: Operator, axis: int) -> bool:

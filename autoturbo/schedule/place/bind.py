@@ -63,8 +63,8 @@ class Recurrence:
     def extent(self, role: int) -> int:
         """Return the points along the axes of a role, hidden units left out."""
         roles = zip(self.operator.axes, axis_roles(self.operator), strict=True)
-        own = (axis for axis, its in roles if its == role)
-        return math.prod(axis.extent for axis in own if axis.kind is not AxisKind.SPREAD)
+        role_axes = (axis for axis, its in roles if its == role)
+        return math.prod(axis.extent for axis in role_axes if axis.kind is not AxisKind.SPREAD)
 
     @property
     def hidden(self) -> int:
@@ -108,11 +108,11 @@ class Recurrence:
         extents, units, shared = dict.fromkeys((ROWS, COLUMNS), 1.0), float(self.hidden), 1
         roles = axis_roles(self.operator)
         for index, (axis, role) in enumerate(zip(self.operator.axes, roles, strict=True)):
-            own = axis.extent / parts.get(index, 1)
+            part_extent = axis.extent / parts.get(index, 1)
             if axis.kind is AxisKind.SPREAD:
-                units = own
+                units = part_extent
             elif role in extents:
-                extents[role] *= own
+                extents[role] *= part_extent
             shared *= parts.get(index, 1) if role == COLUMNS else 1
         weights = self.operator.work.macs * self.hidden * units * extents[COLUMNS] * self._element
         room = max(self.target.lb.weight_capacity, self.target.lb.capacity // STAGING_SHARE)
@@ -227,7 +227,7 @@ def spreadable(problem: Problem, layer: int, extents: Sequence[int]) -> list[int
     if not sink(problem, (layer,)).recurrent:
         return list(extents)
     pairs = zip(extents, bindable_dims(problem, layer), strict=True)
-    return [extent if own else 1 for extent, own in pairs]
+    return [extent if bindable else 1 for extent, bindable in pairs]
 
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
@@ -238,13 +238,13 @@ def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
     """
     outer = [outer_axis(operator, 0, dim) for dim in range(len(operator.output_maps[0].dims))]
     factor = {axis: parts for axis, parts in zip(outer, binding, strict=True) if axis is not None}
-    found = []
+    factors = []
     for dim in operator.input_maps[position].dims:
         terms = sorted(dim.terms, key=lambda term: -abs(term[1]))
         axis = next((axis for axis, _ in terms if operator.axes[axis].extent > 1), -1)
         parallel = axis >= 0 and operator.axes[axis].kind is AxisKind.PARALLEL
-        found.append(factor.get(axis, 1) if parallel else 1)
-    return tuple(found)
+        factors.append(factor.get(axis, 1) if parallel else 1)
+    return tuple(factors)
 
 
 @remembered(1 << 14)
@@ -376,9 +376,9 @@ def bind_instances(
             bindings[index] = plain if taken is None else max(taken, plain, key=cores_used)
             if taken is not None and not always:
                 continue
-        own = inputs[start[index] : start[index + 1]]
-        wants = inputs_wanted(book, shape, bindings[index]) if own else ()
-        for slot, maker, output in own:
+        makers = inputs[start[index] : start[index + 1]]
+        wants = inputs_wanted(book, shape, bindings[index]) if makers else ()
+        for slot, maker, output in makers:
             wanted = None if output else wants[slot]
             if wanted is None or not _divides(wanted, most[shapes[maker]]):
                 continue
@@ -408,4 +408,4 @@ def extents_in(
     """Return the extents of tensors in a part."""
     starts = problem.arrays.dim_start
     dims = [slice(starts[t], starts[t + 1]) for t in tensors]
-    return tuple(tuple((shape.high[own] - shape.low[own]).tolist()) for own in dims)
+    return tuple(tuple((shape.high[span] - shape.low[span]).tolist()) for span in dims)

@@ -189,8 +189,11 @@ class InstanceGraph:
         parts, tensors = self.parts[int(self.subgraph[index])], self.problem.graph.tensors
         rows: Ints = self.book.regions.rows
         made, needed = (
-            {t: rows[row, : len(tensors[t].shape)].copy() for row, t in enumerate(own, first)}
-            for own, first in (
+            {
+                t: rows[row, : len(tensors[t].shape)].copy()
+                for row, t in enumerate(tensors_of, first)
+            }
+            for tensors_of, first in (
                 (parts.outputs, int(self.out_region[index])),
                 (parts.inputs, int(self.in_region[index])),
             )
@@ -206,19 +209,19 @@ class InstanceGraph:
     @functools.cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """Return, per instance, the instances that read its output, ascending."""
-        found: list[list[int]] = [[] for _ in range(self.count)]
+        readers: list[list[int]] = [[] for _ in range(self.count)]
         for reader, makers in enumerate(self.producers):
             for maker in makers:
-                found[maker].append(reader)
-        return tuple(map(tuple, found))
+                readers[maker].append(reader)
+        return tuple(map(tuple, readers))
 
 
 @remembered(1 << 16)
 def external_inputs(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tensors that a sub-graph reads and does not make, in order of first use."""
-    made = {t for layer in layers for t in problem.layers[layer].outputs}
+    inner_tensors = {t for layer in layers for t in problem.layers[layer].outputs}
     read = (t for layer in layers for t in problem.layers[layer].inputs)
-    return tuple(dict.fromkeys(t for t in read if t not in made))
+    return tuple(dict.fromkeys(t for t in read if t not in inner_tensors))
 
 
 def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
@@ -284,13 +287,13 @@ def _runs(start: Ints, which: Ints) -> Ints:
 def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Ints) -> int:
     """Return the class of a box by its extents; a new class is named after its first box."""
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
-    found = book.shape_index.get(key)
-    if found is None:
-        found = book.shape_index[key] = len(book.shapes)
+    index = book.shape_index.get(key)
+    if index is None:
+        index = book.shape_index[key] = len(book.shapes)
         book.shapes.append(ShapeKey(layers, box))
         first = ShapeKey(first_alike(book.problem, layers), box)
-        book.alike.append(book.alike_index.setdefault(first, found))
-    return found
+        book.alike.append(book.alike_index.setdefault(first, index))
+    return index
 
 
 def part_shape(book: PartBook, shape: int) -> Regions:
@@ -320,9 +323,9 @@ def _regions_at(
     Returns:
         ``(boxes, loops, 2)``, ``(boxes, dimensions, 2)`` and ``(boxes, tensors)``.
     """
-    found = _find(problem, ops, boxes, workspace(problem).regions, places)
+    regions = _find(problem, ops, boxes, workspace(problem).regions, places)
     loops, dims, _ = map(len, places)
-    return found[:, :loops], found[:, loops : loops + dims], found[:, loops + dims :, 1]
+    return regions[:, :loops], regions[:, loops : loops + dims], regions[:, loops + dims :, 1]
 
 
 def _find(
@@ -335,9 +338,9 @@ def _find(
     """Write the regions of the last box; return those of all boxes at ``places``, end to end."""
     axes = np.asarray(boxes[0].axes, np.int64)
     bounds = np.asarray([box.bounds for box in boxes], np.int64).reshape(len(boxes), len(axes), 2)
-    found = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
-    _find_regions(problem.arrays, ops, axes, bounds, regions, places, found)
-    return found
+    needed = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
+    _find_regions(problem.arrays, ops, axes, bounds, regions, places, needed)
+    return needed
 
 
 @njit(cache=True)
@@ -379,11 +382,11 @@ def graph_of(
     links: Links,
 ) -> InstanceGraph:
     """Return the instance graph of chosen parts of each sub-graph."""
-    first = np.append(0, np.cumsum([len(some) for some in chosen])).astype(np.int64)
+    first = np.append(0, np.cumsum([len(indices) for indices in chosen])).astype(np.int64)
     subgraph, part = np.repeat(np.arange(len(parts)), np.diff(first)), np.concatenate(chosen)
     bases = [(p.out_base, len(p.outputs), p.in_base, len(p.inputs)) for p in parts]
     out_base, outputs, in_base, inputs = np.asarray(bases, np.int64)[subgraph].T
-    shapes = np.concatenate([p.shapes[some] for p, some in zip(parts, chosen, strict=True)])
+    shapes = np.concatenate([p.shapes[indices] for p, indices in zip(parts, chosen, strict=True)])
     return InstanceGraph(
         book, subgraphs, parts, first, subgraph, part, shapes,
         out_base + part * outputs, in_base + part * inputs, links,
@@ -403,9 +406,9 @@ def _links(book: PartBook, parts: Sequence[Parts]) -> Links:
     blocks = []
     for index, reader in enumerate(parts):
         makers = [maker.get(t, -1) for t in reader.inputs]
-        own = [parts[m] if m >= 0 else None for m in makers]
-        make = functools.partial(_make_block, book, reader, own)
-        rows = book.blocks.get((reader, *own), make).copy()
+        maker_parts = [parts[m] if m >= 0 else None for m in makers]
+        make = functools.partial(_make_block, book, reader, maker_parts)
+        rows = book.blocks.get((reader, *maker_parts), make).copy()
         rows[:, 0] += starts[index]
         rows[:, 2] += np.asarray([starts[m] for m in makers], np.int64)[rows[:, 1]]
         blocks.append(rows)
@@ -417,7 +420,7 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
 
     Columns: reader's part, its input slot, maker's part, maker's output, bytes.
     """
-    found = [np.zeros((0, 5), np.int64)]
+    link_rows = [np.zeros((0, 5), np.int64)]
     for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
         if maker is not None:
             output = maker.outputs.index(tensor)
@@ -429,8 +432,8 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
                 int(book.problem.arrays.element[tensor]),
             )
             pairs[:, 1], pairs[:, 3] = slot, output
-            found.append(pairs)
-    rows = np.concatenate(found)
+            link_rows.append(pairs)
+    rows = np.concatenate(link_rows)
     return np.ascontiguousarray(rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))])
 
 
@@ -514,16 +517,16 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
         work[ops] for work in operator_work(problem, np.maximum(part.box_high - part.box_low, 0))
     )
     operators = [(problem.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
-    made = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
+    output_sizes = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
     weights = (
         t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
     )
     return PartWork(
         len(layers), len(ops), float(macs[w.engine[ops] == MATRIX].sum()), float(vector.sum()),
-        float(special.sum()), sum(size for size, code in made if code == MOVE),
+        float(special.sum()), sum(size for size, code in output_sizes if code == MOVE),
         int(sizes[list(weights)].sum()), int(sizes[list(external_inputs(problem, layers))].sum()),
         int(sizes[list(problem.layers[layers[-1]].outputs)].sum()),
-        footprint, max((size for size, _ in made), default=0),
+        footprint, max((size for size, _ in output_sizes), default=0),
     )  # fmt: skip
 
 

@@ -56,10 +56,10 @@ def move(
     links, arrays, regions = graph.links, graph.problem.arrays, graph.book.regions.rows
     reader, maker = links.reader, links.maker
     pairs = zip(reader.tolist(), links.slot.tolist(), strict=True)
-    own = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
-    tensor = np.asarray([tensor for _, tensor in own], np.int64)
+    wanted_by = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
+    tensor = np.asarray([tensor for _, tensor in wanted_by], np.int64)
     rank, element = np.diff(arrays.dim_start)[tensor], arrays.element[tensor]
-    wanted, wanted_rank = _factors([t.wanted.get(x, ()) for t, x in own], graph.book.rank)
+    wanted, wanted_rank = _factors([t.wanted.get(x, ()) for t, x in wanted_by], graph.book.rank)
     held, held_rank = _factors(placement.bindings, graph.book.rank)
     here = np.zeros(graph.count, np.bool_)
     here[order] = True
@@ -163,9 +163,9 @@ def _each_core(wanted: Ints) -> Iterator[tuple[Ints, Ints]]:
     cores = wanted.prod(axis=1)
     step = max(_AT_ONCE // int(cores.max(initial=1)), 1)
     for first in range(0, len(cores), step):
-        own = cores[first : first + step]
-        which = np.repeat(np.arange(first, first + len(own)), own)
-        yield which, np.arange(len(which)) - np.repeat(np.cumsum(own) - own, own)
+        chunk = cores[first : first + step]
+        which = np.repeat(np.arange(first, first + len(chunk)), chunk)
+        yield which, np.arange(len(which)) - np.repeat(np.cumsum(chunk) - chunk, chunk)
 
 
 def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
@@ -180,8 +180,8 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
     most = np.zeros(len(held), np.int64)
     for which, core in _each_core(pieces.wanted):
         low, high, _ = _spans(pieces.need[which], pieces.wanted[which], core)
-        other = core if renamed is None else renamed[which, core]
-        begin, end, has = _spans(pieces.made[which], held[which], other)
+        holder = core if renamed is None else renamed[which, core]
+        begin, end, has = _spans(pieces.made[which], held[which], holder)
         kept = np.where(has, _volume(low, high, begin, end), 0)
         np.maximum.at(most, which, pieces.shares(which, core) - kept)
     return most
@@ -189,9 +189,9 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
 
 def _busiest(pieces: Pieces, group: Ints) -> tuple[Ints, Ints]:
     """Return the inputs of some pieces, and the elements of each on its busiest core."""
-    inputs, own = np.unique(group, return_inverse=True)
+    inputs, input_index = np.unique(group, return_inverse=True)
     most = int(pieces.wanted.prod(axis=1).max(initial=0))
     total = np.zeros((len(inputs), most), np.int64)
     for which, core in _each_core(pieces.wanted):
-        np.add.at(total, (own[which], core), pieces.shares(which, core))
+        np.add.at(total, (input_index[which], core), pieces.shares(which, core))
     return inputs, total.max(axis=1, initial=0)
