@@ -117,7 +117,7 @@ def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
     compute = np.where(engine == MATRIX_ENGINE, _AT[Limit.MATRIX], _AT[Limit.VECTOR])
     by_link = (link > 0) & (link >= length * (1 - _EQUAL))
     by_buffer = (local > 0) & (local >= length * (1 - _EQUAL))
-    found: Ints = np.where(
+    limits: Ints = np.where(
         ends,
         np.where(by_link, _AT[Limit.TRANSFER], _AT[Limit.DDR]),
         np.where(
@@ -126,7 +126,7 @@ def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
             np.where(by_buffer, _AT[Limit.LB], compute),
         ),
     )
-    return found
+    return limits
 
 
 def _memory(totals: Floats, rates: Floats) -> tuple[float, float]:
@@ -143,9 +143,9 @@ def _by_traffic(
     engine, ddr = program.where[:, Column.ENGINE], moved[0] >= moved[1]
     dma = (engine == DMA_IN) | (engine == DMA_OUT)
     weight = np.where(dma, length, 0.0) if ddr else program.amounts[:, Amount.GB]
-    own = np.bincount(program.where[:, Column.LAYER], weight, layers)
+    moved_by_layer = np.bincount(program.where[:, Column.LAYER], weight, layers)
     shares = np.zeros((layers, len(LIMITS)))
-    shares[:, _AT[Limit.DDR if ddr else Limit.GB]] = seconds * own / own.sum()
+    shares[:, _AT[Limit.DDR if ddr else Limit.GB]] = seconds * moved_by_layer / moved_by_layer.sum()
     return shares
 
 
@@ -174,11 +174,11 @@ def _along_path(
 
 def _before(engine: Ints) -> Ints:
     """Return, per instruction, the one before it on its engine; -1 for the first."""
-    found = np.full(len(engine), -1, np.int64)
+    previous = np.full(len(engine), -1, np.int64)
     for code in range(len(ENGINES)):
-        own = np.flatnonzero(engine == code)
-        found[own[1:]] = own[:-1]
-    return found
+        of_engine = np.flatnonzero(engine == code)
+        previous[of_engine[1:]] = of_engine[:-1]
+    return previous
 
 
 def _cause(

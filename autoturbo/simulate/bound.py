@@ -64,13 +64,13 @@ class Needs:
     def of(graph: Graph, dtype: str, *, integers: bool = False) -> Needs:
         """Return the needed regions, from whole outputs back to the inputs."""
         arrays = graph_arrays(graph, dtype, integers=integers)
-        found = Regions.of(arrays)
+        regions = Regions.of(arrays)
         for tensor in graph.outputs:
             part = slice(arrays.dim_start[tensor], arrays.dim_start[tensor + 1])
-            found.high[part], found.seen[tensor] = arrays.extent[part], 1
-        propagate_in(arrays, np.arange(len(graph.operators), dtype=np.int64), found)
-        steps = np.maximum(found.box_high - found.box_low, 0)
-        return Needs(graph, arrays, found, steps)
+            regions.high[part], regions.seen[tensor] = arrays.extent[part], 1
+        propagate_in(arrays, np.arange(len(graph.operators), dtype=np.int64), regions)
+        steps = np.maximum(regions.box_high - regions.box_low, 0)
+        return Needs(graph, arrays, regions, steps)
 
     def bytes(self, tensor: int) -> int:
         """Return the needed bytes of a tensor."""

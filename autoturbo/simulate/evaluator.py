@@ -67,8 +67,8 @@ class Simulator:
 
     def _measure(self, schedule: Schedule) -> Measurement:
         known = self.known.setdefault(schedule.timeline, {})
-        own = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
-        key = (schedule.share, schedule.rules, own, schedule.timelines[1:])
+        own_rules = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
+        key = (schedule.share, schedule.rules, own_rules, schedule.timelines[1:])
         if key not in known:
             known[key] = simulate(schedule, self.memory)
         return known[key]
@@ -81,12 +81,12 @@ def find_measurer(name: str) -> Measurer:
         UsageError: there is none of that name.
         PluginError: the plug-in cannot be had, or is no measurer.
     """
-    made = MEASURERS.make(name)
-    if not callable(getattr(made, "measure", None)):
-        what = f"gives a value of type {type(made).__name__!r}, no measurer"
+    built = MEASURERS.make(name)
+    if not callable(getattr(built, "measure", None)):
+        what = f"gives a value of type {type(built).__name__!r}, no measurer"
         raise broken(MEASURERS.find(name), what)
-    found: Measurer = made
-    return found
+    measurer: Measurer = built
+    return measurer
 
 
 def measurer_version(name: str) -> str:

@@ -53,12 +53,12 @@ class KernelInterval:
         """
         where = self.program.where[:, Column.LAYER]
         count = int(where.max()) + 1 if len(where) else 0
-        found = np.full((count, 2), np.nan)
+        bounds = np.full((count, 2), np.nan)
         for layer in range(count):
-            own = where == layer
-            if own.any():
-                found[layer] = self.issued[own].min(), self.done[own].max()
-        return found
+            of_layer = where == layer
+            if of_layer.any():
+                bounds[layer] = self.issued[of_layer].min(), self.done[of_layer].max()
+        return bounds
 
 
 def pass_intervals(
@@ -78,7 +78,7 @@ def pass_intervals(
     places = _places(schedule)
     moves = [movement_times(t.copied, t.crossing, target)[:, 0] for t in schedule.timelines]
     rows = [memory.rows(schedule, cluster) for cluster in range(len(schedule.timelines))]
-    found = []
+    intervals = []
     for instance in schedule.order:
         cluster, kernel = places[instance]
         signatures, at = rows[cluster]
@@ -92,14 +92,14 @@ def pass_intervals(
         body = launch + target.overheads.kernel_launch
         end = launch + seconds + fixed
         program, issued, freed, done = known[signature]
-        found.append(
+        intervals.append(
             KernelInterval(
                 cluster, instance, begin, launch, body, end,
                 program, issued + body, freed + body, done + body,
             )
         )  # fmt: skip
         free[cluster] = ends[instance] = end
-    return tuple(found)
+    return tuple(intervals)
 
 
 def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:

@@ -119,11 +119,11 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     graph, first = side_by_side(book, subgraphs, _representative)
     cores = problem.target.cores
     spread = [(cores, None)] * first + [(one.cores, one.depth) for one in wanted]
-    chosen = [chosen_binding(book, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
+    chosen = [chosen_binding(book, s, *spans) for s, spans in zip(graph.shape, spread, strict=True)]
     rules = [BufferRules()] * len(graph.subgraphs)
     placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
     laid = build_timeline(graph, range(graph.count), placement, rules)
-    found = []
+    layouts = []
     for at, one in enumerate(wanted, first):
         template = laid.templates[at]
         streams = laid.streams[laid.rows[at] : laid.rows[at + 1]].copy()
@@ -136,11 +136,11 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
             float(stages[:, Stage.CORE_WEIGHTS].sum()), float(shared),
             float(cores_used(chosen[at])),
         )  # fmt: skip
-        found.append(Layout(
+        layouts.append(Layout(
             stages, streams, outputs, int(laid.copied[at, Scope.DDR]), tail,
             shared and one.subgraph.split.instances > 1, laid.spare[at],
         ))  # fmt: skip
-    return found
+    return layouts
 
 
 def side_by_side(
@@ -157,16 +157,18 @@ def side_by_side(
         choose: which parts of a sub-graph, as indices.
     """
     problem, rows = book.problem, list[tuple[int, ...]]()
-    own = [parts_of(book, subgraph) for subgraph in subgraphs]
-    layers = sorted({m for p in own for t in p.inputs if (m := problem.producer[t]) >= 0})
+    subgraph_parts = [parts_of(book, subgraph) for subgraph in subgraphs]
+    layers = sorted(
+        {m for p in subgraph_parts for t in p.inputs if (m := problem.producer[t]) >= 0}
+    )
     whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
-    parts = (*(parts_of(book, s) for s in whole), *own)
+    parts = (*(parts_of(book, s) for s in whole), *subgraph_parts)
     chosen = [choose(p) for p in parts]
     maker = {t: (at, n) for at, x in enumerate(layers) for n, t in enumerate(parts[at].outputs)}
     reader = len(layers)
-    for p, some in zip(own, chosen[len(layers) :], strict=True):
+    for p, indices in zip(subgraph_parts, chosen[len(layers) :], strict=True):
         read = [(slot, *maker[t], t) for slot, t in enumerate(p.inputs) if t in maker]
-        for row in (p.in_base + some * len(p.inputs)).tolist():
+        for row in (p.in_base + indices * len(p.inputs)).tolist():
             rows += [(reader, slot, at, n, row + slot, t) for slot, at, n, t in read]
             reader += 1
     table = np.asarray(rows, np.int64).reshape(-1, 6)

@@ -121,7 +121,7 @@ class KernelTime:
 def overlaps_of(totals: Floats) -> dict[str, float]:
     """Return the overlaps in totals by the engines' names, ``"dma_in+matrix"``."""
     together = (*PAIRS, (TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE))
-    names = ["+".join(ENGINES[engine] for engine in some) for some in together]
+    names = ["+".join(ENGINES[engine] for engine in engines) for engines in together]
     first = Quantity.OVERLAP_DMA_IN_TRANSFER
     return dict(zip(names, totals[first : first + len(names)].tolist(), strict=True))
 
@@ -189,10 +189,12 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
         out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
     )  # fmt: skip
     out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
-    own = [np.append(np.flatnonzero(engine == one), -1) for one in range(len(ENGINES))]
+    by_engine = [np.append(np.flatnonzero(engine == one), -1) for one in range(len(ENGINES))]
     for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
-        out[position] = _together(own[first], own[second], own[second], begin, end)
-    three = own[TRANSFER], own[MATRIX_ENGINE], own[VECTOR_ENGINE]
+        out[position] = _together(
+            by_engine[first], by_engine[second], by_engine[second], begin, end
+        )
+    three = by_engine[TRANSFER], by_engine[MATRIX_ENGINE], by_engine[VECTOR_ENGINE]
     out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
     return KernelTime(out)
 

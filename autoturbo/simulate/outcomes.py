@@ -77,9 +77,9 @@ def _plain(value: Any) -> Any:
     """Return a value with Python's numbers in place of NumPy's, which JSON does not know."""
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Mapping) and any(isinstance(own, np.generic) for own in value.values()):
-        return {name: _plain(own) for name, own in value.items()}
-    if isinstance(value, tuple) and any(isinstance(own, np.generic) for own in value):
+    if isinstance(value, Mapping) and any(isinstance(item, np.generic) for item in value.values()):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple) and any(isinstance(item, np.generic) for item in value):
         return tuple(map(_plain, value))
     return value
 

@@ -151,11 +151,11 @@ def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
     ``seconds`` are those of the kernels of the first cluster in order, then of the next.
     """
     graph = schedule.instances
-    own = np.zeros(graph.count)
-    own[_launched(schedule)] = seconds
+    instance_s = np.zeros(graph.count)
+    instance_s[_launched(schedule)] = seconds
     return run_passes(
-        schedule.order, schedule.cluster, own.tolist(), graph.producers, schedule.share.loops,
-        schedule.problem.target.overheads.barrier,
+        schedule.order, schedule.cluster, instance_s.tolist(), graph.producers,
+        schedule.share.loops, schedule.problem.target.overheads.barrier,
     )  # fmt: skip
 
 
@@ -184,22 +184,22 @@ def run_passes(
         log: takes instance, begin and end of every launch, pass by pass in order.
     """
     makers = [
-        [maker for maker in made if cluster[maker] != own]
-        for own, made in zip(cluster, producers, strict=True)
+        [maker for maker in made if cluster[maker] != own_cluster]
+        for own_cluster, made in zip(cluster, producers, strict=True)
     ]
     free = [0.0] * (max(cluster) + 1)
     end, read = [0.0] * len(cluster), [[0.0] * len(cluster) for _ in range(COPIES)]
     for loop in range(loops):
         seen = read[loop % COPIES]
         for instance in order:
-            own = cluster[instance]
-            start = free[own]
+            own_cluster = cluster[instance]
+            start = free[own_cluster]
             if seen[instance] > 0:
                 start = max(start, seen[instance] + barrier)
                 seen[instance] = 0.0
             for maker in makers[instance]:
                 start = max(start, end[maker] + barrier)
-            end[instance] = free[own] = start + seconds[instance]
+            end[instance] = free[own_cluster] = start + seconds[instance]
             for maker in makers[instance]:
                 seen[maker] = max(seen[maker], end[instance])
             if log is not None:
@@ -291,8 +291,8 @@ def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
     """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
     model, problem = schedule.model, schedule.problem
     real = per_mac.get(problem.dtype, 0.0)
-    own = _quantised_macs(model) if in_integers(problem.target, problem.dtype) else 0
-    return (model.macs - own) * real + own * per_mac.get("int8", real)
+    quantised_macs = _quantised_macs(model) if in_integers(problem.target, problem.dtype) else 0
+    return (model.macs - quantised_macs) * real + quantised_macs * per_mac.get("int8", real)
 
 
 @remembered(1)

@@ -154,22 +154,22 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     """
     memory = KernelMemory() if memory is None else memory
     latency = simulate(schedule, memory).latency
-    found = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
-    counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in found])
+    clusters = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
+    counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in clusters])
     kernels = tuple(
         KernelShare(int(instance), at, *_spent(row), part.seconds - part.busiest, int(count))
-        for at, (timeline, one) in enumerate(zip(schedule.timelines, found, strict=True))
+        for at, (timeline, one) in enumerate(zip(schedule.timelines, clusters, strict=True))
         for instance, row, part, count in zip(
             timeline.order, one.shares, one.parts, counts[timeline.order], strict=True
         )
     )
     whole = np.zeros(len(LIMITS))
-    for timeline, one in zip(schedule.timelines, found, strict=True):
+    for timeline, one in zip(schedule.timelines, clusters, strict=True):
         whole += one.shares.T @ counts[timeline.order]
     whole[LIMITS.index(Limit.LAUNCH)] += handover
     return ScheduleShares(
         latency, Shares.of(whole), kernels, _subgraphs(schedule, kernels),
-        _layers(schedule, found, counts),
+        _layers(schedule, clusters, counts),
     )  # fmt: skip
 
 
@@ -225,11 +225,11 @@ def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
     graph, cluster, loops = schedule.instances, schedule.cluster, schedule.share.loops
     if not cluster:
         return np.full(graph.count, loops, np.int64), 0.0
-    own, barrier = np.zeros(graph.count), schedule.problem.target.overheads.barrier
+    instance_s, barrier = np.zeros(graph.count), schedule.problem.target.overheads.barrier
     for timeline, times in zip(schedule.timelines, seconds, strict=True):
-        own[timeline.order] = times
+        instance_s[timeline.order] = times
     log: list[tuple[int, float, float]] = []
-    run_passes(schedule.order, cluster, own.tolist(), graph.producers, loops, barrier, log)
+    run_passes(schedule.order, cluster, instance_s.tolist(), graph.producers, loops, barrier, log)
     begin, end = dict[_Launch, float](), dict[_Launch, float]()
     before, free = dict[_Launch, _Launch | None](), dict[int, _Launch]()
     for at, (instance, start, stop) in enumerate(log):
@@ -285,9 +285,9 @@ def _layers(schedule: Schedule, clusters: list[_Cluster], counts: Ints) -> tuple
     for timeline, cluster in zip(schedule.timelines, clusters, strict=True):
         for instance, part in zip(timeline.order.tolist(), cluster.parts, strict=True):
             subgraph = graph.subgraphs[int(graph.subgraph[instance])]
-            own = list(subgraph.layers)
-            rows[own] += part.layers * counts[instance]
-            slack[own] = np.minimum(slack[own], part.slack)
-            owner[own] = subgraph.index
+            layers = list(subgraph.layers)
+            rows[layers] += part.layers * counts[instance]
+            slack[layers] = np.minimum(slack[layers], part.slack)
+            owner[layers] = subgraph.index
     each = enumerate(zip(owner.tolist(), rows, slack.tolist(), strict=True))
     return tuple(LayerShare(i, mine, *_spent(row), late) for i, (mine, row, late) in each)
