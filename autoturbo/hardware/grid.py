@@ -113,10 +113,10 @@ def make_axis(path: str, values: Iterable[Value]) -> Axis:
     """
     section, dot, name = path.partition(".")
     whole = f"engines[{section}].{name}" if dot and section in ENGINES else path
-    found = tuple(dict.fromkeys(values))
-    if not found:
+    distinct = tuple(dict.fromkeys(values))
+    if not distinct:
         raise UsageError("no values", Location(field=whole), _HINT)
-    return Axis(whole, found)
+    return Axis(whole, distinct)
 
 
 def axes_of(vary: Mapping[str, Iterable[Value]] | Sequence[str]) -> tuple[Axis, ...]:
@@ -178,15 +178,15 @@ def _with(target: Target, path: str, value: Value) -> Target:
 
 
 def _named(target: Target, axes: Sequence[Axis], values: tuple[Value, ...]) -> Target:
-    made = target
+    named = target
     for axis, value in zip(axes, values, strict=True):
-        made = _with(made, axis.path, value)
-    said = "-".join(f"{axis.short}-{value}" for axis, value in zip(axes, values, strict=True))
-    name = re.sub(r"[^a-z0-9._-]+", "-", f"{target.name}-{said}".lower())
+        named = _with(named, axis.path, value)
+    suffix = "-".join(f"{axis.short}-{value}" for axis, value in zip(axes, values, strict=True))
+    name = re.sub(r"[^a-z0-9._-]+", "-", f"{target.name}-{suffix}".lower())
     if len(name) > _LONGEST_NAME:
-        digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:10]
+        digest = hashlib.sha256(json.dumps(suffix).encode()).hexdigest()[:10]
         name = f"{target.name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
-    return dataclasses.replace(made, name=name)
+    return dataclasses.replace(named, name=name)
 
 
 def _values(item: str, text: str) -> list[Value]:
@@ -211,8 +211,8 @@ def _doubled(first: float, last: float, text: str) -> list[Value]:
 def _evenly(first: float, last: float, count: int, text: str) -> list[Value]:
     if not 2 <= count <= MOST_POINTS:  # noqa: PLR2004  both ends
         raise _wrong(text, f"{count} values from {first:g} to {last:g} cannot be")
-    found = [first + (last - first) * step / (count - 1) for step in range(count)]
-    return [_whole(float(f"{value:.12g}")) for value in found]
+    steps = [first + (last - first) * step / (count - 1) for step in range(count)]
+    return [_whole(float(f"{value:.12g}")) for value in steps]
 
 
 def _value(item: str, text: str) -> Value:

@@ -208,7 +208,7 @@ class Machine:
     def dtypes(self) -> tuple[str, ...]:
         """Return the data types that every unit computes in."""
         first, *others = (unit.target.dtypes for unit in self.units)
-        return tuple(dtype for dtype in first if all(dtype in other for other in others))
+        return tuple(dtype for dtype in first if all(dtype in known for known in others))
 
     @property
     def default_dtype(self) -> str:
@@ -469,12 +469,12 @@ def machine_type() -> Any:
     rules = list_type(fields_type("Rule", file_fields(OperatorRule)))
     takes = Section(about="layers that it can run; leave it out where it runs all")
     count = whole("how many there are, called npu0, npu1, ...", 4, high=MOST_UNITS)
-    own = {
+    unit_fields = {
         "count": Annotated[int, count],
         "memory_mib": Annotated[float, memory],
         "takes": Annotated[rules, takes],
     }
-    units = list_type(mapping_type("Unit", {**unit, **own}, {*OPTIONAL, *own}))
+    units = list_type(mapping_type("Unit", {**unit, **unit_fields}, {*OPTIONAL, *unit_fields}))
     links = list_type(fields_type("Link", file_fields(Link)))
     of_units = Entries(
         about="kinds of units; the first takes every layer", least=1, most=MOST_UNITS
