@@ -167,8 +167,8 @@ _watching: list[CompileProgress] = []
 
 def kept_in() -> Path | None:
     """Return the folder of compiled code; None if none can be written."""
-    found = _keeper()
-    return None if found is None else Path(found.get_cache_path()).parent
+    locator = _keeper()
+    return None if locator is None else Path(locator.get_cache_path()).parent
 
 
 def _keeper() -> Any:
@@ -188,10 +188,10 @@ def where_kept() -> str:
     """Return the line that says where compiled code is kept; empty for the usual folder."""
     given, beside, _ = _locators()
     asked = import_module("numba.core.config").CACHE_DIR
-    found, folder = _keeper(), asked or Path(__file__).parent
-    if found is None:
+    locator, folder = _keeper(), asked or Path(__file__).parent
+    if locator is None:
         return f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
-    if isinstance(found, given if asked else beside):
+    if isinstance(locator, given if asked else beside):
         return ""
     return f"{folder} is read-only: what is compiled is kept in {kept_in()}"
 
@@ -335,8 +335,8 @@ def _loaded() -> Iterator[tuple[str, Any]]:
     for name, module in tuple(sys.modules.items()):
         if name.partition(".")[0] == PACKAGE:
             for one in tuple(vars(module).values()):
-                if (found := _name(one)) and found.startswith(f"{name}:"):
-                    yield found, one
+                if (qualified := _name(one)) and qualified.startswith(f"{name}:"):
+                    yield qualified, one
 
 
 def _name(dispatcher: Any) -> str:
