@@ -123,8 +123,8 @@ def longest_sum(graph: Graph) -> int:
 
 
 def _summed(graph: Graph, operator: Operator) -> int:
-    taken, made = (graph.tensors[one[0]].elements for one in (operator.inputs, operator.outputs))
-    return taken // max(made, 1)
+    taken, sums = (graph.tensors[one[0]].elements for one in (operator.inputs, operator.outputs))
+    return taken // max(sums, 1)
 
 
 def _elements(model: ModelProto) -> Iterator[int]:

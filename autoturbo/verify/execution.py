@@ -95,9 +95,9 @@ def with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
     copy.CopyFrom(model)
     present = {value.name for value in copy.graph.output}
     added = [ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in present]
-    own = list(copy.graph.output)
+    outputs = list(copy.graph.output)
     del copy.graph.output[:]
-    copy.graph.output.extend([*added, *own])
+    copy.graph.output.extend([*added, *outputs])
     return copy
 
 

@@ -50,9 +50,11 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
     ``"foreign buffer"``, ``"too small"``, ``"handed over"``, ``"output"``, ``"stream"``,
     ``"residence"``, ``"race"``.
     """
-    found, replay = check_buffers(schedule), replay_of(schedule)
-    found += replay.findings + check_rooms(schedule) + check_kept_streams(schedule)
-    return found + check_weight_tiles(schedule, replay.trace) + check_races(schedule, replay.trace)
+    findings, replay = check_buffers(schedule), replay_of(schedule)
+    findings += replay.findings + check_rooms(schedule) + check_kept_streams(schedule)
+    return (
+        findings + check_weight_tiles(schedule, replay.trace) + check_races(schedule, replay.trace)
+    )
 
 
 def check_buffers(schedule: Schedule) -> tuple[Finding, ...]:
@@ -122,9 +124,9 @@ def _check_scope(
         yield buffer_finding(schedule, timeline, "alignment", int(here[at]), message)
     pairs = _clashes(low, high, buffers.birth[here], buffers.death[here])
     for one, two in here[pairs].tolist():
-        other = buffer_name(schedule, timeline, two)
+        second_name = buffer_name(schedule, timeline, two)
         start = max(int(buffers.address[one]), int(buffers.address[two]))
-        message = f"and {other} both take byte {start} of {level.name} at the same time"
+        message = f"and {second_name} both take byte {start} of {level.name} at the same time"
         yield buffer_finding(schedule, timeline, "overlap", one, message)
 
 
@@ -145,10 +147,10 @@ def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
     While a layer runs, its room and that of the next of its kernel, which fetches ahead, lie in one
     gap between buffers.
     """
-    found, zone = list[Finding](), Zones.of(schedule.problem.target).lb
+    findings, zone = list[Finding](), Zones.of(schedule.problem.target).lb
     for timeline in schedule.timelines:
-        own, rows = timeline.buffers, timeline.rows.tolist()
-        here = np.flatnonzero((own.scope == Scope.LB) & (own.core_bytes > 0))
+        buffers, rows = timeline.buffers, timeline.rows.tolist()
+        here = np.flatnonzero((buffers.scope == Scope.LB) & (buffers.core_bytes > 0))
         for kernel, (first, end) in enumerate(itertools.pairwise(rows)):
             instance, streams = int(timeline.order[kernel]), timeline.streams[first:end]
             reads = streams[:, READ].any(axis=1)
@@ -156,15 +158,15 @@ def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
             ahead = np.append((streams[:, ROOM] * reads)[1:], 0)
             for at, wanted in enumerate((streams[:, ROOM] + ahead).tolist()):
                 step = first + kernel + 1 + at
-                alive = here[(own.birth[here] <= step) & (own.death[here] >= step)]
-                gap = _largest_gap(own.address[alive], own.core_bytes[alive], zone)
+                alive = here[(buffers.birth[here] <= step) & (buffers.death[here] >= step)]
+                gap = _largest_gap(buffers.address[alive], buffers.core_bytes[alive], zone)
                 if wanted > gap:
                     name = instance_name(schedule, instance)
                     message = (
                         f"{name}: streams have {wanted} bytes of LB to stay in, {gap} are free"
                     )
-                    found.append(Finding(Check.MEMORY, "overlap", message, name))
-    return tuple(found)
+                    findings.append(Finding(Check.MEMORY, "overlap", message, name))
+    return tuple(findings)
 
 
 def _largest_gap(address: Ints, size: Ints, zone: int) -> int:
@@ -177,7 +179,7 @@ def _largest_gap(address: Ints, size: Ints, zone: int) -> int:
 
 def check_kept_streams(schedule: Schedule) -> tuple[Finding, ...]:
     """Return findings of kind ``"capacity"`` about the kept streams of products."""
-    found = list[Finding]()
+    findings = list[Finding]()
     for cluster, timeline in enumerate(schedule.timelines):
         for place, instance in enumerate(timeline.order.tolist()):
             kernel, template = schedule.kernel(place, cluster), timeline.templates[instance]
@@ -194,8 +196,8 @@ def check_kept_streams(schedule: Schedule) -> tuple[Finding, ...]:
                         f"{name}, layer {of}: inputs and sums that stay take {need} bytes of "
                         f"{room} per core"
                     )
-                    found.append(Finding(Check.MEMORY, "capacity", message, name, of))
-    return tuple(found)
+                    findings.append(Finding(Check.MEMORY, "capacity", message, name, of))
+    return tuple(findings)
 
 
 def _kept_bytes(
@@ -224,7 +226,7 @@ def _kept_bytes(
 
 def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
     """Return findings of kind ``"capacity"`` about weight tiles."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
         limits = _weight_tile_limits(schedule, cluster)
         for phase in phases:
@@ -239,14 +241,14 @@ def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
                     f"{name}, layer {layer}: slots for its weights take {need} bytes of {limit} "
                     f"per core"
                 )
-                found.append(Finding(Check.MEMORY, "capacity", message, name, layer))
-    return tuple(found)
+                findings.append(Finding(Check.MEMORY, "capacity", message, name, layer))
+    return tuple(findings)
 
 
 def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
     """Return a core's bytes for weight tiles by instance; ``-1`` stands for all others."""
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
-    own = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
+    capacity = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
     buffers = np.flatnonzero(timeline.kind == TILES).tolist()
     sizes = timeline.buffers.core_bytes
-    return {-1: own} | {int(timeline.owner[b]): own + int(sizes[b]) for b in buffers}
+    return {-1: capacity} | {int(timeline.owner[b]): capacity + int(sizes[b]) for b in buffers}

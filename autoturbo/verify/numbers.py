@@ -202,9 +202,9 @@ class _FaultLocator:
         for chunk in self.chunks():
             compared, suspects = self.compare_chunk(chunk)
             outputs = outputs or compared
-            found = next(filter(None, map(self.diagnose, suspects)), None)
-            if found is not None:
-                return outputs, found
+            finding = next(filter(None, map(self.diagnose, suspects)), None)
+            if finding is not None:
+                return outputs, finding
         return outputs, None
 
     def chunks(self) -> Iterator[list[Call]]:
@@ -221,8 +221,8 @@ class _FaultLocator:
             yield chunk
 
     def _made(self, call: Call) -> dict[int, Region]:
-        made = made_regions(self.schedule, call.instance)
-        return {t: region for t, region in made.items() if t in call.outputs}
+        regions = made_regions(self.schedule, call.instance)
+        return {t: region for t, region in regions.items() if t in call.outputs}
 
     def _read(self, call: Call) -> dict[int, Region]:
         read = read_regions(self.schedule, call.instance)
@@ -234,19 +234,19 @@ class _FaultLocator:
     def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
         """Return the expected value of a call's region, from the original tensor."""
         one, batch = self._pass(call), self.setup.samples
-        own = samples_of(whole, self.trace, tensor, (one.start, one.samples), batch)
-        return own[tuple(slice(low, high) for low, high in region)]
+        samples = samples_of(whole, self.trace, tensor, (one.start, one.samples), batch)
+        return samples[tuple(slice(low, high) for low, high in region)]
 
     # ------------------------------------------------------------------------------- comparison
 
     def compare_chunk(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
         """Return the compared outputs of the model, and the calls with suspect results."""
         outputs, originals = self.runs.outputs_and([t for call in calls for t in call.outputs])
-        made = [name for call in calls for name in call.outputs.values()]
-        values = self.runs.scheduled([*made, *outputs])
-        found = compare(outputs, values, self.setup.arithmetic)
+        names = [name for call in calls for name in call.outputs.values()]
+        values = self.runs.scheduled([*names, *outputs])
+        comparisons = compare(outputs, values, self.setup.arithmetic)
         scales = {t: replace(Scale.of(whole), factor=SUSPECT) for t, whole in originals.items()}
-        return found, [c for c in calls if not self._matches(c, originals, values, scales)]
+        return comparisons, [c for c in calls if not self._matches(c, originals, values, scales)]
 
     def _matches(
         self,
@@ -304,11 +304,13 @@ class _FaultLocator:
         parts = [(c, meet(self._made(c)[tensor], region)) for c in makers]
         parts = [(c, common) for c, common in parts if volume(common)]
         values = self.runs.scheduled([c.outputs[tensor] for c, _ in parts])
-        found = np.zeros([high - low for low, high in region], like.dtype)
+        gathered = np.zeros([high - low for low, high in region], like.dtype)
         for maker, common in parts:
-            own = self._made(maker)[tensor]
-            found[_slices(common, region)] = values[maker.outputs[tensor]][_slices(common, own)]
-        return found
+            made_region = self._made(maker)[tensor]
+            gathered[_slices(common, region)] = values[maker.outputs[tensor]][
+                _slices(common, made_region)
+            ]
+        return gathered
 
     def _wrong_call(
         self, call: Call, label: str, given: Mapping[int, Array], values: Mapping[str, Array]
@@ -316,11 +318,11 @@ class _FaultLocator:
         """Return a finding about results that the layers do not give on the call's inputs."""
         alone = self._run_alone(call, list(call.outputs), given)
         for tensor, name in call.outputs.items():
-            found = self._compare_tensor(
+            comparison = self._compare_tensor(
                 tensor, alone[tensor], values[name], Scale.of(alone[tensor])
             )
-            if not found.ok:
-                message = f"{label} does not make what its layers make: {described(found)}"
+            if not comparison.ok:
+                message = f"{label} does not make what its layers make: {described(comparison)}"
                 return Finding(Check.NUMBERS, "wrong call", message, label)
         return None
 
@@ -330,23 +332,25 @@ class _FaultLocator:
         subgraph = int(self.schedule.instances.subgraph[call.instance])
         layers = self.schedule.instances.subgraphs[subgraph].layers
         held = part_needs(problem, layers, self._made(call)).regions
-        made = [
+        layer_outputs = [
             (layer, t)
             for layer in layers
             for op in problem.layers[layer].operators
             for t in problem.graph.operators[op].outputs
             if t in held and volume(held[t])
         ]
-        regions, tensors = self._read(call), [t for _, t in made]
+        regions, tensors = self._read(call), [t for _, t in layer_outputs]
         _, originals = self.runs.outputs_and([*regions, *tensors])
         inputs = {t: self._original_part(originals[t], t, call, r) for t, r in regions.items()}
         values = self._run_alone(call, tensors, inputs)
-        for layer, tensor in made:
+        for layer, tensor in layer_outputs:
             want = self._original_part(originals[tensor], tensor, call, held[tensor])
-            found = self._compare_tensor(tensor, want, values[tensor], Scale.of(originals[tensor]))
-            if not found.ok:
+            comparison = self._compare_tensor(
+                tensor, want, values[tensor], Scale.of(originals[tensor])
+            )
+            if not comparison.ok:
                 name = problem.layers[layer].name
-                message = f"{label}: layer {name}: {described(found)}"
+                message = f"{label}: layer {name}: {described(comparison)}"
                 return Finding(Check.NUMBERS, "difference", message, label, name)
         return None
 

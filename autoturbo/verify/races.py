@@ -46,7 +46,7 @@ _NEVER = np.iinfo(np.int64).max
 def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
     """Return findings of kind ``"race"`` in a trace of a schedule."""
     orders: dict[int, _Order] = {}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
         for phase in phases:
             if phase.program is None:
@@ -57,10 +57,10 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
             labels = _KernelLabels(schedule, cluster, phase)
             for one, two, ring in orders[key].clashes:
                 names = labels.instruction(one), labels.instruction(two)
-                found.append(labels.race(*names, _slot_name(ring)))
-            found += _buffer_races(labels, orders[key])
-        found += _lost_barriers(schedule, cluster, phases)
-    return (*found, *_lost_waits(schedule, trace))
+                findings.append(labels.race(*names, _slot_name(ring)))
+            findings += _buffer_races(labels, orders[key])
+        findings += _lost_barriers(schedule, cluster, phases)
+    return (*findings, *_lost_waits(schedule, trace))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,11 +98,11 @@ def clocks_of(where: Ints) -> Ints:
     clocks, ended = [never for _ in where], [never for _ in where]
     latest = [never for _ in ENGINES]
     for index, row in enumerate(where.tolist()):
-        own, awaited = row[Column.ENGINE], [ended[b] for b in row[Column.AFTER :] if b >= 0]
-        clock = tuple(map(max, never, latest[own], *awaited))
+        engine, awaited = row[Column.ENGINE], [ended[b] for b in row[Column.AFTER :] if b >= 0]
+        clock = tuple(map(max, never, latest[engine], *awaited))
         clocks[index] = clock
         # What has ended when this one has: nothing on its engine is later than itself.
-        ended[index] = latest[own] = (*clock[:own], index, *clock[own + 1 :])
+        ended[index] = latest[engine] = (*clock[:engine], index, *clock[engine + 1 :])
     return np.asarray(clocks, np.int64).reshape(-1, len(ENGINES))
 
 
@@ -114,13 +114,13 @@ def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ri
     """
     events = program.events
     for ring in np.unique(events[:, Event.RING]).tolist():
-        own = events[events[:, Event.RING] == ring]
-        writes = own[:, Event.WRITES] == 1
-        writers, readers = own[writes], own[~writes]
+        ring_events = events[events[:, Event.RING] == ring]
+        writes = ring_events[:, Event.WRITES] == 1
+        writers, readers = ring_events[writes], ring_events[~writes]
         pair = _unordered(readers, Event.PIECE, writers, Event.PIECE, 0, program, clocks)
         if pair is None:
             slots = int(program.slots[ring])
-            pair = _unordered(writers, Event.UNIT, own, Event.UNIT, slots, program, clocks)
+            pair = _unordered(writers, Event.UNIT, ring_events, Event.UNIT, slots, program, clocks)
         if pair is not None:
             yield (*pair, RingBuffer(ring))
 
@@ -135,8 +135,8 @@ def _unordered(
     np.maximum.at(last, (earlier[:, key], engine), earlier[:, Event.INSTRUCTION])
     asked = later[later[:, by] >= back]
     wanted, given = last[asked[:, by] - back], clocks[asked[:, Event.INSTRUCTION]]
-    own = wanted == asked[:, Event.INSTRUCTION][:, None]
-    wrong = np.argwhere((given < wanted) & ~own)
+    same_instruction = wanted == asked[:, Event.INSTRUCTION][:, None]
+    wrong = np.argwhere((given < wanted) & ~same_instruction)
     if not len(wrong):
         return None
     row = wrong[0, 0]
@@ -198,12 +198,12 @@ def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
         last: per access and engine, its last instruction.
         least: per access and engine, the least of what has ended before its instructions.
     """
-    found = [np.empty((0, 2), np.int64)]
+    pairs = [np.empty((0, 2), np.int64)]
     for met in _pairs_of_one_place(table, last, least):
         one, two = met[_share_a_byte(table[met[:, 0]], table[met[:, 1]])].T
         ordered = (least[two] >= last[one]).all(axis=1) | (least[one] >= last[two]).all(axis=1)
-        found.append(np.sort(np.stack((one, two), axis=1)[~ordered], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
+        pairs.append(np.sort(np.stack((one, two), axis=1)[~ordered], axis=1))
+    return np.unique(np.concatenate(pairs), axis=0)
 
 
 def _pairs_of_one_place(table: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
@@ -213,9 +213,9 @@ def _pairs_of_one_place(table: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
         others = np.flatnonzero(table[:, Access.SCOPE] == table[access, Access.SCOPE])
         others = others[others != access]
         yield np.stack((np.full_like(others, access), others), axis=1)
-    for some in _windows(table[:, Access.LAYER], last, least):
-        for scope in np.unique(table[some, Access.SCOPE]):
-            here = some[table[some, Access.SCOPE] == scope]
+    for window in _windows(table[:, Access.LAYER], last, least):
+        for scope in np.unique(table[window, Access.SCOPE]):
+            here = window[table[window, Access.SCOPE] == scope]
             for pairs in meeting_pairs(table[here, Access.LOW], table[here, Access.HIGH]):
                 yield here[pairs]
 
@@ -323,18 +323,20 @@ def _unordered_instructions(
 
 
 def _instructions(where: Ints, access: Ints) -> Ints:
-    mine = (access[Access.ROLES] >> where[:, Column.ROLE] & 1) == 1
+    by_access = (access[Access.ROLES] >> where[:, Column.ROLE] & 1) == 1
     if access[Access.LAYER] >= 0:
-        mine &= where[:, Column.LAYER] == access[Access.LAYER]
-    return np.flatnonzero(mine)
+        by_access &= where[:, Column.LAYER] == access[Access.LAYER]
+    return np.flatnonzero(by_access)
 
 
 def _lost_barriers(schedule: Schedule, cluster: int, phases: Sequence[Phase]) -> Iterator[Finding]:
     """Yield races between phases that no barrier separates, one for each phase."""
     for at, phase in enumerate(phases):
         later = [] if phase.barrier else _until_barrier(phases, at + 1)
-        found = (_race_across_phases(schedule, cluster, phase, other) for other in later)
-        yield from itertools.islice((one for one in found if one is not None), 1)
+        races = (
+            _race_across_phases(schedule, cluster, phase, later_phase) for later_phase in later
+        )
+        yield from itertools.islice((one for one in races if one is not None), 1)
 
 
 def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
@@ -400,9 +402,9 @@ def _kernel_clocks(schedule: Schedule, trace: Trace) -> dict[tuple[int, int], In
         if index not in at:
             continue
         cluster, kernel = at[index]
-        own = clocks.get((cluster, kernel - 1), never).copy()
+        clock = clocks.get((cluster, kernel - 1), never).copy()
         for wait in waits.get((cluster, kernel), []):
-            np.maximum(own, clocks.get((wait.maker, wait.made), never), out=own)
-            own[wait.maker] = max(own[wait.maker], wait.made)
-        clocks[cluster, kernel] = own
+            np.maximum(clock, clocks.get((wait.maker, wait.made), never), out=clock)
+            clock[wait.maker] = max(clock[wait.maker], wait.made)
+        clocks[cluster, kernel] = clock
     return clocks

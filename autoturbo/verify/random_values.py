@@ -84,11 +84,11 @@ def index_ranges(
     trace = _IndexTrace(model, extents, given)
     for node in model.graph.node:
         trace.follow(node)
-    found = {
+    ranges = {
         name: range(max(0, -low), max(high, max(0, -low) + 1))
         for name, (low, high) in trace.found.items()
     }
-    return _full_masks(model) | found | trace.lengths
+    return _full_masks(model) | ranges | trace.lengths
 
 
 _COUNTED = "ReduceSum"
@@ -108,15 +108,15 @@ def _full_masks(model: ModelProto) -> dict[str, range]:
     makers = {name: node for node in model.graph.node for name in node.output}
     op_type, place = _LENGTHS
     readers = (node for node in model.graph.node if node.op_type == op_type)
-    found = {}
+    ranges = {}
     for name in {node.input[place] for node in readers if len(node.input) > place}:
         node = makers.get(name)
         while node is not None and node.op_type in _ON_THE_WAY:
             node = makers.get(node.input[0])
         while node is not None and node.op_type in (_COUNTED, "Cast"):
-            found[node.input[0]] = range(1, 2)
+            ranges[node.input[0]] = range(1, 2)
             node = makers.get(node.input[0])
-    return found
+    return ranges
 
 
 class _IndexTrace:
@@ -318,8 +318,8 @@ def _limits(model: ModelProto, extents: Extents, given: Given) -> dict[str, rang
     """Return the ranges of integer inputs: the metadata's if any, else by their tables."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     named: dict[str, list[int]] = json.loads(metadata.get(LIMITS_KEY, "{}"))
-    found = index_ranges(model, extents, given)
-    return found | {name: range(low, high) for name, (low, high) in named.items()}
+    ranges = index_ranges(model, extents, given)
+    return ranges | {name: range(low, high) for name, (low, high) in named.items()}
 
 
 def _random_array(

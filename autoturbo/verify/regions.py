@@ -103,18 +103,18 @@ _KNOWN: WeakKeyDictionary[Schedule, tuple[Regions, ...]] = WeakKeyDictionary()
 
 def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
     """Return, per instance, the regions of all tensors that its outputs need."""
-    found = _KNOWN.get(schedule)
-    if found is None:
+    needs = _KNOWN.get(schedule)
+    if needs is None:
         graph = schedule.instances
-        found = tuple(
+        needs = tuple(
             part_needs(
                 schedule.problem, graph.subgraphs[int(graph.subgraph[index])].layers,
                 made_regions(schedule, index),
             ).regions
             for index in range(graph.count)
         )  # fmt: skip
-        _KNOWN[schedule] = found
-    return found
+        _KNOWN[schedule] = needs
+    return needs
 
 
 def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
@@ -124,11 +124,11 @@ def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
     layer"``, ``"missing instance"``, ``"repeated instance"``, ``"order"``, ``"gap"``,
     ``"overlap"``, ``"outside"``, ``"halo"``, ``"uncovered"``, ``"unlinked"``, ``"foreign link"``.
     """
-    found = [*_structure(schedule), *_order(schedule)]
-    found += _tilings(schedule)
-    found += _halos(schedule)
-    found += _links(schedule)
-    return tuple(found)
+    findings = [*_structure(schedule), *_order(schedule)]
+    findings += _tilings(schedule)
+    findings += _halos(schedule)
+    findings += _links(schedule)
+    return tuple(findings)
 
 
 def _finding(
@@ -197,10 +197,12 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
 def _kernels(schedule: Schedule) -> Iterator[Finding]:
     """Check that clusters run the instances of the order, in its order."""
     for cluster, timeline in enumerate(schedule.timelines):
-        own = list(schedule.order)
+        expected = list(schedule.order)
         if schedule.cluster:
-            own = [i for i in own if i < len(schedule.cluster) and schedule.cluster[i] == cluster]
-        for wanted, index in itertools.zip_longest(own, timeline.order.tolist()):
+            expected = [
+                i for i in expected if i < len(schedule.cluster) and schedule.cluster[i] == cluster
+            ]
+        for wanted, index in itertools.zip_longest(expected, timeline.order.tolist()):
             if wanted != index:
                 names = [
                     "nothing" if one is None else instance_name(schedule, one)
@@ -216,11 +218,11 @@ def _tilings(schedule: Schedule) -> Iterator[Finding]:
     graph = schedule.instances
     rows = graph.book.regions.rows
     for subgraph, parts in enumerate(graph.parts):
-        own = np.flatnonzero(graph.subgraph == subgraph)
+        instances = np.flatnonzero(graph.subgraph == subgraph)
         for position, tensor in enumerate(parts.outputs):
             shape = schedule.problem.graph.tensors[tensor].shape
-            boxes = rows[graph.out_region[own] + position][:, : len(shape)]
-            yield from _tiling(schedule, tensor, boxes, own)
+            boxes = rows[graph.out_region[instances] + position][:, : len(shape)]
+            yield from _tiling(schedule, tensor, boxes, instances)
 
 
 def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
@@ -297,15 +299,15 @@ def _links(schedule: Schedule) -> Iterator[Finding]:
     """Check that a part's linked makers, or the model's inputs, cover its inputs."""
     graph, given = schedule.instances, set(schedule.problem.graph.inputs)
     makers = {t: s for s, parts in enumerate(graph.parts) for t in parts.outputs}
-    made = [made_regions(schedule, index) for index in range(graph.count)]
+    made_by_instance = [made_regions(schedule, index) for index in range(graph.count)]
     for index in range(graph.count):
-        own = range(int(graph.links.start[index]), int(graph.links.start[index + 1]))
+        link_range = range(int(graph.links.start[index]), int(graph.links.start[index + 1]))
         regions = read_regions(schedule, index)
         for slot, (tensor, region) in enumerate(regions.items()):
-            linked = [int(graph.links.maker[x]) for x in own if graph.links.slot[x] == slot]
+            linked = [int(graph.links.maker[x]) for x in link_range if graph.links.slot[x] == slot]
             if tensor in makers:
                 home = makers[tensor]
-                yield from _covered(schedule, index, tensor, region, linked, home, made)
+                yield from _covered(schedule, index, tensor, region, linked, home, made_by_instance)
             elif tensor not in given and volume(region):
                 message = (
                     f"{instance_name(schedule, index)} reads {tensor_name(schedule, tensor)}, "
@@ -327,8 +329,8 @@ def _covered(
     names = instance_name(schedule, index), tensor_name(schedule, tensor)
     for maker in linked:
         if not 0 <= maker < len(made) or tensor not in made[maker]:
-            other = instance_name(schedule, maker)
-            message = f"{names[0]} is to read {names[1]} from {other}, which does not make it"
+            maker_name = instance_name(schedule, maker)
+            message = f"{names[0]} is to read {names[1]} from {maker_name}, which does not make it"
             yield _finding(schedule, "foreign link", message, index)
             return
     pieces = {maker: volume(meet(made[maker][tensor], region)) for maker in linked}
@@ -338,8 +340,10 @@ def _covered(
     parts = range(int(graph.first[home]), int(graph.first[home + 1]))
     missing = [m for m in parts if m not in pieces and volume(meet(made[m][tensor], region))]
     for maker in missing:
-        other = instance_name(schedule, maker)
-        message = f"{names[0]} reads {names[1]} without a link to {other}, which makes part of it"
+        maker_name = instance_name(schedule, maker)
+        message = (
+            f"{names[0]} reads {names[1]} without a link to {maker_name}, which makes part of it"
+        )
         yield _finding(schedule, "unlinked", message, index)
     total = sum(pieces.values()) + sum(volume(meet(made[m][tensor], region)) for m in missing)
     if total != volume(region):

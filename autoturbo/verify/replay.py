@@ -141,13 +141,13 @@ def _table(rows: Mapping[tuple[int, ...], None]) -> Ints:
 
 def _waits(schedule: Schedule, at: Mapping[int, tuple[int, int]]) -> frozenset[Wait]:
     """Return the waits of kernels for producers that other clusters run."""
-    found = (
+    waits = (
         Wait(*at[reader], *at[maker])
         for reader, makers in enumerate(schedule.instances.producers)
         for maker in makers
         if reader in at and maker in at
     )
-    return frozenset(wait for wait in found if wait.cluster != wait.maker)
+    return frozenset(wait for wait in waits if wait.cluster != wait.maker)
 
 
 def moved_core_bytes(
@@ -273,8 +273,8 @@ class _Kernel:
 
     def report_buffer(self, kind: str, buffer: int, message: str) -> None:
         """Record a finding about a buffer."""
-        found = buffer_finding(self.schedule, self.cluster.timeline, kind, buffer, message)
-        self.walk.findings.append(found)
+        finding = buffer_finding(self.schedule, self.cluster.timeline, kind, buffer, message)
+        self.walk.findings.append(finding)
 
     def use(self, use: _Use, buffer: int, tensor: int = -1) -> None:
         """Record a use of a buffer by the current layer, if any instruction performs it."""
@@ -388,9 +388,9 @@ class _Kernel:
         """
         copied = [0, 0, 0]
         for slot, tensor in enumerate(self.inputs):
-            own = [x for x in self.links if self.schedule.instances.links.slot[x] == slot]
-            if own:
-                self._bring_input(tensor, own, copied)
+            slot_links = [x for x in self.links if self.schedule.instances.links.slot[x] == slot]
+            if slot_links:
+                self._bring_input(tensor, slot_links, copied)
         declared = self.cluster.timeline.copied[self.number].tolist()
         if declared[1:] != copied[1:]:
             message = (
@@ -415,8 +415,8 @@ class _Kernel:
             if stays:
                 continue
             scope = self._read(source, content)
-            made = made_regions(self.schedule, content[0]).get(tensor, ())
-            piece = meet(made, self.inputs[tensor])
+            made_region = made_regions(self.schedule, content[0]).get(tensor, ())
+            piece = meet(made_region, self.inputs[tensor])
             if brought:
                 self.use(_Use.BRING_FROM, source)
                 self.moved[content] = brought[0]
@@ -544,8 +544,8 @@ class _Kernel:
             if links.slot[link] != slot:
                 continue
             content = (int(links.maker[link]), tensor)
-            made = made_regions(self.schedule, content[0]).get(tensor, need)
-            size = volume(meet(made, need)) * self.element(tensor)
+            made_region = made_regions(self.schedule, content[0]).get(tensor, need)
+            size = volume(meet(made_region, need)) * self.element(tensor)
             source = self.cluster.where.get(content)
             if content in self.moved:
                 source, content = self.moved[content], (self.index, tensor)
@@ -583,13 +583,13 @@ class _Kernel:
 
     def _target(self, tensor: int, dying: list[int]) -> int:
         """Return the buffer that the layer writes a tensor to; -1 if it has none."""
-        own = self.cluster.buffers.get((TENSOR, tensor, self.index), [])
-        if len(own) > 1:
+        buffers = self.cluster.buffers.get((TENSOR, tensor, self.index), [])
+        if len(buffers) > 1:
             name = self.describe((self.index, tensor))
-            self.report("foreign buffer", f"writes {name}, which has {len(own)} buffers")
-        if own:
-            self._check_birth(own[0])
-            return own[0]
+            self.report("foreign buffer", f"writes {name}, which has {len(buffers)} buffers")
+        if buffers:
+            self._check_birth(buffers[0])
+            return buffers[0]
         source = (self.index, dying.pop(0)) if dying else (-1, -1)
         buffer = self.cluster.where.get(source, -1)
         if buffer < 0:

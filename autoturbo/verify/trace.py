@@ -99,14 +99,14 @@ def tiles_of(counts: Ints, stages: Floats) -> Tiles:
     first, first_weight = [0], [0]
     columns: list[list[NDArray[np.int64]]] = [[] for _ in range(5)]
     for row, stage in zip(counts, stages, strict=True):
-        own = _layer_tiles(row)
+        layer_tiles = _layer_tiles(row)
         for column, values, base in zip(
-            columns, own, (first_weight[-1], *(first[-1],) * 3, 0), strict=True
+            columns, layer_tiles, (first_weight[-1], *(first[-1],) * 3, 0), strict=True
         ):
             column.append(values + base)
         has = stage[Stage.WEIGHTS] > 0
-        first_weight.append(first_weight[-1] + (int(own[0].max()) + 1 if has else 0))
-        first.append(first[-1] + len(own[0]))
+        first_weight.append(first_weight[-1] + (int(layer_tiles[0].max()) + 1 if has else 0))
+        first.append(first[-1] + len(layer_tiles[0]))
     weight, source, from_gb, held, kept = (np.concatenate(c) for c in columns)
     return Tiles(
         np.asarray(first), weight, source, from_gb, held, kept > 0,
@@ -141,7 +141,7 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
     brings = np.isin(role, (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS))
     base = np.where(brings, tiles.first_weight[layer], tiles.first[layer])
     tile = base + where[:, Column.TILE]
-    found: list[Ints] = []
+    rows: list[Ints] = []
 
     def of(*roles: Role) -> Ints:
         return np.flatnonzero(np.isin(role, roles))
@@ -151,7 +151,7 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
         read: Ints | None = None, held: Ints | None = None,
     ) -> None:  # fmt: skip
         read = tile[readers] if read is None else read
-        found.extend(_ring_events(ring, writers, tile[writers], readers, read, held))
+        rows.extend(_ring_events(ring, writers, tile[writers], readers, read, held))
 
     computes, multiplied, applied = of(Role.MULTIPLY, Role.APPLY), of(Role.MULTIPLY), of(Role.APPLY)
     # weights
@@ -185,7 +185,7 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
     note(RingBuffer.RESULTS_IN_LB, computes[np.isin(tile[computes], tile[leaving])], leaving)
     if rules.has_gb:
         note(RingBuffer.RESULTS_IN_GB, stored[np.isin(tile[stored], tile[saved])], saved)
-    return np.concatenate(found) if found else np.zeros((0, len(Event)), np.int64)
+    return np.concatenate(rows) if rows else np.zeros((0, len(Event)), np.int64)
 
 
 def _ring_events(
@@ -291,18 +291,18 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     """Return the program of a kernel, by its place in a cluster's order, with its slots."""
     stages, streams, _, rules, resident, _ = schedule.kernel(kernel, cluster)
     counts, slots = tile_counts(stages, streams, rules, resident), ring_slots(rules)
-    made = schedule.program(kernel, cluster)
-    events = events_of(made.where, tiles_of(counts, stages), rules, resident)
-    role, layer = made.where[:, Column.ROLE], made.where[:, Column.LAYER]
+    instructions = schedule.program(kernel, cluster)
+    events = events_of(instructions.where, tiles_of(counts, stages), rules, resident)
+    role, layer = instructions.where[:, Column.ROLE], instructions.where[:, Column.LAYER]
     finest = [_finest(row, stage, rules) for row, stage in zip(counts, stages, strict=True)]
     passes = (role == Role.PASS_WEIGHTS).any()
     arrives = role == (Role.PASS_WEIGHTS if passes else Role.FETCH_WEIGHTS)
-    own = np.flatnonzero(arrives & ~np.asarray(finest)[layer])
-    largest, weights = made.amounts[own, Amount.CORE], (0, -1)
-    if len(own):
+    divisible = np.flatnonzero(arrives & ~np.asarray(finest)[layer])
+    largest, weights = instructions.amounts[divisible, Amount.CORE], (0, -1)
+    if len(divisible):
         size = int(largest.max() * slots[RingBuffer.WEIGHTS_IN_LB])
-        weights = size, int(layer[own[largest.argmax()]])
-    return Program(made.where, events, slots, weights)
+        weights = size, int(layer[divisible[largest.argmax()]])
+    return Program(instructions.where, events, slots, weights)
 
 
 def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:

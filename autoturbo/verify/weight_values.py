@@ -153,17 +153,17 @@ def _by_shape(dims: Sequence[int]) -> Fill:
 
 def readings(graph: GraphProto, dims: Mapping[str, Dims]) -> dict[str, list[Reading]]:
     """Return the readers of each value in graph order, control-flow bodies included."""
-    found: dict[str, list[Reading]] = {name: [] for name in dims}
+    by_name: dict[str, list[Reading]] = {name: [] for name in dims}
     seen = {name: (name, shape) for name, shape in dims.items()}
     for node in nodes_in(graph.node):
         for position, name in enumerate(node.input):
             if name in seen:
                 origin, shape = seen[name]
-                found[origin].append(Reading(node, position, shape))
+                by_name[origin].append(Reading(node, position, shape))
         if node.op_type in VIEWS and not domain_of(node) and node.input[0] in seen:
             origin, shape = seen[node.input[0]]
             seen[node.output[0]] = (origin, _viewed(node, shape))
-    return found
+    return by_name
 
 
 def _viewed(node: NodeProto, dims: Dims) -> Dims:

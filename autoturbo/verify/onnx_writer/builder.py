@@ -43,8 +43,8 @@ quantised constant, its scale, and its zero point if it has one."""
 
 def is_dequantize(proto: NodeProto) -> bool:
     """Return whether a node is ONNX's DequantizeLinear with a scale per tensor or per axis."""
-    own = proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx")
-    return own and not attributes_of(proto).get("block_size")
+    standard = proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx")
+    return standard and not attributes_of(proto).get("block_size")
 
 
 def axis_of(proto: NodeProto, rank: int) -> int:
@@ -58,7 +58,7 @@ def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
     Constants of types that ``Slice`` does not support (4 bits, 8-bit floats) are left out: the
     dequantised values are sliced.
     """
-    found = {}
+    by_name = {}
     for proto in filter(is_dequantize, nodes.constants):
         names = [name for name in proto.input if name]
         stored = [nodes.stored[name] for name in names if name in nodes.stored]
@@ -67,8 +67,8 @@ def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
                 Operand(t.name, -1, tuple(t.dims), t.data_type, constant=True, data=None)
                 for t in stored
             )
-            found[proto.output[0]] = proto, tuple(inputs)
-    return found
+            by_name[proto.output[0]] = proto, tuple(inputs)
+    return by_name
 
 
 def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
@@ -87,9 +87,9 @@ def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
 
 def plain_dequantize(proto: NodeProto, inputs: Iterable[str], output: str) -> NodeProto:
     """Return a DequantizeLinear with other names."""
-    made = helper.make_node(DEQUANTIZE, list(inputs), [output])
-    made.attribute.extend(proto.attribute)
-    return made
+    node = helper.make_node(DEQUANTIZE, list(inputs), [output])
+    node.attribute.extend(proto.attribute)
+    return node
 
 
 LAYER = "autoturbo.layer"
@@ -292,8 +292,8 @@ class GraphBuilder:
         values, *parameters = maker.input
         if math.prod(self._extents[maker.input[1]]) > 1:
             axis = axis_of(maker, len(have))
-            own = have[axis : axis + 1], want[axis : axis + 1], steps[axis : axis + 1]
-            parameters = [self.slice(name, *own) for name in parameters]
+            along_axis = have[axis : axis + 1], want[axis : axis + 1], steps[axis : axis + 1]
+            parameters = [self.slice(name, *along_axis) for name in parameters]
         cut = self.slice(values, have, want, steps)
         return self.add(plain_dequantize(maker, [cut, *parameters], to))[0]
 
@@ -372,8 +372,8 @@ def stored_constants(
     """
     nodes = list(nodes)
     read = {name for node in nodes for name in (*node.input, *captured_names(node))}.union(leaving)
-    made = {name for node in nodes for name in node.output}
-    return [tensor for name, tensor in stored.items() if name in read - made]
+    outputs = {name for node in nodes for name in node.output}
+    return [tensor for name, tensor in stored.items() if name in read - outputs]
 
 
 def without_unread_constants(
@@ -479,14 +479,14 @@ def element_types(nodes: ModelNodes) -> dict[int, int]:
     """
     values = [v for n in nodes.nodes for v in (*n.inputs, *n.captured, *n.outputs)]
     values += [value for _, value in nodes.outputs]
-    found = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
+    elements = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
     for tensor in nodes.graph.inputs:
         dtype = nodes.graph.tensors[tensor].dtype
-        if tensor not in found and dtype == "string":
-            found[tensor] = int(TensorProto.STRING)
-        elif tensor not in found:
-            found[tensor] = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-    return found
+        if tensor not in elements and dtype == "string":
+            elements[tensor] = int(TensorProto.STRING)
+        elif tensor not in elements:
+            elements[tensor] = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    return elements
 
 
 def tensor_info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:

@@ -301,11 +301,11 @@ class FunctionTable:
         """
         name = self.problem.graph.tensors[tensor].name
         maker = self.problem.graph.producer[tensor]
-        found = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
-        if found is None:
+        quantisation = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
+        if quantisation is None:
             return name
         given = builder.new_name(f"{name}.given")
-        parameters = [builder.operand(dataclasses.replace(one, data=None)) for one in found]
+        parameters = [builder.operand(dataclasses.replace(one, data=None)) for one in quantisation]
         quantised = builder.one("QuantizeLinear", given, *parameters)
         builder.one(DEQUANTIZE, quantised, *parameters, to=name)
         return given
@@ -328,8 +328,10 @@ class FunctionTable:
                 if index not in needs.boxes:
                     continue
                 operator = graph.operators[index]
-                made = {t: needs.regions[t] for t in operator.outputs if t in needs.regions}
-                builder.regions.update(made)
+                output_regions = {
+                    t: needs.regions[t] for t in operator.outputs if t in needs.regions
+                }
+                builder.regions.update(output_regions)
                 restrict(builder, self.nodes.nodes[index], operator, shapes, needs.boxes[index])
 
     def _proto(
@@ -388,8 +390,8 @@ class InstanceFacts:
         for timeline in schedule.timelines:
             entries = buffer_entries(schedule, timeline)
             for instance, entry in zip(timeline.owner.tolist(), entries, strict=True):
-                own = {key: entry[key] for key in entry if key not in _OF_INSTANCE}
-                self._buffers.setdefault(instance, []).append(own)
+                facts = {key: entry[key] for key in entry if key not in _OF_INSTANCE}
+                self._buffers.setdefault(instance, []).append(facts)
 
     def of(self, instance: int, cluster: int) -> dict[str, object]:
         """Return the facts of an instance.
@@ -431,16 +433,16 @@ class InstanceFacts:
 def model_facts(schedule: Schedule) -> dict[str, str]:
     """Return metadata of a whole model; on a machine also its units and the times of parts."""
     on, problem = schedule.on_units, schedule.problem
-    said = on.facts if on else header("", 0, schedule, problem.target, problem.dtype)
-    own = {key: said[key] for key in ("units", "runs")} if on else {"share": schedule.share}
+    facts = on.facts if on else header("", 0, schedule, problem.target, problem.dtype)
+    own = {key: facts[key] for key in ("units", "runs")} if on else {"share": schedule.share}
     return {
-        PREFIX + "scheduler": said["scheduler"],
-        PREFIX + "scheduler_version": said["scheduler_version"],
-        PREFIX + "model_hash": said["model"]["hash"],
-        PREFIX + "target": said["target"]["name"],
-        PREFIX + "target_hash": said["target"]["hash"],
-        PREFIX + "dtype": said["dtype"],
-        PREFIX + "knobs": json.dumps(said["knobs"]),
+        PREFIX + "scheduler": facts["scheduler"],
+        PREFIX + "scheduler_version": facts["scheduler_version"],
+        PREFIX + "model_hash": facts["model"]["hash"],
+        PREFIX + "target": facts["target"]["name"],
+        PREFIX + "target_hash": facts["target"]["hash"],
+        PREFIX + "dtype": facts["dtype"],
+        PREFIX + "knobs": json.dumps(facts["knobs"]),
         **{
             PREFIX + key: json.dumps(value, default=dataclasses.asdict)
             for key, value in own.items()

@@ -96,11 +96,11 @@ def _transposed(partial: PartialOperator) -> NodeRegions | None:
     reach = [_reach(target[d], kernel[d], partial.needs[0][d], wanted[d]) for d in rows]
     frame = (*partial.needs[0][:_FIRST], *(grown for grown, _ in reach))
     pads = [*(before for _, (before, _) in reach), *(after for _, (_, after) in reach)]
-    made = (*partial.makes(partial.box)[0][:_FIRST], *wanted[_FIRST:])
+    output_region = (*partial.makes(partial.box)[0][:_FIRST], *wanted[_FIRST:])
     changes = _explicit(partial, pads, "auto_pad", "output_shape", "output_padding")
     if "group" in partial.attributes:
         changes["group"] = groups
-    return NodeRegions((frame, *partial.needs[1:]), (made,), changes)
+    return NodeRegions((frame, *partial.needs[1:]), (output_region,), changes)
 
 
 def _reach(
@@ -163,18 +163,18 @@ def _resized(partial: PartialOperator) -> NodeRegions | None:
     access = partial.operator.input_maps[0].dims
     written = partial.operator.output_maps[0].dims
     rows = list(zip(access, written, partial.needs[0], partial.input_shapes[0], strict=True))
-    made: list[Interval] = []
+    output_region: list[Interval] = []
     source: list[Interval] = []
     for index, (read, write, need, extent) in enumerate(rows):
         if read.whole:
-            made.append((0, partial.output_shapes[0][index]))
+            output_region.append((0, partial.output_shapes[0][index]))
             source.append((0, extent))
             continue
         factor = dict(write.terms)[read.terms[0][0]]
-        made.append((need[0] * factor, need[1] * factor))
+        output_region.append((need[0] * factor, need[1] * factor))
         source.append(need)
     inputs = (tuple(source), *partial.needs[1:])
-    return NodeRegions(inputs, (tuple(made),), parameters=_sizes(partial, made))
+    return NodeRegions(inputs, (tuple(output_region),), parameters=_sizes(partial, output_region))
 
 
 def _sizes(
@@ -218,8 +218,8 @@ def plan_window(partial: PartialOperator) -> NodeRegions | None:
 
     They are also None if windows lie in the padding alone.
     """
-    own = PLANS.get(partial.operator.kind)
-    return None if own is None or volume(partial.needs[0]) == 0 else own(partial)
+    plan = PLANS.get(partial.operator.kind)
+    return None if plan is None or volume(partial.needs[0]) == 0 else plan(partial)
 
 
 _TABLE = 2

@@ -56,8 +56,8 @@ class PartialOperator:
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """Return the value of each input of the operator."""
-        found = [self.values[position] for position in self.node.positions]
-        return tuple(operand for operand in found if operand is not None)
+        values = [self.values[position] for position in self.node.positions]
+        return tuple(operand for operand in values if operand is not None)
 
     @functools.cached_property
     def needs(self) -> tuple[Region, ...]:
@@ -290,10 +290,10 @@ def write_node(partial: PartialOperator, plan: NodeRegions) -> bool:
     """
     fitted = [partial.fit(index, frame) for index, frame in enumerate(plan.inputs)]
     names = [name for name, _ in fitted]
-    made = output_names(partial, plan.outputs)
+    results = output_names(partial, plan.outputs)
     inputs = _input_names(partial, names, plan)
-    add_node(partial, inputs, [name for name, _ in made], plan.attributes)
-    partial.finish(made)
+    add_node(partial, inputs, [name for name, _ in results], plan.attributes)
+    partial.finish(results)
     return any(filled for _, filled in fitted)
 
 
@@ -304,27 +304,27 @@ def output_names(partial: PartialOperator, regions: Sequence[Region]) -> list[tu
         partial: whose outputs.
         regions: the region that is made of each.
     """
-    made = []
+    results = []
     for index, (wanted, region) in enumerate(zip(partial.wanted, regions, strict=True)):
         name = partial.name(index)
-        made.append(
+        results.append(
             (name if wanted == region else partial.builder.new_name(f"{name}.made"), region)
         )
-    return made
+    return results
 
 
 def _input_names(partial: PartialOperator, names: Sequence[str], plan: NodeRegions) -> list[str]:
     """Return names by ONNX position, without absent ones at the end."""
-    found, parameters = [], plan.parameters
+    input_names, parameters = [], plan.parameters
     for position in range(max(len(partial.node.inputs), *(p + 1 for p in parameters), 0)):
         index = partial.input_at(position)
         if position in parameters:
-            found.append(_parameter(partial, parameters[position]))
+            input_names.append(_parameter(partial, parameters[position]))
         else:
-            found.append(partial.absorbed(position) if index is None else names[index])
-    while found and not found[-1]:
-        found.pop()
-    return found
+            input_names.append(partial.absorbed(position) if index is None else names[index])
+    while input_names and not input_names[-1]:
+        input_names.pop()
+    return input_names
 
 
 def _parameter(partial: PartialOperator, value: np.ndarray | str | None) -> str:

@@ -113,10 +113,10 @@ def _write_whole(partial: PartialOperator) -> None:
         if operand is not None and partial.builder.regions.get(operand.tensor) is None:
             partial.builder.operand(operand)
     inputs = ["" if operand is None else operand.name for operand in partial.node.inputs]
-    made = output_names(partial, [whole(shape) for shape in partial.output_shapes])
-    add_node(partial, inputs, [name for name, _ in made])
+    results = output_names(partial, [whole(shape) for shape in partial.output_shapes])
+    add_node(partial, inputs, [name for name, _ in results])
     _rename_captured(partial)
-    partial.finish(made)
+    partial.finish(results)
 
 
 def _rename_captured(partial: PartialOperator) -> None:
@@ -133,9 +133,9 @@ def _rename_captured(partial: PartialOperator) -> None:
 
 def _rename_graph(graph: GraphProto, names: Mapping[str, str]) -> None:
     """Rename the outer values that a graph reads, except those that it defines."""
-    own = {value.name for value in graph.input} | set(initializer_names(graph))
-    own.update(name for node in graph.node for name in node.output)
-    outer = {old: new for old, new in names.items() if old not in own}
+    defined = {value.name for value in graph.input} | set(initializer_names(graph))
+    defined.update(name for node in graph.node for name in node.output)
+    outer = {old: new for old, new in names.items() if old not in defined}
     for node in graph.node:
         node.input[:] = [outer.get(name, name) for name in node.input]
         for body in bodies(node):
@@ -214,14 +214,14 @@ def _gathered(partial: PartialOperator) -> bool:
     indices = partial.node.inputs[1]
     if indices is None or indices.data is None:
         return False
-    made = partial.makes(partial.box)
-    rows, counted = _indexed(partial, made[0], len(indices.shape))
+    regions = partial.makes(partial.box)
+    rows, counted = _indexed(partial, regions[0], len(indices.shape))
     picked = indices.data[tuple(slice(low, high) for low, high in rows)]
     extents = partial.input_shapes[0][counted]
     first = [low for low, _ in partial.needs[0][counted]]
     moved = counted_from_front(picked.reshape(-1, len(extents)), extents) - np.array(first)
     parameters = {1: moved.reshape(picked.shape)}
-    write_node(partial, NodeRegions(partial.needs[:1], made, parameters=parameters))
+    write_node(partial, NodeRegions(partial.needs[:1], regions, parameters=parameters))
     return True
 
 
@@ -261,10 +261,10 @@ def _padded(partial: PartialOperator) -> bool:
         return False
     if volume(partial.needs[0]) == 0:
         return _filled(partial)
-    made, dims = partial.makes(partial.box), partial.operator.input_maps[0].dims
+    regions, dims = partial.makes(partial.box), partial.operator.input_maps[0].dims
     sides = [
         _edge(dim, part, need)
-        for dim, part, need in zip(dims, made[0], partial.needs[0], strict=True)
+        for dim, part, need in zip(dims, regions[0], partial.needs[0], strict=True)
     ]
     widths = [before for before, _ in sides] + [after for _, after in sides]
     changes: dict[str, object] = {"pads": widths}
@@ -273,7 +273,7 @@ def _padded(partial: PartialOperator) -> bool:
         changes, parameters = {}, {1: np.array(widths, dtype=np.int64)}
         if len(partial.node.inputs) > _AXES:
             parameters[_AXES] = None
-    write_node(partial, NodeRegions(partial.needs, made, changes, parameters))
+    write_node(partial, NodeRegions(partial.needs, regions, changes, parameters))
     return True
 
 
@@ -336,8 +336,8 @@ def _cast(partial: PartialOperator) -> bool:
         return False
     name, _ = partial.fit(0, partial.needs[0])
     region = partial.makes(partial.box)[0]
-    (made,) = partial.builder.node("Cast", (name,), to=like.element)
-    partial.finish([(made, region)])
+    (converted,) = partial.builder.node("Cast", (name,), to=like.element)
+    partial.finish([(converted, region)])
     return True
 
 

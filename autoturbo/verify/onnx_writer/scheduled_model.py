@@ -119,15 +119,15 @@ def _check_nodes(schedule: Schedule, nodes: ModelNodes) -> None:
     Raises:
         VerifyError: a baseline that expands operators differently, or another model.
     """
-    graph, own = schedule.problem.graph, nodes.graph
-    if len(graph.operators) != len(own.operators):
+    graph, file_graph = schedule.problem.graph, nodes.graph
+    if len(graph.operators) != len(file_graph.operators):
         message = f"{schedule.scheduler} writes operators out that are one in the model"
         raise VerifyError(message, hint="such a schedule is simulated, not applied")
     same = all(
         (a.kind, a.inputs, a.outputs) == (b.kind, b.inputs, b.outputs)
-        for a, b in zip(graph.operators, own.operators, strict=True)
+        for a, b in zip(graph.operators, file_graph.operators, strict=True)
     )
-    same_shapes = [t.shape for t in graph.tensors] == [t.shape for t in own.tensors]
+    same_shapes = [t.shape for t in graph.tensors] == [t.shape for t in file_graph.tensors]
     if not (same and same_shapes):
         raise VerifyError("the model is not the one that was scheduled", hint="give its own file")
 
@@ -240,12 +240,12 @@ class _Writer:
             whole = self.nodes.graph.tensors[tensor].whole
             return slice_region(self.builder, RegionValue(self.given[tensor], whole), want)
         graph = self.schedule.instances
-        own = graph.parts[int(graph.subgraph[instance])].inputs
+        tensors = graph.parts[int(graph.subgraph[instance])].inputs
         links = range(int(graph.links.start[instance]), int(graph.links.start[instance + 1]))
         pieces = [
             self._piece(instance, link, want)
             for link in links
-            if own[int(graph.links.slot[link])] == tensor
+            if tensors[int(graph.links.slot[link])] == tensor
         ]
         joined = concatenate_pieces(self.builder, pieces, want)
         if len(pieces) > 1:
@@ -274,12 +274,12 @@ class _Writer:
 
     def _whole(self, tensor: int) -> str:
         """Return the name of a whole output of the model, as the current pass makes it."""
-        name, own = self.name(tensor), self.nodes.graph.tensors[tensor]
-        if tensor in self.given or own.constant:
+        name, record = self.name(tensor), self.nodes.graph.tensors[tensor]
+        if tensor in self.given or record.constant:
             return self.given.get(tensor, name)
         pieces = [value for (_, made), value in self.made.items() if made == tensor]
         try:
-            return concatenate_pieces(self.builder, pieces, own.whole)
+            return concatenate_pieces(self.builder, pieces, record.whole)
         except UncoveredError as error:
             raise BuildError("gap", name, f"output {name}: {error}") from None
 
@@ -433,8 +433,8 @@ def _all_known(proto: ModelProto) -> bool:
     """Return whether ONNX knows every operator: inference fails behind unknown ones."""
     versions = {entry.domain: entry.version for entry in proto.opset_import}
     nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
-    own = {one.domain for one in proto.functions}
-    kinds = {(node.domain, node.op_type) for node in nodes if node.domain not in own}
+    local_domains = {one.domain for one in proto.functions}
+    kinds = {(node.domain, node.op_type) for node in nodes if node.domain not in local_domains}
     return all(
         onnx.defs.has(op_type, max_inclusive_version=versions.get(domain, 1), domain=domain)
         for domain, op_type in kinds
