@@ -267,7 +267,7 @@ def operator_axes(g: GraphArrays, op: int, regions: Regions) -> bool:
 def seed_in(g: GraphArrays, op: int, axes: Ints, bounds: Ints, regions: Regions) -> None:
     """Set the wanted regions of an operator's outputs to those that a box of its domain makes.
 
-    ``axes`` are those that the box cuts, at ``bounds``.
+    ``axes`` are those that the box restricts, to ``bounds``.
     """
     room = regions.room
     axis_low, axis_high, part_low, part_high = room[0], room[1], room[2], room[3]

@@ -89,7 +89,7 @@ _OF_INDICES = "index each sample alike (the same pattern, counted from the sampl
 _OF_OUTPUT = "give every output a dimension of samples, or export without this one"
 _OF_FILE = "export with a dynamic batch"
 _OF_OPAQUE = "leave it out of the model that is scheduled, or write it with operators of the table"
-"""What to change where samples cannot be told apart."""
+"""Change of the model that makes samples separable."""
 
 _GATHERS = frozenset(("Gather", "GatherElements", "GatherND"))
 

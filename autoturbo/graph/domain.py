@@ -1,4 +1,4 @@
-"""Iteration domains and access maps: what an operator computes, and what it needs of a tensor.
+"""Iteration domains and access maps: points that an operator computes, regions that it reads.
 
 An operator visits every point of a box of named axes. A tensor dimension is addressed by an affine
 expression of those axes, ``offset + sum(coefficient * axis)``, clipped to the tensor's extent:
@@ -44,7 +44,7 @@ class AxisKind(StrEnum):
 
 
 SHOWN = frozenset((AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.STEP, AxisKind.SPREAD))
-"""Kinds of axes whose points are results: what is not summed over."""
+"""Kinds of axes whose points are results: those that are not summed over."""
 
 
 @dataclass(frozen=True, slots=True)

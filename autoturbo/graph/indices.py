@@ -1,4 +1,4 @@
-"""What is regular in constant indices: even steps along their dimensions, and samples.
+"""Regularity of constant indices: even steps along their dimensions, and samples.
 
 Exporters write views and broadcasts as gathers by constant indices: ``b * 768 + c`` for a strided
 view of a flattened tensor, the pairs ``(b, s)`` for a mask. Read as steps, such indices say which

@@ -1,4 +1,4 @@
-"""The nodes behind a graph: what the scheduler does not need and what runs a model does."""
+"""The nodes behind a graph: details that only running a model needs, not the scheduler."""
 
 from __future__ import annotations
 

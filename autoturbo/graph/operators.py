@@ -74,7 +74,7 @@ class Tensor:
             type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
             of scales that are part of the instructions.
         stored: how it is kept, if as narrower values that are made real where they are read.
-        original: the constant of which it holds the same elements in another order, if any.
+        original: the constant whose elements it holds in another order, if any.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Topological order of whatever is numbered: nodes of a file, layers of a graph."""
+"""Topological order of numbered things: nodes of a file, layers of a graph."""
 
 from __future__ import annotations
 

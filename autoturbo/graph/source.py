@@ -1,4 +1,4 @@
-"""Where a model comes from: its errors, its versions and what the import assumed."""
+"""Origin of a model: its errors, its versions and the assumptions of the import."""
 
 from __future__ import annotations
 

@@ -54,10 +54,10 @@ EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {
     (MICROSOFT, "QLinearWhere"): fused.quantised_selection,
     (MICROSOFT, "SkipGroupNorm"): fused.group_norm,
 }
-"""What writes a node out, by ``(domain, operator type)``."""
+"""Functions that write a node out, by ``(domain, operator type)``."""
 
 _MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError)
-"""What an expansion may stumble over in a node that breaks its operator's definition."""
+"""Errors of an expansion for a node that breaks its operator's definition."""
 
 
 def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphProto | None:

@@ -23,7 +23,7 @@ _FLAT, _HEADS, _PACKED = 3, 4, 5
 """Ranks of operands with heads folded into channels, with heads, and with several in one."""
 
 _MASKED = -10000.0
-"""What ONNX Runtime adds to scores that a mask of keys hides, unless a node says otherwise."""
+"""Value that ONNX Runtime adds to scores that a key mask hides, unless a node says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +396,7 @@ class _Cache:
         rows: new ones.
         length: past and new ones that are attended to.
         extent: of the buffer that is made.
-        prompt: nothing is past, whatever the buffer holds.
+        prompt: there are no past keys, even if the buffer holds some.
         first: position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
     """
 

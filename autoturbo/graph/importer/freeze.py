@@ -1,4 +1,4 @@
-"""Gives every input a static shape: what the file says, ``--batch``, ``--dim`` and ``--shape``."""
+"""Static shapes of all inputs, from the file, ``--batch``, ``--dim`` and ``--shape``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_SAMPLES = re.compile(
     "seq|len|tok|past|time|step|frame|point|pixel|height|width|chan|feat|box|node|edge|rows|cols",
     re.IGNORECASE,
 )
-"""What a leading dimension may be called that is not the batch."""
+"""Names of a leading dimension that is not the batch."""
 
 _ARITHMETIC = {
     ast.Add: operator.add,

@@ -1,4 +1,4 @@
-"""What the inputs of a graph are: which are weights, and where the others have their samples.
+"""Inputs of a graph: which are weights, and which dimension of the others counts samples.
 
 Exporters can leave the parameters out of the file.
 
@@ -34,7 +34,7 @@ PARAMETERS: dict[str, tuple[int, ...]] = {
     "GRU": (1, 2, 3),
     "RNN": (1, 2, 3),
 }
-"""Input positions that hold parameters, whatever their rank."""
+"""Input positions that hold parameters of any rank."""
 
 _MATRIX = ("MatMul", 1)
 """Reads a parameter where the operand is a plain matrix."""

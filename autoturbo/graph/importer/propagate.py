@@ -1,4 +1,4 @@
-"""One pass over the nodes in topological order: shapes, small values, and what is constant.
+"""Propagation of shapes, small values and constants, in one topological pass over the nodes.
 
 For each node, in this order: its inputs are looked up; an ``If`` whose condition is known is
 replaced by its branch; operators that pass their input on are dropped; its output types are

@@ -1,4 +1,4 @@
-"""Names and order of the nodes of a graph: what is defined where, and in which order it can run."""
+"""Names and order of a graph's nodes: definitions, captured names, topological order."""
 
 from __future__ import annotations
 

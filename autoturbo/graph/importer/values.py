@@ -1,4 +1,4 @@
-"""What the import knows of a value of the model: type, static shape, and data where it is small."""
+"""Values of a model during the import: type, static shape, and data if it is small."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Value:
         unknown: why its type or shape is not known: raised if the graph needs it.
         repeated: the constant of the file's own batch that this one has repeated for another.
         stored: what a DequantizeLinear makes it of, perhaps rearranged, where that is narrow.
-        original: the constant of which it has the elements in another order, if it has.
+        original: the constant whose elements it has in another order, if any.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The operator table: one row per operator type, and the opaque answer for what has none.
+"""The operator table: one row per operator type, and an opaque answer for all others.
 
 ``describe(node)`` answers with the iteration domain and the access maps of a node; a node that the
 table cannot describe gets an opaque answer that says why. Families of operators are one module
@@ -43,7 +43,7 @@ ROWS: Mapping[tuple[str, str], Row] = MappingProxyType(
 """Every row, by ``(domain, operator type)``; ONNX's own domain is ``""``."""
 
 _MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""What a row may stumble over in a node that breaks its operator's definition."""
+"""Errors of a row for a node that breaks its operator's definition."""
 
 
 def describe(node: NodeView) -> OperatorSpec:

@@ -1,4 +1,4 @@
-"""What rows are written with, what they are given and what they answer."""
+"""Building blocks of the table's rows: their input, helpers and result."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class _Method:
     Attributes:
         mode: nearest, linear or cubic.
         exact: scales are the ratios of the extents.
-        reach: rows before and after that a whole factor needs; None where there is no such rule.
+        reach: rows before and after that a whole factor needs; None if there is no rule for it.
     """
 
     mode: str
