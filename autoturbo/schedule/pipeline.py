@@ -70,9 +70,9 @@ class Plan:
     """Decisions of a candidate before instances exist: clusters, partition and splits.
 
     Attributes:
-        number: equal for equal sub-graphs that are shared out alike; never used twice.
+        number: equal for equal sub-graphs with an equal division of work; never used twice.
         problem: the model for the samples that are processed at once.
-        share: how clusters share out the work: those that have something to do.
+        share: division of the work among the clusters that have some.
         subgraphs: in topological order.
         homes: the clusters of each; none where clusters work alike.
         overrides: knobs of their own that sub-graphs have, by index.
@@ -125,7 +125,7 @@ class SchedulerCache:
 
     Attributes:
         books: what is known of parts, by samples that are processed at once. Parts and templates
-            are numbered; whoever holds numbers holds their book, so that one can begin anew.
+            are numbered; holders of numbers hold their book too, so that a new one can begin.
         numbers: of the plans to come.
         groups: sub-graphs before they are split, by what sharing, splitting and grouping read.
         plans: by the same.
@@ -186,7 +186,7 @@ class Workbench:
         dtype: the compute type; the target's default if empty.
         trace: where its samples are.
         problems: by samples that are processed at once.
-        cache: results that settings have in common.
+        cache: results that candidates have in common.
     """
 
     model: Graph

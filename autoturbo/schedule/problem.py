@@ -1,4 +1,4 @@
-"""One model at one batch size on one target: what every pass of the scheduler reads.
+"""One model at one batch size on one target: the input of every pass of the scheduler.
 
 Built once per (graph, target, data type, batches per cluster) and shared by all settings of the
 knobs, it holds what does not depend on them: layers, flat arrays and the order of loops. What
@@ -27,10 +27,10 @@ from autoturbo.schedule.codegen.work import (
 )
 
 BATCH = "batch"
-"""Clusters share out samples: as published."""
+"""Clusters divide samples: as published."""
 
 SPLITS = (BATCH, "spatial", "channel", "pipeline")
-"""What clusters may share out: samples, rows or channels of every output, sub-graphs."""
+"""Division among clusters: samples, rows or channels of every output, sub-graphs."""
 
 
 STAGING_SHARE = 16

@@ -34,7 +34,7 @@ from autoturbo.schedule.problem import BATCH, Problem
 class Share:
     """Division of the work among the clusters.
 
-    Where they share out samples (:data:`BATCH`), they work alike, each on samples of its own, and
+    If they divide samples (:data:`BATCH`), they work alike, each on samples of its own, and
     the figures are one cluster's. Otherwise all of them work on the same samples, and the figures
     are the chip's.
 
@@ -43,7 +43,7 @@ class Share:
         samples: samples of the busiest cluster; otherwise of the whole batch.
         batches: samples that it processes at once (the paper's batches per cluster); otherwise that
             all clusters together process at once.
-        split: what they share out, one of :data:`SPLITS`.
+        split: what they divide, one of :data:`SPLITS`.
     """
 
     clusters: int
@@ -87,8 +87,8 @@ class Schedule(Shown):
         model: the whole model, all samples.
         problem: the model for the samples that a cluster processes at once, and the target.
         scheduler: ``"graphturbo"`` or the name of a baseline.
-        knobs: the setting.
-        share: how the clusters share out the work.
+        knobs: the candidate.
+        share: division of the work among the clusters.
         instances: sub-graphs, their parts and the edges between them.
         order: instances in order of execution, of all clusters.
         placement: bindings and declared scopes.

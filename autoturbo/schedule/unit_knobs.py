@@ -1,4 +1,4 @@
-"""Decisions about a machine of several processing units: who runs what, in which parts, how.
+"""Assignment of layers to the processing units of a machine, and their partition into parts.
 
 They stand in :class:`autoturbo.schedule.knobs.Knobs` as one field, ``units``; left out, a machine's
 layers are assigned as PartitionTuner does.

@@ -308,7 +308,7 @@ def _wait(p: _Program, at: int, before: int) -> None:
 
 @borrowing
 def _wait_for_work(p: _Program, at: int, tile: int) -> None:
-    """Wait until a tile and all before it are computed, whatever engines they are on."""
+    """Wait until a tile and all before it are computed, on both engines."""
     if tile >= 0:
         _wait(p, at, p.multiplied[tile])
         _wait(p, at, p.applied[tile])

@@ -1,4 +1,4 @@
-"""Stages of a kernel: per layer of a part, the work of one core and what it gets from others."""
+"""Stages of a kernel: per layer of a part, one core's work and its traffic with other cores."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Stage(IntEnum):
     steps that go one after another (0 of layers without a recurrence), in each of which a core
     reads ``STEP_WEIGHTS`` bytes of its weights anew, and ``STATE`` bytes that in all steps together
     a core gets of what others made in the step before; ``READ`` and
-    ``WRITTEN`` bytes of activations; ``STEPS`` the rows into which its tiles may be cut; ``MACS``
+    ``WRITTEN`` bytes of activations; ``STEPS`` the rows into which its tiles may be split; ``MACS``
     multiply-accumulates on the matrix engine.
     ``RUN_READ``, ``RUN_WRITTEN`` and ``RUN_WEIGHTS`` are the consecutive bytes that the cluster's
     part of its inputs, outputs and weights has in memory, over all tensors the bytes by the number

@@ -1,4 +1,4 @@
-"""What the tiles of a layer are: how many, and what the instructions of each move and compute.
+"""Tiling of layers: the number of tiles, and the amounts that their instructions move and compute.
 
 A weight tile is the largest that leaves room for ``prefetch_depth`` more in the weight share of
 LB, an activation tile the largest whose streams fit the staging zone and whose result is at most a
@@ -45,7 +45,7 @@ MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""
 
 IN_LB = 2
-"""Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
+"""Code of data that stays in the local buffers: weights, and inputs between column tiles."""
 
 SUMS_MOVED = 4.0
 """Times its result's bytes that a tile of partial sums moves, in and out at twice the width."""
@@ -100,7 +100,7 @@ class Amount(IntEnum):
     ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its link (its transfer
     engine, or DDR's DMA where there is no GB between), ``LOCAL`` bytes of LB that a compute
     instruction touches, the product ``COUNT`` x ``ROWS`` x ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and
-    ``SPECIAL`` operations; ``RUN`` the consecutive bytes in DDR of which ``DDR`` consists,
+    ``SPECIAL`` operations; ``RUN`` the contiguous bytes in DDR that ``DDR`` consists of,
     ``GB_WRITTEN`` the part of ``GB`` that is written and not read, ``EXCHANGED`` the part of
     ``CORE`` that comes from other cores, ``STEPS`` those of a recurrence that it stands for (0: it
     is what it is).
@@ -140,7 +140,7 @@ class RulesOf(NamedTuple, Generic[N]):
         broadcast: one read of GB feeds all cores.
         native_rows: rows of the matrix engine.
         native_columns: its columns.
-        least_depth: of a depth tile, where columns may be cut instead: adding sums takes LB at most
+        least_depth: of a depth tile, if columns may be split instead: adding sums takes LB at most
             :data:`SUMS_SHARE` of what the product takes the array.
         gb_staging: bytes of GB for streams and weights on their way.
         ddr_cost: how many times slower a byte of DDR is than one of GB.
@@ -245,7 +245,7 @@ class _Product(NamedTuple):
     Attributes:
         products: of ``m`` x ``n`` x ``depth``.
         parts: weight tiles, at least.
-        tiles: tiles of rows, at least, where the reduction is not cut.
+        tiles: tiles of rows, at least, where the reduction is not split.
         results: likewise, for results alone.
         read: bytes of inputs that are not in LB.
         slots: for tiles of them, where there is more than one that stays.
@@ -254,7 +254,7 @@ class _Product(NamedTuple):
         inputs: cost of reading its inputs once more, where they do not stay on the chip.
         near: likewise, where they stay in GB.
         gb: bytes of inputs that would stay in GB.
-        least_depth: of a depth tile, where columns may be cut instead.
+        least_depth: of a depth tile, where columns may be split instead.
     """
 
     products: float
@@ -441,7 +441,7 @@ class Roles:
         stages: of the layers, by column.
         streams: bytes that they move from and to GB and DDR, by column.
         rules: of the layers.
-        tiles: how the layers are cut, by column.
+        tiles: tile counts of the layers, by column.
         has_gb: whether there is a global buffer, per layer.
         slots: for tiles that are fetched or stored, per layer.
         amounts: ``(roles, layers, AMOUNT_COLUMNS)``.

@@ -1,4 +1,4 @@
-"""From ordered instances to buffers in time, and back to what every kernel streams.
+"""From ordered instances to buffers in time, and back to the streams of every kernel.
 
 The timeline is written once per schedule: a walk over the order notes who makes and who reads each
 buffer, the allocator decides where each is kept, and the streams follow: whoever writes or reads a

@@ -27,7 +27,7 @@ from autoturbo.stores import remembered
 PIPELINE = "pipeline"
 
 PARTS = ("spatial", "channel")
-"""Kinds of axes along which clusters share out every sub-graph's output."""
+"""Kinds of axes along which clusters divide every sub-graph's output."""
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
@@ -124,7 +124,7 @@ def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
 
 
 Home = tuple[int, int]
-"""First cluster of a sub-graph and how many it is shared out over."""
+"""First cluster of a sub-graph, and the number of clusters that it is divided over."""
 
 
 def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tuple[Home, ...]:

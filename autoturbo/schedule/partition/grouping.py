@@ -52,7 +52,7 @@ class SubGraph:
         index: position in topological order.
         layers: indices into :attr:`Problem.layers`, in topological order; the last makes the
             output.
-        split: how it is cut into instances.
+        split: how it is split into instances.
     """
 
     index: int
@@ -136,7 +136,7 @@ class Node:
         consumers: the nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
         need: whole; None where there is no bound.
         ceiling: the smallest factor that a producer inside had before its output was up-sampled.
-        split: how it is cut; None while nobody asked.
+        split: how it is split; None until it is computed.
     """
 
     bits: int

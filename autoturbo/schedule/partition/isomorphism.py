@@ -31,7 +31,7 @@ class _Kinds:
     Attributes:
         operators: per operator.
         tensors: per tensor.
-        alone: per layer, of all that it is, whoever makes its inputs; empty while this is found.
+        alone: per layer, whatever makes its inputs; empty while these are computed.
         first: by signature, the layers that had it first.
     """
 

@@ -1,4 +1,4 @@
-"""Which overrides hold for which sub-graph, and how each is cut in the end.
+"""Overrides of sub-graphs, and the final split of each.
 
 Grouping is over: a sub-graph gets more parts, parts of its own choice, or parts for clusters, and
 no other sub-graph's split matters.

@@ -93,12 +93,12 @@ class Split:
     """How a sub-graph is split: BestSplit of the paper.
 
     Attributes:
-        axis: axis of the last operator's domain that is cut, -1 for none.
+        axis: axis of the last operator's domain that is split, -1 for none.
         factor: number of instances; :data:`UNFIT` if none fits (it then stays whole and spills).
         depth: position of the dimension in the loop order.
-        operators: how many operators the split cuts.
+        operators: number of operators that the split divides.
         footprint: bytes that the largest part needs in the local buffers of a cluster.
-        inner_axis: a second axis that is cut inside each part, -1 for none.
+        inner_axis: a second axis that is split inside each part, -1 for none.
         inner_factor: number of parts along it; there are ``factor * inner_factor`` instances.
     """
 

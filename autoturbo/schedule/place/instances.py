@@ -43,7 +43,7 @@ class Cut:
     """A box of the domain of a sub-graph's last operator.
 
     Attributes:
-        axes: the axes that are cut, outermost first.
+        axes: the axes that are split, outermost first.
         bounds: first step and one past the last along each.
     """
 
@@ -99,7 +99,7 @@ class PartBook:
         regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: classes of parts, by index.
         alike: per class, the first that is the same part of an isomorphic sub-graph.
-        parts: by layers and the axes that are cut.
+        parts: by layers and the axes that are split.
         blocks: links of one sub-graph's parts, by the reader and by what makes each of its inputs.
     """
 
