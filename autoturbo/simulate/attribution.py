@@ -1,4 +1,4 @@
-"""What bounds a kernel: its seconds, handed out to what they were spent on, layer by layer.
+"""Attribution of a kernel's seconds to the resources that limit it, layer by layer.
 
 A kernel ends when its last instruction has completed. From there its critical path is followed
 back: an instruction began when its engine was free or when something it waits for had completed,

@@ -1,4 +1,4 @@
-"""What the search needs of whatever turns knobs into measurements.
+"""The interface that the search needs of an evaluator of candidates.
 
 A protocol, not a base class: the tuner hands an evaluator to executors, tests hand in doubles that
 fail, hang or return nonsense, and neither side imports the other.

@@ -1,4 +1,4 @@
-"""What a transfer costs the off-chip memory, by the length of its contiguous runs.
+"""Cost of transfers on the off-chip memory, by the length of their contiguous runs.
 
 A run is a stretch of consecutive addresses. Its data take their time on the bus, its rows have to
 be opened first, and whichever takes longer sets the pace (Jacob, Ng and Wang, Memory Systems, 2007,

@@ -1,4 +1,4 @@
-"""What a kernel takes, in closed form: the simulator's sums without its order.
+"""Time of a kernel in closed form: the simulator's sums without its order.
 
 Tiles, amounts and seconds of instructions are the simulator's own; they are multiplied by how many
 there are instead of being issued one by one. What engines wait for each other is left out: a kernel
@@ -33,7 +33,7 @@ class Estimate(IntEnum):
 
     ``SECONDS`` of the kernel; ``LAYERS`` if its layers ran one after another, engines side by side,
     and ``SERIAL`` if all instructions did; ``CHAIN`` of what has to follow each other.
-    ``BUSY`` seconds of each engine, in the order of ENGINES, of which not all have a name; bytes
+    ``BUSY`` seconds of each engine, in the order of ENGINES (not all have a name here); bytes
     read from and written to DDR and moved at GB.
     """
 

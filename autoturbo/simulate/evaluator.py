@@ -52,7 +52,7 @@ class Measurer(Protocol):
 class Simulator:
     """The built-in measurer; remembers kernels by signature and schedules by their timeline.
 
-    Settings that differ may give one schedule: its timeline is the same object, and with the same
+    Different candidates may give one schedule: its timeline is the same object, and with the same
     instructions it measures the same.
     """
 

@@ -1,4 +1,4 @@
-"""What a kernel takes in isolation: features of the cost model that are computed, not learned.
+"""Kernels in isolation: features of the cost model that are computed, not learned.
 
 A kernel's time depends on the rest of the schedule through little: how its output is bound, where
 its boundary tensors are kept, and what else is in the buffers meanwhile. With these fixed it

@@ -1,4 +1,4 @@
-"""What a measurement says about a schedule."""
+"""Measurements of schedules, their lower bounds and failures."""
 
 from __future__ import annotations
 

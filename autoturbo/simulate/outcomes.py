@@ -1,4 +1,4 @@
-"""What becomes of measurers that misbehave: whatever they do, there is an outcome."""
+"""Outcomes of misbehaving measurers: any error becomes a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
 
 TIME_IS_UP = Failure("timeout", "its part of the time budget is over")
-"""What is told in the place of an outcome, by this very object, where none is waited for."""
+"""Outcome of a schedule that is not waited for; it is recognised by identity."""
 
 
 def outcome_of(measure: Callable[[], object]) -> Outcome:

@@ -68,7 +68,7 @@ TOGETHER: Final = 1 << 14
 """Layers of kernels that are computed together: a kilobyte each."""
 
 _KernelKey = tuple[int, int, int | None, KernelRules]
-"""What a kernel in isolation follows from: its part, its cores, the loop spread from, its rules."""
+"""Key of a kernel in isolation: its part, its cores, the loop spread from, its rules."""
 
 _OWN: Final = len(PartWork._fields) + len(CAPACITIES)
 _PASSES: Final = slice(_OWN, _OWN + len(PASSES))

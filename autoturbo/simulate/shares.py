@@ -1,4 +1,4 @@
-"""What bounds a schedule: its latency, handed out to what it was spent on.
+"""Attribution of a schedule's latency to the resources that limit it.
 
 Kernels run one after another on a cluster, so the latency is the sum of theirs, each with the
 movements before it, its launch and its barrier. Where clusters hand over to each other it is the
