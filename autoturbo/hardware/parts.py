@@ -1,4 +1,4 @@
-"""The parts of an accelerator: engines, buffers, memory, what they cost; frozen, in SI units.
+"""The parts of an accelerator: engines, buffers, memory, overheads; frozen, in SI units.
 
 Bytes, seconds, hertz and bytes per second throughout; a target *file* carries the units in its
 field names instead (``bandwidth_gb_s``), see :mod:`autoturbo.hardware.fields`. Rates are peaks

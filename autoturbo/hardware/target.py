@@ -1,4 +1,4 @@
-"""What a network runs on: the accelerator as a frozen value, its files, and what may be wrong.
+"""The accelerator as a frozen value, its files, and the checks of them.
 
 The abstraction is that of GraphTurbo (OSDI '23, section 1 and figure 1)::
 
