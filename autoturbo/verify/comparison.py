@@ -1,4 +1,4 @@
-"""Compares outputs: equal up to what another order of summation explains.
+"""Comparison of outputs: equal up to the rounding of another order of summation.
 
 A value is held to
 

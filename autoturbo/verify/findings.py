@@ -1,4 +1,4 @@
-"""What the checks of a schedule find, and what findings call instances, layers and buffers."""
+"""Findings of the checks of a schedule, and names of instances, layers and buffers in them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ _LENGTHS = ("GroupQueryAttention", 5)
 """Reads how many tokens each sample has, less one, and at which position."""
 
 _QUERY, _PAST, _TOTAL = 0, 3, 6
-"""Positions of what they follow from: new tokens, past ones, and how many both are."""
+"""Positions of the lengths' sources: new tokens, past ones, and the number of both."""
 
 _ON_THE_WAY = frozenset(("Cast", "Sub", "Add", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
 

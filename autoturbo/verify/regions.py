@@ -1,4 +1,4 @@
-"""The region check: parts tile every tensor, and what they read is made, linked and made before.
+"""The region check: parts tile every tensor, and their inputs are made earlier and linked.
 
 Nothing here asks the scheduler's compiled code: regions are worked out anew from the operators'
 access maps and compared with those that the schedule holds.

@@ -1,4 +1,4 @@
-"""What happens when, and where: a schedule's instructions and the memory that each touches.
+"""Trace of a schedule in time: its instructions and the memory that each accesses.
 
 A cluster's trace is a list of phases: the movements before a kernel, where there are any, and the
 kernel. A barrier ends each, and a kernel waits for those on other clusters that make what it reads.

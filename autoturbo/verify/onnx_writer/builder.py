@@ -30,7 +30,7 @@ _ACTIVATIONS = frozenset((TensorProto.UINT8, TensorProto.INT8))
 """Types that every version of QuantizeLinear gives."""
 
 _CUT = _ACTIVATIONS | frozenset((TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32))
-"""Types of quantised constants that are cut before they are made real."""
+"""Types of quantised constants that are sliced before they are dequantised."""
 
 _EXACT = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16))
 """Types of real values that tell any two bytes apart, also after a division by the scale."""

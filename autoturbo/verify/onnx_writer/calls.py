@@ -1,4 +1,4 @@
-"""What a scheduled model calls: functions of parts, in passes over the batch, and what calls say.
+"""Calls of a scheduled model: functions of parts, passes over the batch, and their metadata.
 
 Samples are cut out of the inputs for a pass and joined after all passes. The model's nodes, and
 constants with the file's own batch written into them, are made at the samples of a pass.

@@ -1,4 +1,4 @@
-"""Where a node runs: the regions of its tensors, and what else of it changes for a part.
+"""Regions on which a node runs for a part, and the changes of its attributes and inputs.
 
 Windows that slide run with their halo; what they overhang at the edges of the tensor becomes
 explicit padding. Of other nodes only extents change: an axis that every tensor is addressed by
@@ -229,7 +229,7 @@ AxesOf = Callable[[PartialOperator], set[int]]
 """Axes of a kind that are to be computed in full."""
 
 NodeChange = Callable[[PartialOperator, Box, NodeRegions], NodeRegions | None]
-"""What of a node changes on a part of its domain; None where it cannot run on that part."""
+"""Function that changes a node for a part of its domain; None if it cannot run on that part."""
 
 
 # --------------------------------------------------------------------------------- placed by index
@@ -443,7 +443,7 @@ NODE_CHANGES: Mapping[str, NodeChange] = {
     "com.microsoft.MultiHeadAttention": _multi_head,
     "com.microsoft.RotaryEmbedding": _rotary,
 }
-"""By kind: what else changes on a part."""
+"""By kind: further changes for a part."""
 
 
 _FAMILIES = (elementwise, matrix, reduction, sequence)

@@ -258,7 +258,7 @@ _DECOMPOSITIONS: Mapping[str, Callable[[PartialOperator, Sequence[str], Sequence
     "MeanVarianceNormalization": _mean_variance,
     "SimplifiedLayerNormalization": _root_mean_square,
 }
-"""By kind: what writes a node as simpler ones, from its names by ONNX position."""
+"""By kind: functions that write a node as simpler ones, from its names by ONNX position."""
 
 
 @dataclass(frozen=True, slots=True)
