@@ -232,7 +232,12 @@ def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTr
 def _joins(operator: Operator, axis: int) -> bool:
     """Return whether an operator concatenates tensors along an axis."""
     maps = operator.input_maps if operator.kind == "Concat" else ()
-    return any(one.offset for m in maps for one in m.dims if one.terms and one.terms[0][0] == axis)
+    return any(
+        access.offset
+        for m in maps
+        for access in m.dims
+        if access.terms and access.terms[0][0] == axis
+    )
 
 
 def _dim_of(
@@ -241,14 +246,14 @@ def _dim_of(
     """Return the output dimension that an axis indexes, and the weight of its samples there."""
     axis, unit = label
     shape = graph.tensors[operator.outputs[place]].shape
-    for dim, one in enumerate(operator.output_maps[place].dims):
-        for term_axis, coefficient in one.terms:
+    for dim, dim_access in enumerate(operator.output_maps[place].dims):
+        for term_axis, coefficient in dim_access.terms:
             digit = _Digit(axis, unit * coefficient, graph.batch)
             if (
                 term_axis == axis
                 and coefficient > 0
                 and shape[dim] % (digit.unit * graph.batch) == 0
-                and digit.alone(operator, one)
+                and digit.alone(operator, dim_access)
             ):
                 return dim, digit.unit
     raise _MixedError(operator, "loses the batch", _ALIKE)
@@ -328,6 +333,6 @@ def _scale_weights(graph: Graph, index: int, axis: int, batch: int, tensors: lis
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if not graph.tensors[tensor].constant:
             continue
-        for dim, one in enumerate(access.dims):
-            if any(a == axis for a, _ in one.terms):
+        for dim, dim_access in enumerate(access.dims):
+            if any(a == axis for a, _ in dim_access.terms):
                 tensors[tensor] = _scaled(graph.tensors[tensor], dim, graph.batch, batch)

@@ -124,10 +124,10 @@ def _places(shape: tuple[int, ...], batch: int) -> list[tuple[int, int]]:
 
 def _written(apart: np.ndarray, dim: int, indexed: Indexed, batch: int) -> np.ndarray:
     """Return indices for ``batch`` samples from those of one, with outer steps scaled."""
-    one = indexed.component
-    outer, inner = np.divmod(apart[..., one], indexed.inner * indexed.batch)
+    component = indexed.component
+    outer, inner = np.divmod(apart[..., component], indexed.inner * indexed.batch)
     numbers = np.arange(batch).reshape(-1, *(1,) * (outer.ndim - dim - 2))
-    apart[..., one] = (outer * batch + numbers) * indexed.inner + inner
+    apart[..., component] = (outer * batch + numbers) * indexed.inner + inner
     extent = math.prod(apart.shape[dim : dim + 3])
     return apart.reshape(*apart.shape[:dim], extent, *apart.shape[dim + 3 :])
 

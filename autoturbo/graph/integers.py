@@ -113,7 +113,9 @@ def with_unpacking(graph: Graph) -> Graph:
     kept = {t for t, tensor in enumerate(graph.tensors) if tensor.stored}
     if not kept:
         return graph
-    return replace(graph, operators=tuple(_unpacking(graph, one, kept) for one in graph.operators))
+    return replace(
+        graph, operators=tuple(_unpacking(graph, operator, kept) for operator in graph.operators)
+    )
 
 
 def _unpacking(graph: Graph, operator: Operator, kept: set[int]) -> Operator:

@@ -73,14 +73,14 @@ def _fixed(
     trace = trace_batch(graph)
     if graph.batch == 1 or trace.obstacle:
         return None
-    one, again = rebatch(graph, 1, trace), Source(source.path)
-    shapes = {one.tensors[t].name: one.tensors[t].shape for t in one.inputs}
+    single, source_again = rebatch(graph, 1, trace), Source(source.path)
+    shapes = {single.tensors[t].name: single.tensors[t].shape for t in single.inputs}
     try:
-        _, program = read_program(again, Extents(shapes=shapes), values)
-        reread = build_graph(program, again).graph
+        _, program = read_program(source_again, Extents(shapes=shapes), values)
+        reread = build_graph(program, source_again).graph
     except ModelError as error:
-        return *_named(one, error.at.field), f"has the batch written into it: {error.message}"
-    return _difference(reread, one)
+        return *_named(single, error.at.field), f"has the batch written into it: {error.message}"
+    return _difference(reread, single)
 
 
 def _named(graph: Graph, field: str | None) -> tuple[str, str]:

@@ -47,10 +47,10 @@ def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
     waiting = [(tensor, dim)]
     try:
         while waiting:
-            here = waiting.pop()
-            if here not in dims:
-                dims.add(here)
-                waiting += _next(graph, here, extent, axes)
+            current = waiting.pop()
+            if current not in dims:
+                dims.add(current)
+                waiting += _next(graph, current, extent, axes)
     except _FixedError:
         return None
     return Channels(extent, frozenset(dims), frozenset(axes))
@@ -87,7 +87,7 @@ def _next(
     if tensor in graph.inputs or tensor in graph.outputs:
         raise _FixedError
     around = [graph.producer[tensor], *graph.consumers[tensor]]
-    more: list[tuple[int, int]] = []
+    following: list[tuple[int, int]] = []
     for index in (i for i in around if i >= 0):
         operator = graph.operators[index]
         if operator.opaque:
@@ -97,8 +97,8 @@ def _next(
                 axis = _carrier(operator, access.dims[dim], extent)
                 if (index, axis) not in axes:
                     axes.add((index, axis))
-                    more += _addressed(graph, operator, axis)
-    return more
+                    following += _addressed(graph, operator, axis)
+    return following
 
 
 def _accesses(operator: Operator) -> list[tuple[int, AccessMap]]:
@@ -137,10 +137,10 @@ def _addressed(graph: Graph, operator: Operator, axis: int) -> list[tuple[int, i
     """
     dims, weighed = [], False
     for tensor, access in _accesses(operator):
-        for dim, one in enumerate(access.dims):
-            if all(term[0] != axis for term in one.terms):
+        for dim, dim_access in enumerate(access.dims):
+            if all(term[0] != axis for term in dim_access.terms):
                 continue
-            if _sole(operator, one) != axis:
+            if _sole(operator, dim_access) != axis:
                 raise _FixedError
             dims.append((tensor, dim))
             weighed = weighed or graph.tensors[tensor].constant

@@ -126,9 +126,9 @@ def _softmax(w: Writer, name: str, sink: str) -> str:
     """Write the softmax along the last dimension, with an optional sink logit."""
     if not sink:
         return w.op("Softmax", name, axis=-1)
-    most = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
-    powers = w.op("Exp", w.op("Sub", name, most))
-    share = w.op("Exp", w.op("Sub", sink, most))
+    largest = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
+    powers = w.op("Exp", w.op("Sub", name, largest))
+    share = w.op("Exp", w.op("Sub", sink, largest))
     return w.op("Div", powers, w.op("Add", w.reduce("ReduceSum", powers, -1), share))
 
 
@@ -311,7 +311,7 @@ def _projected(w: Writer, heads: int) -> tuple[str, str, str]:
     joined = _total(w, w.op("MatMul", w.input(0), w.input(1)), w.input(2))
     sizes = _qkv_sizes(w)
     bounds = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
-    query, key, value = (_split_heads(w, one, heads) for one in _cut(w, joined, 2, bounds))
+    query, key, value = (_split_heads(w, part, heads) for part in _cut(w, joined, 2, bounds))
     return query, key, value
 
 

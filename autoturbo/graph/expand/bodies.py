@@ -36,7 +36,7 @@ class Renaming:
 
     def nodes(self, nodes: Iterable[NodeProto]) -> list[NodeProto]:
         """Return copies of some nodes under the new names."""
-        return [self._node(one, f"{self.stem}/{k}_{one.op_type}") for k, one in enumerate(nodes)]
+        return [self._node(node, f"{self.stem}/{k}_{node.op_type}") for k, node in enumerate(nodes)]
 
     def name(self, formal: str) -> str:
         """Return the new name of a value of the body."""

@@ -227,7 +227,7 @@ def einsum(w: Writer) -> None:
     path, _ = np.einsum_path(f"{left}->{result}", *shapes, optimize=(order, _ANY_SIZE))
     terms = [(w.input(k), term) for k, term in enumerate(left.split(","))]
     for first, second in path[1:]:
-        pair = [terms.pop(at) for at in sorted((first, second), reverse=True)][::-1]
+        pair = [terms.pop(position) for position in sorted((first, second), reverse=True)][::-1]
         needed = set(result).union(*(term for _, term in terms))
         letters = "".join(x for x in dict.fromkeys(pair[0][1] + pair[1][1]) if x in needed)
         letters = letters if terms else result

@@ -328,8 +328,8 @@ def _flags(name: str, declared: Declared, wanted: Wanted) -> list[str]:
         return [f"--shape {shlex.quote(_spelt(name, (1, 3, 224, 224)))}"]
     missing = [dim for dim, extent in zip(dims, wanted[name], strict=True) if extent is None]
     if all(isinstance(dim, str) for dim in missing):
-        inner = [one for dim in missing for one in (_names(dim)[1:] or _names(dim))]
-        return [f"--dim {shlex.quote(f'{one}={_EXAMPLE}')}" for one in inner]
+        inner = [dim_name for dim in missing for dim_name in (_names(dim)[1:] or _names(dim))]
+        return [f"--dim {shlex.quote(f'{dim_name}={_EXAMPLE}')}" for dim_name in inner]
     extents = [_EXAMPLE if extent is None else extent for extent in wanted[name]]
     if wanted[name][0] is None:
         extents[0] = 1

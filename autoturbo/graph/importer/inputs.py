@@ -65,7 +65,9 @@ def real_inputs(graph: GraphProto, source: Source) -> tuple[list[ValueInfoProto]
     plain = [value for value in graph.input if value.name not in stored]
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in plain}
     readers = _readers(graph, _views_of(graph))
-    read = {name: [(one, rank) for one in readers.get(name, ())] for name, rank in ranks.items()}
+    read = {
+        name: [(reader, rank) for reader in readers.get(name, ())] for name, rank in ranks.items()
+    }
     weights = {name for name, uses in read.items() if uses and all(starmap(_is_parameter, uses))}
     if weights:
         weights |= {n for n, uses in read.items() if uses and all(starmap(_is_companion, uses))}
@@ -221,5 +223,5 @@ def _constant(
 
 def _integers(node: NodeProto, name: str) -> list[int]:
     """Return the numbers of an attribute, or an empty list if it is not given."""
-    item = next((one for one in node.attribute if one.name == name), None)
+    item = next((candidate for candidate in node.attribute if candidate.name == name), None)
     return [] if item is None else [item.i] if item.type == item.INT else list(item.ints)

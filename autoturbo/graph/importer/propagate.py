@@ -228,7 +228,7 @@ class Propagation:
         finally:
             del self.steps[kept[0] :], self.constants[kept[1] :]
             self.source.notes[:] = notes
-        if any(value and value.unknown for one in steps for value in one.outputs):
+        if any(value and value.unknown for trip_step in steps for value in trip_step.outputs):
             return Repeats(0, (), "extents within are not known")
         if any(inner[old].shape != inner[new].shape for old, new in trips.carried):
             return Repeats(0, (), "extents change from trip to trip")
@@ -361,7 +361,7 @@ class Propagation:
         """Return the flags that decide an If, or ``""`` if they would not be single numbers."""
         if step.node.op_type != "If" or domain_of(step.node):
             return ""
-        makers = {id(output): one for one in self.steps for output in one.outputs}
+        makers = {id(output): earlier for earlier in self.steps for output in earlier.outputs}
         deciding: dict[int, Value] = {}
         waiting = list(step.inputs)
         while waiting:

@@ -319,9 +319,9 @@ class Rebatch:
             return indices
         extents = self.baked[data.name][counted.start : counted.stop]
         positions = shape[:-1] if node.op_type == "GatherND" else shape
-        each = counted_from_front(indices.data.reshape(*positions, len(counted)), extents)
+        positive = counted_from_front(indices.data.reshape(*positions, len(counted)), extents)
         indexed = Indexed(layout.axis - counted.start, self.batch, layout.inner)
-        grown = regrown(each, indexed, int(self.batch * self.ratio))
+        grown = regrown(positive, indexed, int(self.batch * self.ratio))
         if grown is None:
             return indices
         array, self._inner[node.output[0]] = grown
@@ -406,10 +406,10 @@ def _alike(array: np.ndarray, origin: Repetition, grown: Shape) -> np.ndarray | 
     if shape[dim] % (origin.batch * origin.inner) or math.prod(grown) > MOST_GROWN:
         return None
     apart = array.reshape(*shape[:dim], -1, origin.batch, origin.inner, *shape[dim + 1 :])
-    one = apart.take([0], axis=dim + 1)
-    if (apart != one).any():
+    first_sample = apart.take([0], axis=dim + 1)
+    if (apart != first_sample).any():
         return None
-    return one.repeat(grown[dim] * origin.batch // shape[dim], axis=dim + 1).reshape(grown)
+    return first_sample.repeat(grown[dim] * origin.batch // shape[dim], axis=dim + 1).reshape(grown)
 
 
 def _counted(node: NodeProto, data: Value, indices: Value) -> range:

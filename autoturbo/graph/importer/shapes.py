@@ -220,8 +220,8 @@ def _multi_head(step: Step) -> Shape:
 def _gathered_blocks(step: Step) -> Shape:
     """Return the shape of gathered rows; a byte holds one number of 8 bits or two of 4."""
     table, picks = _shape(step, 0), _shape(step, 1)
-    each = 8 // (integer_of(step.node, "bits") or 4) if _value(step, 0).dtype == "uint8" else 1
-    return (*picks, *table[1:-1], table[-1] * each)
+    per_byte = 8 // (integer_of(step.node, "bits") or 4) if _value(step, 0).dtype == "uint8" else 1
+    return (*picks, *table[1:-1], table[-1] * per_byte)
 
 
 _SKIP = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -288,9 +288,9 @@ def _nonzero(step: Step) -> Shape:
 
 def _boxes(step: Step) -> Shape:
     (_, kept, _), (batch, classes, _) = _shape(step, 0), _shape(step, 1)
-    most = step.inputs[2] if len(step.inputs) > 2 else None  # noqa: PLR2004 - ONNX's position
-    if most is not None and most.data is not None:
-        kept = min(kept, int(most.data.ravel()[0]))
+    limit = step.inputs[2] if len(step.inputs) > 2 else None  # noqa: PLR2004 - ONNX's position
+    if limit is not None and limit.data is not None:
+        kept = min(kept, int(limit.data.ravel()[0]))
     return (batch * classes * kept, _BOX_COLUMNS)
 
 

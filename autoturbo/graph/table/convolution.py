@@ -301,8 +301,8 @@ def _transposed_windows(
         return given
     extra = node.integers("output_padding") or (0,) * len(kernel)
     return tuple(
-        replace(w, pad=_first_part(automatic, (i - 1) * w.stride + more + w.reach - o))
-        for w, i, o, more in zip(given, source, target, extra, strict=True)
+        replace(w, pad=_first_part(automatic, (i - 1) * w.stride + extra_rows + w.reach - o))
+        for w, i, o, extra_rows in zip(given, source, target, extra, strict=True)
     )
 
 

@@ -80,8 +80,8 @@ def _lookup(
     """
     if indices is None or indices.value is None or indices.value.size == 0:
         return _Lookup(_numbered(domain, shape), (WHOLE_DIM,) * len(extents), read=True)
-    each = np.asarray(indices.value).reshape(*shape, len(extents))
-    steps = steps_of(counted_from_front(each, extents))
+    positions = np.asarray(indices.value).reshape(*shape, len(extents))
+    steps = steps_of(counted_from_front(positions, extents))
     dims: list[DimAccess] = []
     terms: list[_Term] = []
     for digits, inner in zip(steps.digits, steps.rest.shape, strict=False):
@@ -180,8 +180,8 @@ def _gather_blocks(node: NodeView) -> OperatorSpec:
     agree(axis == 0 and len(target) == len(picks) + len(table) - 1, "rows of a table expected")
     domain = Domain()
     dims = domain.dims(target)
-    others = [everything(value) for value in node.inputs[2:]]
-    inputs = [everything(node.value_in(0)), AccessMap(dims[: len(picks)]), *others]
+    parameter_maps = [everything(value) for value in node.inputs[2:]]
+    inputs = [everything(node.value_in(0)), AccessMap(dims[: len(picks)]), *parameter_maps]
     return domain.answer(node, inputs, [AccessMap(dims)], Work(vector=2.0))
 
 
@@ -236,10 +236,12 @@ def _whole(node: NodeView, vector: float, special: float = 0.0) -> OperatorSpec:
     shape, domain = node.shape_out(), Domain()
     dims = domain.dims(shape, whole_if(range(len(shape))))
     points = max(math.prod(shape), 1)
-    others = [_other(value.shape, shape, dims) if value else None for value in node.outputs[1:]]
+    further_maps = [
+        _other(value.shape, shape, dims) if value else None for value in node.outputs[1:]
+    ]
     inputs = [everything(value) for value in node.inputs]
     work = Work(vector=vector / points, special=special / points)
-    return domain.answer(node, inputs, [AccessMap(dims), *others], work)
+    return domain.answer(node, inputs, [AccessMap(dims), *further_maps], work)
 
 
 def _other(

@@ -188,9 +188,9 @@ def _matmul_nbits(node: NodeView) -> OperatorSpec:
     inner, outer = node.integer("K", -1), node.integer("N", -1)
     agree(packed is not None and packed.shape[0] == outer, "the packed weight is not N x ...")
     product = _product(left, (inner, outer))
-    others = [_blocks(node.value_in(i), outer, product.columns) for i in range(1, 4)]
+    parameter_maps = [_blocks(node.value_in(i), outer, product.columns) for i in range(1, 4)]
     rest = [everything(value) for value in node.inputs[4:]]
-    spec = _finish(node, product, [product.left, *others, *rest], (1,))
+    spec = _finish(node, product, [product.left, *parameter_maps, *rest], (1,))
     return replace(spec, unpacking=2.0 * inner * outer)
 
 

@@ -192,11 +192,13 @@ def _layer(vector: float, *, skip: bool = False) -> Row:
         dims = domain.dims(shape, whole_if(range(axis, len(shape))))
         access = AccessMap(dims)
         statistics = AccessMap((*dims[:axis], *(fixed() for _ in shape[axis:])))
-        others = [None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs[1:]]
+        parameter_maps = [
+            None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs[1:]
+        ]
         work = Work(vector=vector, special=1.0 / max(math.prod(shape[axis:]), 1))
         return domain.answer(
             node,
-            [access, *others],
+            [access, *parameter_maps],
             [access, statistics, statistics, access],
             work,
             pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,

@@ -79,12 +79,12 @@ def _describe(node: NodeView, heads: _Heads, masks: Sequence[ValueView | None]) 
         kept = AccessMap((along(b), along(length), merged((h, heads.keys), (d, heads.channels))))
     target = (heads.batch, heads.keys * heads.groups, heads.queries, heads.length)
     scores = (along(b), query, along(s), along(length))
-    others = [_mask(mask, target, scores) for mask in masks]
+    mask_maps = [_mask(mask, target, scores) for mask in masks]
     # Softmax of a score: 3 vector and 2 special, mask and scale 2 more; per output element.
     rate = heads.length / max(heads.channels, 1)
     return domain.answer(
         node,
-        [read, kept, kept, *others],
+        [read, kept, kept, *mask_maps],
         [read],
         Work(macs=2, vector=5.0 * rate, special=2.0 * rate),
         engine=Engine.MATRIX,
@@ -140,9 +140,9 @@ def _rotary(node: NodeView) -> OperatorSpec:
     access = AccessMap(domain.dims(shape, whole_if([len(shape) - 1])))
     rows = (access.dims[0], access.dims[-2])
     extents = (shape[0], shape[-2])
-    others = [_of_rows(value, extents, rows) for value in node.inputs[1:]]
+    table_maps = [_of_rows(value, extents, rows) for value in node.inputs[1:]]
     work = Work(vector=3.0)
-    return domain.answer(node, [access, *others], [access], work, pattern=Pattern.INJECTIVE)
+    return domain.answer(node, [access, *table_maps], [access], work, pattern=Pattern.INJECTIVE)
 
 
 # -------------------------------------- recurrent layers: time and hidden state are not independent
@@ -193,11 +193,11 @@ def _maps(
     """
     step, unit, rows = along(s), along(h), whole_along(h)
     source = AccessMap((b, step, WHOLE_DIM) if batch_first else (step, b, WHOLE_DIM))
-    weight, again = AccessMap((d, rows, WHOLE_DIM)), AccessMap((d, rows, whole_along(s)))
+    weight, state_weight = AccessMap((d, rows, WHOLE_DIM)), AccessMap((d, rows, whole_along(s)))
     bias = AccessMap((d, rows))
     state, series = _ordered(batch_first, d, b, unit, step)
     before, _ = _ordered(batch_first, d, b, rows, step)
-    inputs = [source, weight, again, bias, AccessMap((b,)), before, state, bias]
+    inputs = [source, weight, state_weight, bias, AccessMap((b,)), before, state, bias]
     return inputs, [series, state, state]
 
 
