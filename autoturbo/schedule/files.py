@@ -203,8 +203,8 @@ def located(path: Path) -> Iterator[None]:
         field = ".".join(part for part in ("knobs", error.at.field) if part)
         raise ScheduleFileError(error.message, Location(path, field=field), error.hint) from None
     except ScheduleFileError as error:
-        at = dataclasses.replace(error.at, file=path)
-        raise ScheduleFileError(error.message, at, error.hint) from None
+        place = dataclasses.replace(error.at, file=path)
+        raise ScheduleFileError(error.message, place, error.hint) from None
 
 
 def require(valid: bool, field: str, reason: str, hint: str | None = None) -> None:
@@ -234,9 +234,9 @@ def read_document(
     try:
         document = files.parse_json(text)
     except json.JSONDecodeError as error:
-        at = Location(None, error.lineno, error.colno)
+        place_in_text = Location(None, error.lineno, error.colno)
         hint = "is it the file that 'autoturbo tune' wrote, whole?"
-        raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
+        raise ScheduleFileError(f"not JSON: {error.msg}", place_in_text, hint) from None
     found_format = document.get("format") if isinstance(document, dict) else None
     other = "" if found_format == form else _OTHERS.get(str(found_format), "")
     require(not other, "format", other, "give its own target with --target")
@@ -248,8 +248,8 @@ def read_document(
     try:
         document = checked(declared, document)
     except InvalidError as error:
-        at = Location(field=dotted(error.first.path) or None)
-        raise ScheduleFileError(error.first.message, at, error.first.hint) from None
+        place_in_text = Location(field=dotted(error.first.path) or None)
+        raise ScheduleFileError(error.first.message, place_in_text, error.first.hint) from None
     _check_identity(document, graph, target)
     return dict(document)
 

@@ -181,7 +181,7 @@ def kernels_text(schedule: Schedule) -> str:
     """Return the file's content: JSON, with each list element on one line."""
     problem, share, model = schedule.problem, schedule.share, schedule.model
     target, graph = problem.target, problem.graph
-    number = {instance: at for at, instance in enumerate(schedule.order)}
+    number = {instance: position for position, instance in enumerate(schedule.order)}
     kernels = dict(_kernels(schedule, number))
     return document_text({
         "format": KERNELS_FORMAT,
@@ -229,7 +229,7 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
             yield index, {
                 "cluster": cluster if schedule.cluster else None,
                 **instance_entry(schedule, index),
-                "waits_for": sorted(number[one] for one in graph.producers[index]),
+                "waits_for": sorted(number[producer] for producer in graph.producers[index]),
                 "inputs": [
                     {"tensor": tensor, "region": region.tolist(),
                      "made_by": sorted(made_by.get(slot, ()))}

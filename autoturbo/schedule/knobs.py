@@ -517,8 +517,8 @@ def load_knobs(path: Path) -> Knobs:
     try:
         values = read_json(path)
     except json.JSONDecodeError as error:
-        at = Location(path, error.lineno, error.colno)
-        raise KnobsError("not JSON", at, f"the parser says: {error.msg}") from None
+        place = Location(path, error.lineno, error.colno)
+        raise KnobsError("not JSON", place, f"the parser says: {error.msg}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise KnobsError(f"cannot read: {reason}", Location(path)) from None

@@ -255,8 +255,10 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
     problem = bench.problem(share.batches)
     # a split of its own that is impossible is refused where an override, whatever it says, names
     # the layer that makes the output
-    at = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
-    grouped = cache.groups.get(at, lambda: group_for(problem, GroupRules.of(knobs), share.split))
+    cache_key = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
+    grouped = cache.groups.get(
+        cache_key, lambda: group_for(problem, GroupRules.of(knobs), share.split)
+    )
     overrides = resolve(problem, grouped, knobs)
 
     def make() -> Plan:
@@ -272,7 +274,7 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
             (share, subgraphs), lambda: Plan(next(cache.numbers), problem, busy, subgraphs, homes)
         )
 
-    known_plan = cache.plans.get(at, make)
+    known_plan = cache.plans.get(cache_key, make)
     return dataclasses.replace(known_plan, overrides=overrides) if overrides else known_plan
 
 

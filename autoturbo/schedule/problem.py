@@ -160,7 +160,11 @@ def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
     for operator in graph.operators:
         axis = _channel_axis(graph, operator, channel)
         for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
-            dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
+            dims = [
+                d
+                for d, dim_access in enumerate(access.dims)
+                if any(a == axis for a, _ in dim_access.terms)
+            ]
             channel[tensor] = dims[0] if dims else len(graph.tensors[tensor].shape) - 1
     return tuple(
         (*(d for d in range(len(t.shape)) if d != last), *([last] if t.shape else []))

@@ -192,7 +192,7 @@ class Schedule(Shown):
             np.column_stack((timeline.resident, timeline.spare)), timeline.rows, timeline.streams,
         )  # fmt: skip
         text = hashes.tobytes()
-        return [text[at : at + 16] for at in range(0, len(text), 16)]
+        return [text[start : start + 16] for start in range(0, len(text), 16)]
 
 
 @functools.lru_cache(maxsize=1024)

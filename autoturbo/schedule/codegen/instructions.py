@@ -101,8 +101,8 @@ class Kernel(NamedTuple):
 
 def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
     """Yield the instructions of kernels of one target, computed in batches of kernels."""
-    for at in range(0, len(kernels), TOGETHER):
-        batch = kernels[at : at + TOGETHER]
+    for start in range(0, len(kernels), TOGETHER):
+        batch = kernels[start : start + TOGETHER]
         layers, end = [len(kernel.stages) for kernel in batch], 0
         rules = np.repeat(np.asarray([kernel.rules for kernel in batch], np.int64), layers, axis=0)
         resident = np.repeat([int(kernel.weights_resident) for kernel in batch], layers)

@@ -157,7 +157,9 @@ def _reused(
 
 def last_readers(problem: Problem, layers: tuple[int, ...]) -> dict[int, int]:
     """Return, per tensor, the position of the last layer of a kernel that reads it."""
-    return {t: at for at, layer in enumerate(layers) for t in problem.layers[layer].inputs}
+    return {
+        t: position for position, layer in enumerate(layers) for t in problem.layers[layer].inputs
+    }
 
 
 def shares_weights(problem: Problem, template: Template) -> bool:
@@ -193,17 +195,17 @@ def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...
     # sets of positions are the bits of integers: a kernel may have all layers
     kernel_layers = [problem.layers[layer] for layer in layers]
     maker, last, touching = dict[int, int](), dict[int, int](), defaultdict[int, int](int)
-    for at, layer in enumerate(kernel_layers):
-        maker |= dict.fromkeys(layer.outputs, at)
+    for position, layer in enumerate(kernel_layers):
+        maker |= dict.fromkeys(layer.outputs, position)
         for tensor in layer.inputs + layer.outputs:
-            last[tensor], touching[tensor] = at, touching[tensor] | 1 << at
+            last[tensor], touching[tensor] = position, touching[tensor] | 1 << position
     over, waits, free = list[int](), [], 0
-    for at, layer in enumerate(kernel_layers):
+    for position, layer in enumerate(kernel_layers):
         before, waiting, positions = 0, free, []
         for tensor in (t for t in layer.inputs if t in maker):
             before |= over[maker[tensor]] | 1 << maker[tensor]
-            waiting |= touching[tensor] if layer.in_place and last[tensor] == at else 0
-        waiting &= (1 << at) - 1 & ~before
+            waiting |= touching[tensor] if layer.in_place and last[tensor] == position else 0
+        waiting &= (1 << position) - 1 & ~before
         while waiting:
             latest = waiting.bit_length() - 1
             positions.append(latest)
@@ -212,5 +214,5 @@ def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...
         over.append(before)
         waits.append(tuple(positions))
         for tensor in layer.inputs + layer.outputs:
-            free |= touching[tensor] if last[tensor] == at else 0
+            free |= touching[tensor] if last[tensor] == position else 0
     return waits

@@ -305,8 +305,8 @@ def _product_tiles(
             return []
         read = own.read * (own.slots if alone > 1 else 1)
         where = IN_LB if read <= room * alone else int(own.gb <= gb_kept)
-        again = 0.0 if where == IN_LB else own.near if where else own.inputs
-        cost = own.weights * (outside - 1) + again * (column_tiles - 1)
+        reread_cost = 0.0 if where == IN_LB else own.near if where else own.inputs
+        cost = own.weights * (outside - 1) + reread_cost * (column_tiles - 1)
         cut = products, column_tiles, depths, row_tiles, int(outside > 1), where
         return [(cost, cut)]
 
@@ -416,21 +416,21 @@ def weight_passes(
         tiles: likewise.
         rules: likewise, or for all layers.
     """
-    core, again = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
+    core, step_bytes = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
     often = (stages[Stage.SEQUENCE] > 0) & (core > rules.weight_room)
     core = np.where(often, core, 1.0)  # the others are 1 in the end
-    steps = np.where(again <= rules.weight_room, 1.0, stages[Stage.SEQUENCE])
+    steps = np.where(step_bytes <= rules.weight_room, 1.0, stages[Stage.SEQUENCE])
     tiled = tiles[Tiling.PRODUCTS].astype(np.float64)
 
     def passes(steps: Floats, tiled: Floats) -> Floats:
-        return np.where(often, (again * steps + (core - again) * tiled) / core, 1.0)
+        return np.where(often, (step_bytes * steps + (core - step_bytes) * tiled) / core, 1.0)
 
     has_gb = np.asarray(rules.has_gb) > 0
     room = rules.gb_staging - rules.cores * rules.staging / 2
     room = room * (core / np.where(often, stages[Stage.WEIGHTS], 1.0))  # of a core's part
-    kept = has_gb & (steps > 1.0) & (again <= room)
-    room = np.where(kept, room - again, room)
-    once = has_gb & (core - again <= room)
+    kept = has_gb & (steps > 1.0) & (step_bytes <= room)
+    room = np.where(kept, room - step_bytes, room)
+    once = has_gb & (core - step_bytes <= room)
     return passes(np.where(kept, 1.0, steps), np.where(once, 1.0, tiled)), passes(steps, tiled)
 
 
@@ -535,9 +535,9 @@ class Roles:
         count = stages[Stage.COUNT]
         count = np.where(count > 0, count, 1.0)  # a fraction of fast types
         high, wide = stages[Stage.ROWS] / rows, stages[Stage.COLUMNS] / columns
-        again = rules.rereads > 0
-        down = np.where(again, np.ceil(high / rules.native_rows), 1.0)
-        across = np.where(again, np.ceil(wide / rules.native_columns), 1.0)
+        rereads = rules.rereads > 0
+        down = np.where(rereads, np.ceil(high / rules.native_rows), 1.0)
+        across = np.where(rereads, np.ceil(wide / rules.native_columns), 1.0)
         local = (
             stages[Stage.READ] / (products * rows * depths) * across
             + weights / (products * columns * depths) * down

@@ -111,7 +111,7 @@ class Priced(NamedTuple):
 def in_integers(target: Target, dtype: str) -> bool:
     """Return whether a target computes quantised operators in int8 beside the compute type."""
     types, lanes = ("int8", dtype), target.vector.elements_per_cycle
-    return all(target.supports(one) and lanes(one) > 0 for one in types)
+    return all(target.supports(kind) and lanes(kind) > 0 for kind in types)
 
 
 def work_of(operator: Operator, *, integers: bool) -> Work:
@@ -151,13 +151,13 @@ def axis_roles(operator: Operator) -> list[int]:
         return [OTHER] * len(operator.axes)
     first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))
     roles, out = [], operator.output_axes
-    for at, axis in enumerate(operator.axes):
+    for index, axis in enumerate(operator.axes):
         if axis.kind is AxisKind.STEP:
             role = STEP
-        elif at not in out or at not in first | second:
+        elif index not in out or index not in first | second:
             role = WINDOW if axis.kind is AxisKind.WINDOW else DEPTH
-        elif at in first:
-            role = COUNT if at in second else ROWS
+        elif index in first:
+            role = COUNT if index in second else ROWS
         else:
             role = COLUMNS
         roles.append(role)

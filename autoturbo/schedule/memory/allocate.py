@@ -172,17 +172,17 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
 
 def peak_use(buffers: Buffers, level: Scope) -> int:
     """Return the highest end of any buffer at a level, in bytes."""
-    here = buffers.scope == level
+    in_level = buffers.scope == level
     sizes = buffers.core_bytes if level is Scope.LB else buffers.cluster_bytes
-    return int((buffers.address[here] + sizes[here]).max()) if here.any() else 0
+    return int((buffers.address[in_level] + sizes[in_level]).max()) if in_level.any() else 0
 
 
 def live_peak_bytes(buffers: Buffers, level: Scope) -> int:
     """Return the most bytes alive at once at a level, whole tensors of a cluster."""
-    here = buffers.scope == level
-    if not here.any():
+    in_level = buffers.scope == level
+    if not in_level.any():
         return 0
     change = np.zeros(int(buffers.death.max()) + 2, np.int64)
-    np.add.at(change, buffers.birth[here], buffers.cluster_bytes[here])
-    np.subtract.at(change, buffers.death[here] + 1, buffers.cluster_bytes[here])
+    np.add.at(change, buffers.birth[in_level], buffers.cluster_bytes[in_level])
+    np.subtract.at(change, buffers.death[in_level] + 1, buffers.cluster_bytes[in_level])
     return int(change.cumsum().max())

@@ -99,8 +99,8 @@ class Timeline:
         zones = Zones.of(problem.target)
         recurrent = problem.work.recurrent.any()
         for kernel, index in enumerate(self.order.tolist() if recurrent else ()):
-            many = np.count_nonzero(self.templates[index].stages[:, Stage.SEQUENCE])
-            if not many:
+            recurrences = np.count_nonzero(self.templates[index].stages[:, Stage.SEQUENCE])
+            if not recurrences:
                 continue
             first, last = kernel + self.rows[kernel], kernel + self.rows[kernel + 1]
             alive = (placed.birth <= last) & (placed.death >= first)
@@ -108,7 +108,7 @@ class Timeline:
                 here = alive & (placed.scope == level)
                 top = (placed.address[here] + sizes[here]).max(initial=0)
                 room = (zones.lb, zones.gb)[level] - -(-top // ALIGNMENT) * ALIGNMENT
-                spare_bytes[kernel, level] = max(room, 0) // many
+                spare_bytes[kernel, level] = max(room, 0) // recurrences
         return spare_bytes
 
 
@@ -206,9 +206,9 @@ def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
     ends = -(-(buffers.address + buffers.core_bytes) // ALIGNMENT) * ALIGNMENT
     columns = (buffers.birth, buffers.death + 1, buffers.address, ends)
     local = np.flatnonzero((buffers.scope == Scope.LB) & (buffers.core_bytes > 0))
-    for at in local.tolist():
-        birth, death, low, high = (int(column[at]) for column in columns)
-        if pinned[at]:
+    for buffer in local.tolist():
+        birth, death, low, high = (int(column[buffer]) for column in columns)
+        if pinned[buffer]:
             np.minimum(bottom[birth:death], low, out=bottom[birth:death])
         else:
             np.maximum(top[birth:death], high, out=top[birth:death])
@@ -230,9 +230,9 @@ def room_to_stay(free: Ints, zones: Zones) -> Ints:
 def handed_over(timeline: Timeline) -> Ints:
     """Return the buffers in DDR that other clusters read: they live until the pass ends."""
     graph, links = timeline.graph, timeline.graph.links
-    here = np.zeros(graph.count, np.bool_)
-    here[timeline.order] = True
-    away = here[links.maker] & ~here[links.reader]
+    ours = np.zeros(graph.count, np.bool_)
+    ours[timeline.order] = True
+    away = ours[links.maker] & ~ours[links.reader]
     pairs = zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True)
     subgraph = graph.subgraph.tolist()
     read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}
@@ -252,7 +252,7 @@ def build_timelines(
     if not len(cluster):
         return (build_timeline(graph, order, placement, rules),)
     steps = np.asarray(order, np.int64)
-    orders = [steps[cluster[steps] == one].tolist() for one in range(int(cluster.max()) + 1)]
+    orders = [steps[cluster[steps] == number].tolist() for number in range(int(cluster.max()) + 1)]
     return tuple(build_timeline(graph, one, placement, rules) for one in orders)
 
 
@@ -280,10 +280,10 @@ def _kept(
         cluster, core = np.max(sums, axis=0).astype(np.int64).tolist()
         scope = Scope[residence]
         core, cluster = (core, 0) if scope is Scope.LB else (0, cluster)
-        at = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
-        if core + cluster and at >= zone[scope] - zone[scope] // WEIGHTS_SHARE:
-            tops[scope] = at
-            kept[subgraph] = _Buffer(WEIGHTS, -1, -1, -1, -1, core, cluster, scope, address=at)
+        address = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
+        if core + cluster and address >= zone[scope] - zone[scope] // WEIGHTS_SHARE:
+            tops[scope] = address
+            kept[subgraph] = _Buffer(WEIGHTS, -1, -1, -1, -1, core, cluster, scope, address=address)
     return kept
 
 
@@ -435,7 +435,9 @@ class _Walk:
         """Add buffers of weights that stay and of weight tiles; return where the weights are."""
         end, kept = self.clock + layers - 1, self._kept.get(int(self._graph.subgraph[index]))
         if rules.tiles:
-            in_lb = [one.address for one in self._kept.values() if one.scope is Scope.LB]
+            in_lb = [
+                weights.address for weights in self._kept.values() if weights.scope is Scope.LB
+            ]
             top = min(in_lb, default=self._zones.lb)
             size = min(-(-rules.tiles // ALIGNMENT) * ALIGNMENT, top)
             if size > 0:

@@ -64,17 +64,17 @@ def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
     layers one by one.
     """
     narrow = _narrow(problem, layers)
-    at = _middle(problem, layers, split, narrow)
-    if at < 0:
+    position = _middle(problem, layers, split, narrow)
+    if position < 0:
         return -1
     if split == PIPELINE:
         seconds = layer_seconds(problem)
         large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
-        return at if large else -1
-    parts = layers, layers[: at + 1], layers[at + 1 :]
+        return position if large else -1
+    parts = layers, layers[: position + 1], layers[position + 1 :]
     whole, *halves = (shared_seconds(problem, part, split) for part in parts)
     single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
-    return at if single < whole or (at in narrow and sum(halves) < whole) else -1
+    return position if single < whole or (position in narrow and sum(halves) < whole) else -1
 
 
 @remembered(1 << 16)
@@ -101,26 +101,34 @@ def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[i
     """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
-        ends = [at for at in ends if cluster_axis(problem, layers[: at + 1], split) >= 0]
+        ends = [
+            position
+            for position in ends
+            if cluster_axis(problem, layers[: position + 1], split) >= 0
+        ]
         if ends and cluster_axis(problem, layers, split) < 0:
             return ends[-1]
     if not ends:
         return -1
     done = np.cumsum(layer_seconds(problem)[list(layers)])
-    chosen = np.asarray([at for at in ends if at in narrow] or ends, np.int64)
+    chosen = np.asarray([position for position in ends if position in narrow] or ends, np.int64)
     return int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])
 
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     """Return the positions after which only the last output and inputs are read."""
-    place = {layer: at for at, layer in enumerate(layers)}
+    place = {layer: position for position, layer in enumerate(layers)}
     output_groups = (problem.layers[layer].outputs for layer in layers)
     readers = (
         itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in output_groups
     )
     last = (max((place.get(reader, 0) for reader in some), default=0) for some in readers)
     reached = itertools.accumulate(last, max, initial=0)
-    return {at for at, reach in zip(range(len(layers)), reached, strict=False) if reach <= at}
+    return {
+        position
+        for position, reach in zip(range(len(layers)), reached, strict=False)
+        if reach <= position
+    }
 
 
 Home = tuple[int, int]
@@ -163,11 +171,11 @@ def _runs(work: Sequence[float], most: int) -> list[int]:
     while True:
         limit, longer = longer, math.inf
         runs, run, total = list[int](), 0, 0.0
-        for one in work:
-            if total + one > limit:
-                longer = min(longer, total + one)
+        for element in work:
+            if total + element > limit:
+                longer = min(longer, total + element)
                 run, total = run + 1, 0.0
-            total += one
+            total += element
             runs.append(run)
         if run < most:
             return runs

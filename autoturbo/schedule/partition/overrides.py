@@ -46,8 +46,8 @@ def resolve(
     layers, named = problem.layer_index, set[int]()
     for override in knobs.overrides:
         if override.layer not in layers:
-            at = Location(field="overrides")
-            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+            place = Location(field="overrides")
+            raise KnobsError(f"the model has no layer {override.layer!r}", place)
         named.add(layers[override.layer])
     owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
     by_subgraph: dict[int, SubGraphKnobs] = {}
@@ -181,8 +181,8 @@ def _overridden(
         if inner_factor != AUTO:
             # inside every part, along the outermost of the other axes if none is said
             split, parts = subgraph.split, int(inner_factor)
-            others = (depth for depth, axis in ways if axis != split.axis)
-            depth = min(others, default=0) if inner_dim == AUTO else int(inner_dim)
+            other_depths = (depth for depth, axis in ways if axis != split.axis)
+            depth = min(other_depths, default=0) if inner_dim == AUTO else int(inner_dim)
             axis = _axis_for(problem, subgraph, depth, parts)
             if parts > 1 and axis != split.axis:
                 subgraph = _recut(problem, subgraph, *split.axes[:1], (axis, parts))
@@ -206,14 +206,14 @@ def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> i
 
 def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGraph:
     """Return a sub-graph with a part for every cluster, each split again as requested."""
-    others = [pair for pair in subgraph.split.axes if pair[0] != axis]
+    other_axes = [pair for pair in subgraph.split.axes if pair[0] != axis]
     per_cluster = dict(subgraph.split.axes).get(axis, 1)
-    if len(others) > 1:
+    if len(other_axes) > 1:
         raise _error(problem, subgraph, "along two axes more than its clusters")
     parts = per_cluster * problem.target.clusters
     if parts > _extent(problem, subgraph, axis):
         raise _error(problem, subgraph, f"into {per_cluster} on each of its clusters")
-    return _needing(problem, subgraph, (axis, parts), *others)
+    return _needing(problem, subgraph, (axis, parts), *other_axes)
 
 
 def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubGraph:

@@ -283,8 +283,8 @@ def candidate_factor(least: int, extent: int, policy: str) -> int:
     if policy == "ragged":
         return least if least <= extent else 0
     dividing = divisors(extent)
-    at = bisect.bisect_left(dividing, least)
-    return dividing[at] if at < len(dividing) else 0
+    position = bisect.bisect_left(dividing, least)
+    return dividing[position] if position < len(dividing) else 0
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -328,7 +328,11 @@ def _split_axes(problem: Problem, layer: int, dims: str) -> tuple[tuple[int, int
 
 def _splits_all_outputs(operator: Operator, axis: int) -> bool:
     for output, access in enumerate(operator.output_maps):
-        dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
+        dims = [
+            d
+            for d, dim_access in enumerate(access.dims)
+            if any(a == axis for a, _ in dim_access.terms)
+        ]
         if len(dims) != 1 or access.dims[dims[0]].offset:
             return False
         if outer_axis(operator, output, dims[0]) != axis:

@@ -116,8 +116,8 @@ class Recurrence:
             shared *= parts.get(index, 1) if role == COLUMNS else 1
         weights = self.operator.work.macs * self.hidden * units * extents[COLUMNS] * self._element
         room = max(self.target.lb.weight_capacity, self.target.lb.capacity // STAGING_SHARE)
-        again = weights * shared / self.target.ddr_bandwidth_per_cluster
-        return self.step_seconds(extents[ROWS], extents[COLUMNS], units) + again * (weights > room)
+        load_s = weights * shared / self.target.ddr_bandwidth_per_cluster
+        return self.step_seconds(extents[ROWS], extents[COLUMNS], units) + load_s * (weights > room)
 
 
 Binding = tuple[int, ...]
@@ -287,9 +287,9 @@ def layer_bindings(
             chosen[layer] = last
         else:
             plain = plain_for(problem, layer, extent)
-            most = spreadable(problem, layer, extent)
+            most_parts = spreadable(problem, layer, extent)
             wanted = implied.get(problem.layers[layer].outputs[0], plain)
-            taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most, strict=True))
+            taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most_parts, strict=True))
             chosen[layer] = plain if cores_used(plain) > cores_used(taken) else taken
         for tensor, binding in infer_layer(problem, layer, chosen[layer]).items():
             implied.setdefault(tensor, binding)
@@ -360,7 +360,7 @@ def bind_instances(
     """
     book, problem, links = graph.book, graph.problem, graph.links
     shapes = [book.alike[shape] for shape in graph.shape.tolist()]
-    most = {
+    most_parts = {
         shape: spreadable(problem, book.shapes[shape].layers[-1], _extents(book, shape, -1)[0])
         for shape in dict.fromkeys(shapes)
     }
@@ -380,7 +380,7 @@ def bind_instances(
         wants = inputs_wanted(book, shape, bindings[index]) if makers else ()
         for slot, maker, output in makers:
             wanted = None if output else wants[slot]
-            if wanted is None or not _divides(wanted, most[shapes[maker]]):
+            if wanted is None or not _divides(wanted, most_parts[shapes[maker]]):
                 continue
             # Where two readers want it differently it goes to GB.
             if bindings.setdefault(maker, wanted) != wanted:

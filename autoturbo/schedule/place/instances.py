@@ -263,12 +263,14 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
             boxes, np.diff(np.concatenate((steps, regions), axis=1))[..., 0], strict=True
         )
     ]
-    at = np.searchsorted(touched, noted)
+    position = np.searchsorted(touched, noted)
     rows = np.zeros((len(boxes), len(noted), book.rank, 2), np.int64)
-    rows[..., 1] = seen[:, at, None]
-    tensor, place = np.nonzero(np.arange(book.rank) < ranks[at, None])
+    rows[..., 1] = seen[:, position, None]
+    tensor, place = np.nonzero(np.arange(book.rank) < ranks[position, None])
     starts = np.cumsum(ranks) - ranks
-    rows[:, tensor, place] = regions[:, starts[at[tensor]] + place] * seen[:, at[tensor], None]
+    rows[:, tensor, place] = (
+        regions[:, starts[position[tensor]] + place] * seen[:, position[tensor], None]
+    )
     made, needed = rows[:, : len(outputs)], rows[:, len(outputs) :]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * g.element[noted[: len(outputs)]]
     return Parts(

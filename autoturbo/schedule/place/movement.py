@@ -61,9 +61,9 @@ def move(
     rank, element = np.diff(arrays.dim_start)[tensor], arrays.element[tensor]
     wanted, wanted_rank = _factors([t.wanted.get(x, ()) for t, x in wanted_by], graph.book.rank)
     held, held_rank = _factors(placement.bindings, graph.book.rank)
-    here = np.zeros(graph.count, np.bool_)
-    here[order] = True
-    active = here[reader] & here[maker]
+    ours = np.zeros(graph.count, np.bool_)
+    ours[order] = True
+    active = ours[reader] & ours[maker]
     copied = active & (np.asarray(placement.scopes, np.int64)[maker] != 0)
     fits = wanted_rank == rank
     pieces = Pieces(
@@ -190,8 +190,8 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
 def _busiest(pieces: Pieces, group: Ints) -> tuple[Ints, Ints]:
     """Return the inputs of some pieces, and the elements of each on its busiest core."""
     inputs, input_index = np.unique(group, return_inverse=True)
-    most = int(pieces.wanted.prod(axis=1).max(initial=0))
-    total = np.zeros((len(inputs), most), np.int64)
+    core_count = int(pieces.wanted.prod(axis=1).max(initial=0))
+    total = np.zeros((len(inputs), core_count), np.int64)
     for which, core in _each_core(pieces.wanted):
         np.add.at(total, (input_index[which], core), pieces.shares(which, core))
     return inputs, total.max(axis=1, initial=0)

@@ -77,7 +77,7 @@ def footprint_first(producers: Edges, consumers: Edges, footprints: Sequence[int
 
 def live_peak(order: Sequence[int], consumers: Edges, sizes: Sequence[int]) -> int:
     """Return the most bytes of outputs alive at once, each until its last reader has run."""
-    place = {instance: at for at, instance in enumerate(order)}
+    place = {instance: position for position, instance in enumerate(order)}
     freed = [0] * len(order)
     for instance in order:
         freed[max(place[i] for i in (instance, *consumers[instance]))] += sizes[instance]
