@@ -157,19 +157,19 @@ def _along_path(
     if not len(done):
         return shares
     before = _before(program.where[:, Column.ENGINE])
-    at, waits = int(done.argmax()), True
+    current, waits = int(done.argmax()), True
     while True:
-        layer = program.where[at, Column.LAYER]
+        layer = program.where[current, Column.LAYER]
         if waits:
-            earlier = before[at]
-            if earlier >= 0 and done[earlier] == done[at]:
-                at = int(earlier)  # it completes when the one before it on its engine has
+            earlier = before[current]
+            if earlier >= 0 and done[earlier] == done[current]:
+                current = int(earlier)  # it completes when the one before it on its engine has
                 continue
-            shares[layer, _AT[Limit.LATENCY]] += done[at] - end[at]
-        shares[layer, limits[at]] += end[at] - begin[at]
-        if begin[at] <= 0:
+            shares[layer, _AT[Limit.LATENCY]] += done[current] - end[current]
+        shares[layer, limits[current]] += end[current] - begin[current]
+        if begin[current] <= 0:
             return shares
-        at, waits = _cause(program.where, before, begin, end, done, at)
+        current, waits = _cause(program.where, before, begin, end, done, current)
 
 
 def _before(engine: Ints) -> Ints:

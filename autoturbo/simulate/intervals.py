@@ -81,13 +81,13 @@ def pass_intervals(
     intervals = []
     for instance in schedule.order:
         cluster, kernel = places[instance]
-        signatures, at = rows[cluster]
+        signatures, row_of = rows[cluster]
         signature = signatures[kernel]
         if signature not in known:
             program = schedule.program(kernel, cluster)
             known[signature] = (program, *issue(program, rates))
         begin = max(free[cluster], _ready(schedule, instance, cluster, ends))
-        seconds = float(memory.totals.rows[at[kernel], Quantity.SECONDS])
+        seconds = float(memory.totals.rows[row_of[kernel], Quantity.SECONDS])
         launch = begin + float(moves[cluster][kernel])
         body = launch + target.overheads.kernel_launch
         end = launch + seconds + fixed
@@ -116,6 +116,6 @@ def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, floa
     if not schedule.cluster:
         return 0.0
     producers = schedule.instances.producers[instance]
-    others = [p for p in producers if schedule.cluster[p] != cluster]
+    remote = [p for p in producers if schedule.cluster[p] != cluster]
     barrier = schedule.problem.target.overheads.barrier
-    return max((ends[p] + barrier for p in others), default=0.0)
+    return max((ends[p] + barrier for p in remote), default=0.0)

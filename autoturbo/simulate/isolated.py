@@ -115,18 +115,18 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         wanted: at least one.
     """
     problem = book.problem
-    subgraphs = [one.subgraph for one in wanted]
+    subgraphs = [bound.subgraph for bound in wanted]
     graph, first = side_by_side(book, subgraphs, _representative)
     cores = problem.target.cores
-    spread = [(cores, None)] * first + [(one.cores, one.depth) for one in wanted]
+    spread = [(cores, None)] * first + [(bound.cores, bound.depth) for bound in wanted]
     chosen = [chosen_binding(book, s, *spans) for s, spans in zip(graph.shape, spread, strict=True)]
     rules = [BufferRules()] * len(graph.subgraphs)
     placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
     laid = build_timeline(graph, range(graph.count), placement, rules)
     layouts = []
-    for at, one in enumerate(wanted, first):
-        template = laid.templates[at]
-        streams = laid.streams[laid.rows[at] : laid.rows[at + 1]].copy()
+    for instance, bound in enumerate(wanted, first):
+        template = laid.templates[instance]
+        streams = laid.streams[laid.rows[instance] : laid.rows[instance + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
         spilled = int(streams[:, :ROOM].sum()) - min(outputs, int(streams[-1, OUT_DDR]))
         shared = shares_weights(problem, template)
@@ -134,11 +134,11 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         tail = (
             float(spilled), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
             float(stages[:, Stage.CORE_WEIGHTS].sum()), float(shared),
-            float(cores_used(chosen[at])),
+            float(cores_used(chosen[instance])),
         )  # fmt: skip
         layouts.append(Layout(
-            stages, streams, outputs, int(laid.copied[at, Scope.DDR]), tail,
-            shared and one.subgraph.split.instances > 1, laid.spare[at],
+            stages, streams, outputs, int(laid.copied[instance, Scope.DDR]), tail,
+            shared and bound.subgraph.split.instances > 1, laid.spare[instance],
         ))  # fmt: skip
     return layouts
 
@@ -164,12 +164,14 @@ def side_by_side(
     whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
     parts = (*(parts_of(book, s) for s in whole), *subgraph_parts)
     chosen = [choose(p) for p in parts]
-    maker = {t: (at, n) for at, x in enumerate(layers) for n, t in enumerate(parts[at].outputs)}
+    maker = {
+        t: (index, n) for index, x in enumerate(layers) for n, t in enumerate(parts[index].outputs)
+    }
     reader = len(layers)
     for p, indices in zip(subgraph_parts, chosen[len(layers) :], strict=True):
         read = [(slot, *maker[t], t) for slot, t in enumerate(p.inputs) if t in maker]
         for row in (p.in_base + indices * len(p.inputs)).tolist():
-            rows += [(reader, slot, at, n, row + slot, t) for slot, at, n, t in read]
+            rows += [(reader, slot, index, n, row + slot, t) for slot, index, n, t in read]
             reader += 1
     table = np.asarray(rows, np.int64).reshape(-1, 6)
     regions, element = book.regions.rows[table[:, 4]], problem.arrays.element[table[:, 5]]

@@ -189,7 +189,7 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
         out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
     )  # fmt: skip
     out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
-    by_engine = [np.append(np.flatnonzero(engine == one), -1) for one in range(len(ENGINES))]
+    by_engine = [np.append(np.flatnonzero(engine == code), -1) for code in range(len(ENGINES))]
     for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
         out[position] = _together(
             by_engine[first], by_engine[second], by_engine[second], begin, end

@@ -209,9 +209,11 @@ class KernelStatistics:
         by_samples: dict[int, list[_KernelKey]] = {}
         for key in unknown:
             by_samples.setdefault(self._subgraphs[key[0]][0], []).append(key)
-        for samples, each in by_samples.items():
-            layers = itertools.accumulate(len(self._subgraphs[key[0]][1].layers) for key in each)
-            sized = zip(each, layers, strict=True)
+        for samples, samples_keys in by_samples.items():
+            layers = itertools.accumulate(
+                len(self._subgraphs[key[0]][1].layers) for key in samples_keys
+            )
+            sized = zip(samples_keys, layers, strict=True)
             for _, batch in itertools.groupby(sized, lambda pair: pair[1] // TOGETHER):
                 batch_keys = [key for key, _ in batch]
                 self.bench.cache.forget_when_full()

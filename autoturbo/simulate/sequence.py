@@ -97,7 +97,7 @@ def _seconds(size: Ints | Floats, rate: float) -> Floats:
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
     """Measure a schedule: latency of the whole batch on the whole chip, and its causes."""
     memory = KernelMemory() if memory is None else memory
-    passes = [_one_pass(schedule, memory, at) for at in range(len(schedule.timelines))]
+    passes = [_one_pass(schedule, memory, cluster) for cluster in range(len(schedule.timelines))]
     joint = _Pass(
         [s for one in passes for s in one.signatures],
         np.concatenate([one.kernels for one in passes]),

@@ -157,8 +157,8 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     clusters = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
     counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in clusters])
     kernels = tuple(
-        KernelShare(int(instance), at, *_spent(row), part.seconds - part.busiest, int(count))
-        for at, (timeline, one) in enumerate(zip(schedule.timelines, clusters, strict=True))
+        KernelShare(int(instance), index, *_spent(row), part.seconds - part.busiest, int(count))
+        for index, (timeline, one) in enumerate(zip(schedule.timelines, clusters, strict=True))
         for instance, row, part, count in zip(
             timeline.order, one.shares, one.parts, counts[timeline.order], strict=True
         )
@@ -232,8 +232,8 @@ def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
     run_passes(schedule.order, cluster, instance_s.tolist(), graph.producers, loops, barrier, log)
     begin, end = dict[_Launch, float](), dict[_Launch, float]()
     before, free = dict[_Launch, _Launch | None](), dict[int, _Launch]()
-    for at, (instance, start, stop) in enumerate(log):
-        launch = at // graph.count, instance
+    for entry, (instance, start, stop) in enumerate(log):
+        launch = entry // graph.count, instance
         begin[launch], end[launch], before[launch] = start, stop, free.get(cluster[instance])
         free[cluster[instance]] = launch
     makers = [[m for m in graph.producers[i] if cluster[m] != c] for i, c in enumerate(cluster)]
