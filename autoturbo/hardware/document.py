@@ -88,21 +88,21 @@ def _text(path: Path, shown: str) -> str:
 
 
 def _content(path: Path, shown: str) -> bytes:
-    at = Location(shown)
+    place = Location(shown)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise TargetError("a directory, not a target file", at, "name a YAML file in it")
+            raise TargetError("a directory, not a target file", place, "name a YAML file in it")
         if not stat.S_ISREG(mode):
-            raise TargetError("not a regular file", at, "name a YAML file")
+            raise TargetError("not a regular file", place, "name a YAML file")
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         hint = "'autoturbo targets scaffold' prints a template"
-        raise TargetError("no such file", at, hint) from None
+        raise TargetError("no such file", place, hint) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise TargetError(f"cannot be read: {reason}", at) from None
+        raise TargetError(f"cannot be read: {reason}", place) from None
 
 
 def parse_document(text: str, shown: str) -> Document:
@@ -132,12 +132,12 @@ def _compose(text: str, shown: str) -> Any:
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            at = Location(shown, mark.line + 1, mark.column + 1)
+            place = Location(shown, mark.line + 1, mark.column + 1)
             if self.check_event(yaml.AliasEvent):
                 message = "aliases are not allowed in a target"
-                raise TargetError(message, at, "write the value out")
+                raise TargetError(message, place, "write the value out")
             if self.depth >= _MAX_DEPTH:
-                raise TargetError(f"nested more than {_MAX_DEPTH} deep", at)
+                raise TargetError(f"nested more than {_MAX_DEPTH} deep", place)
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
@@ -154,8 +154,8 @@ def _syntax_error(error: Any, shown: str) -> TargetError:
         message, hint = "more than one document", "one file describes one target"
     elif "'\\t'" in message:
         hint = "indent with spaces"
-    at = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
-    return TargetError(f"not YAML: {message}", at, hint)
+    place = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
+    return TargetError(f"not YAML: {message}", place, hint)
 
 
 class _Reader:

@@ -163,8 +163,8 @@ def neighbours(axes: Sequence[Axis], values: tuple[Value, ...]) -> Iterator[tupl
     """Yield the values of the neighbouring points, one step along each ordered field."""
     for place, axis in enumerate(axes):
         order = sorted(axis.values, key=float) if axis.is_numeric else []
-        at = order.index(values[place]) if order else 0
-        for value in (*order[max(at - 1, 0) : at], *order[at + 1 : at + 2]):
+        position = order.index(values[place]) if order else 0
+        for value in (*order[max(position - 1, 0) : position], *order[position + 1 : position + 2]):
             yield (*values[:place], value, *values[place + 1 :])
 
 
@@ -173,8 +173,8 @@ def _with(target: Target, path: str, value: Value) -> Target:
     try:
         return with_field(target, path, value)
     except TargetError as error:
-        at = error.at if error.at.field and "." in error.at.field else Location(field=path)
-        raise TargetError(error.message, at, error.hint) from None
+        place = error.at if error.at.field and "." in error.at.field else Location(field=path)
+        raise TargetError(error.message, place, error.hint) from None
 
 
 def _named(target: Target, axes: Sequence[Axis], values: tuple[Value, ...]) -> Target:

@@ -173,8 +173,10 @@ class Link:
     def joins(self, first: Unit, second: Unit) -> bool:
         """Return whether it connects two units."""
         ends = {first.name, first.kind}, {second.name, second.kind}
-        one, other = self.units
-        return (one in ends[0] and other in ends[1]) or (one in ends[1] and other in ends[0])
+        first_end, second_end = self.units
+        return (first_end in ends[0] and second_end in ends[1]) or (
+            first_end in ends[1] and second_end in ends[0]
+        )
 
 
 @dataclass(frozen=True, slots=True)

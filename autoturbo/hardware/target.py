@@ -418,7 +418,7 @@ def check_part(kind: Any, value: Any) -> tuple[ValidationIssue, ...]:
 
 def located(document: Document, issues: Iterable[ValidationIssue]) -> list[TargetError]:
     """Return the errors of issues and of repeated fields, in the order of the file."""
-    twice = [_duplicate(document, path, at) for path, at in document.duplicates]
+    twice = [_duplicate(document, path, place) for path, place in document.duplicates]
     pairs = [(_position(document, issue), issue) for issue in (*twice, *issues)]
     pairs.sort(key=lambda pair: pair[0] or (0, 0))
     return [_error(document, issue, position) for position, issue in pairs]
@@ -442,8 +442,8 @@ def _error(
     document: Document, issue: ValidationIssue, position: tuple[int, int] | None
 ) -> TargetError:
     line, column = position or (None, None)
-    at = Location(document.file, line, column, dotted(issue.path) or None)
-    return TargetError(issue.message, at, issue.hint)
+    place = Location(document.file, line, column, dotted(issue.path) or None)
+    return TargetError(issue.message, place, issue.hint)
 
 
 def _explained(issue: ValidationIssue, value: Any) -> ValidationIssue:
