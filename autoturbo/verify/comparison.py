@@ -119,7 +119,10 @@ def arithmetic_of(model: ModelProto, longest_sum: int = 1) -> Arithmetic:
 
 def longest_sum(graph: Graph) -> int:
     """Return the most values that a mean or sum of a graph adds."""
-    return max((_summed(graph, one) for one in graph.operators if one.kind in _SUMS), default=1)
+    return max(
+        (_summed(graph, operator) for operator in graph.operators if operator.kind in _SUMS),
+        default=1,
+    )
 
 
 def _summed(graph: Graph, operator: Operator) -> int:
@@ -264,8 +267,15 @@ def _compare_numbers(
     wanted, found = np.where(finite, wanted, 0), np.where(finite, found, 0)
     errors = np.abs(found - wanted)
     bounds = _bounds(wanted, errors, arithmetic, scale)
-    at = _position(errors / np.maximum(bounds, np.finfo(np.float64).tiny))
-    return Comparison(name, float(errors[at]), float(bounds[at]), float(errors.max()), at, remark)
+    worst = _position(errors / np.maximum(bounds, np.finfo(np.float64).tiny))
+    return Comparison(
+        name,
+        float(errors[worst]),
+        float(bounds[worst]),
+        float(errors.max()),
+        worst,
+        remark,
+    )
 
 
 def _equal(wanted: Array, found: Array) -> Array:

@@ -197,7 +197,7 @@ def prepare_comparison(
         onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
     seeded = onnx.load(original, load_external_data=False)
     nodes = nodes_at(original, schedule.problem.graph, schedule.model)
-    samples = max(one.start + one.samples for one in passes)
+    samples = max(turn.start + turn.samples for turn in passes)
     whole = samples == schedule.model.batch
     graph = schedule.model if whole else schedule.problem.graph
     given = {operand.name: operand.shape for operand in nodes.given}

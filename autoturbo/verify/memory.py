@@ -86,9 +86,9 @@ def _check_spare(schedule: Schedule, timeline: Timeline, zones: Zones) -> Iterat
     for kernel in np.flatnonzero(timeline.spare.any(axis=1)).tolist():
         first, last = kernel + timeline.rows[kernel], kernel + timeline.rows[kernel + 1]
         stages = timeline.templates[int(timeline.order[kernel])].stages
-        many = np.count_nonzero(stages[:, Stage.SEQUENCE])
+        recurrences = np.count_nonzero(stages[:, Stage.SEQUENCE])
         for level, limit in ((Scope.LB, zones.lb), (Scope.GB, zones.gb)):
-            low = limit - many * int(timeline.spare[kernel, level])
+            low = limit - recurrences * int(timeline.spare[kernel, level])
             ends = buffers.address + sizes_of(timeline, level)
             alive = (buffers.birth <= last) & (buffers.death >= first) & (buffers.scope == level)
             for buffer in np.flatnonzero(alive & (ends > low)).tolist():
@@ -116,12 +116,12 @@ def _check_scope(
     buffers, sizes = timeline.buffers, sizes_of(timeline, level)
     low = buffers.address[here]
     high = low + sizes[here]
-    for at in np.flatnonzero(high > limit).tolist():
-        message = f"ends at {high[at]} in {level.name}, which has {limit} bytes for buffers"
-        yield buffer_finding(schedule, timeline, "capacity", int(here[at]), message)
-    for at in np.flatnonzero(low % ALIGNMENT).tolist():
-        message = f"begins at {low[at]} in {level.name}, not at a multiple of {ALIGNMENT}"
-        yield buffer_finding(schedule, timeline, "alignment", int(here[at]), message)
+    for place in np.flatnonzero(high > limit).tolist():
+        message = f"ends at {high[place]} in {level.name}, which has {limit} bytes for buffers"
+        yield buffer_finding(schedule, timeline, "capacity", int(here[place]), message)
+    for place in np.flatnonzero(low % ALIGNMENT).tolist():
+        message = f"begins at {low[place]} in {level.name}, not at a multiple of {ALIGNMENT}"
+        yield buffer_finding(schedule, timeline, "alignment", int(here[place]), message)
     pairs = _clashes(low, high, buffers.birth[here], buffers.death[here])
     for one, two in here[pairs].tolist():
         second_name = buffer_name(schedule, timeline, two)
@@ -156,8 +156,8 @@ def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
             reads = streams[:, READ].any(axis=1)
             reads |= timeline.templates[instance].stages[:, Stage.EXCHANGED] > 0
             ahead = np.append((streams[:, ROOM] * reads)[1:], 0)
-            for at, wanted in enumerate((streams[:, ROOM] + ahead).tolist()):
-                step = first + kernel + 1 + at
+            for position, wanted in enumerate((streams[:, ROOM] + ahead).tolist()):
+                step = first + kernel + 1 + position
                 alive = here[(buffers.birth[here] <= step) & (buffers.death[here] >= step)]
                 gap = _largest_gap(buffers.address[alive], buffers.core_bytes[alive], zone)
                 if wanted > gap:

@@ -110,7 +110,7 @@ def check_numbers(
         reason = f"not comparable: {random.kind} {random.name!r} gives other values each time"
         return Numbers(schedule.model.batch, whole, seed, None, skipped=reason)
     passes = passes_of(schedule) if whole else (one_pass(schedule),)
-    samples = max(one.start + one.samples for one in passes)
+    samples = max(turn.start + turn.samples for turn in passes)
     all_of_it = samples == schedule.model.batch
     with TemporaryDirectory(prefix="autoturbo-verify-") as temporary:
         try:
@@ -149,8 +149,8 @@ def live_bytes(graph: Graph) -> int:
 
 
 def _tensor_bytes(graph: Graph, tensor: int) -> int:
-    one = graph.tensors[tensor]
-    return 0 if one.constant else 4 * one.elements
+    record = graph.tensors[tensor]
+    return 0 if record.constant else 4 * record.elements
 
 
 def compare_models(
@@ -233,8 +233,8 @@ class _FaultLocator:
 
     def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
         """Return the expected value of a call's region, from the original tensor."""
-        one, batch = self._pass(call), self.setup.samples
-        samples = samples_of(whole, self.trace, tensor, (one.start, one.samples), batch)
+        turn, batch = self._pass(call), self.setup.samples
+        samples = samples_of(whole, self.trace, tensor, (turn.start, turn.samples), batch)
         return samples[tuple(slice(low, high) for low, high in region)]
 
     # ------------------------------------------------------------------------------- comparison

@@ -300,8 +300,8 @@ def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
     same = table[first, Access.LAYER] == table[second, Access.LAYER]
     alone = ((table[first, Access.ROLES] | table[second, Access.ROLES]) & ~COMPUTE) == 0
     alone |= table[first, Access.SCOPE] != Scope.LB
-    for at in np.flatnonzero(~(same & alone)).tolist():
-        one, two = int(first[at]), int(second[at])
+    for pair in np.flatnonzero(~(same & alone)).tolist():
+        one, two = int(first[pair]), int(second[pair])
         if table[one, Access.LAYER] > table[two, Access.LAYER]:
             one, two = two, one
         names = _unordered_instructions(labels, order, table[one], table[two])
@@ -331,12 +331,12 @@ def _instructions(where: Ints, access: Ints) -> Ints:
 
 def _lost_barriers(schedule: Schedule, cluster: int, phases: Sequence[Phase]) -> Iterator[Finding]:
     """Yield races between phases that no barrier separates, one for each phase."""
-    for at, phase in enumerate(phases):
-        later = [] if phase.barrier else _until_barrier(phases, at + 1)
+    for index, phase in enumerate(phases):
+        later = [] if phase.barrier else _until_barrier(phases, index + 1)
         races = (
             _race_across_phases(schedule, cluster, phase, later_phase) for later_phase in later
         )
-        yield from itertools.islice((one for one in races if one is not None), 1)
+        yield from itertools.islice((race for race in races if race is not None), 1)
 
 
 def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
@@ -396,12 +396,12 @@ def _kernel_clocks(schedule: Schedule, trace: Trace) -> dict[tuple[int, int], In
     waits: dict[tuple[int, int], list[Wait]] = {}
     for wait in trace.waits:
         waits.setdefault((wait.cluster, wait.kernel), []).append(wait)
-    at, never = kernel_positions(schedule), np.full(len(schedule.timelines), -1)
+    place, never = kernel_positions(schedule), np.full(len(schedule.timelines), -1)
     clocks: dict[tuple[int, int], Ints] = {}
     for index in schedule.order if trace.handed else ():
-        if index not in at:
+        if index not in place:
             continue
-        cluster, kernel = at[index]
+        cluster, kernel = place[index]
         clock = clocks.get((cluster, kernel - 1), never).copy()
         for wait in waits.get((cluster, kernel), []):
             np.maximum(clock, clocks.get((wait.maker, wait.made), never), out=clock)

@@ -301,16 +301,16 @@ def random_inputs(
 def _element(value: ValueInfoProto) -> int:
     element = value.type.tensor_type.elem_type
     if element in (TensorProto.UNDEFINED, TensorProto.STRING):
-        at = Location(field=value.name)
-        raise ModelError("the input is not a tensor of numbers: no values can be drawn", at)
+        place = Location(field=value.name)
+        raise ModelError("the input is not a tensor of numbers: no values can be drawn", place)
     return int(element)
 
 
 def _shape(value: ValueInfoProto) -> tuple[int, ...]:
     dims = value.type.tensor_type.shape.dim
     if not all(dim.HasField("dim_value") for dim in dims):
-        at = Location(field=value.name)
-        raise ModelError("the input has no static shape", at, "give its shape")
+        place = Location(field=value.name)
+        raise ModelError("the input has no static shape", place, "give its shape")
     return tuple(dim.dim_value for dim in dims)
 
 

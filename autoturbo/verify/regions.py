@@ -147,8 +147,8 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
     operators = Counter(op for layer in problem.layers for op in layer.operators)
     layers = Counter(x for s in schedule.instances.subgraphs for x in s.layers)
     for kind, counts, names, place in (
-        ("operator", operators, [one.name for one in problem.graph.operators], "layers"),
-        ("layer", layers, [one.name for one in problem.layers], "sub-graphs"),
+        ("operator", operators, [operator.name for operator in problem.graph.operators], "layers"),
+        ("layer", layers, [operator.name for operator in problem.layers], "sub-graphs"),
     ):
         for index, name in enumerate(names):
             if counts[index] != 1:

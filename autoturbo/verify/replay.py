@@ -109,15 +109,15 @@ def replay_of(schedule: Schedule) -> Replay:
             kernel = _Kernel(walk, cluster, int(cluster.timeline.order[len(cluster.uses)]))
             cluster.uses.append((kernel.before, kernel.during))
             kernel.run()
-    at, programs = kernel_positions(schedule), dict[bytes, Program]()
+    place, programs = kernel_positions(schedule), dict[bytes, Program]()
     phases = (tuple(_phases(schedule, c, own, programs)) for c, own in enumerate(walk.clusters))
     handed = tuple(
-        (Wait(number, kernel, *at[maker]), tensor, maker)
+        (Wait(number, kernel, *place[maker]), tensor, maker)
         for number, cluster in enumerate(walk.clusters)
         for kernel, (maker, tensor) in cluster.absent
-        if at.get(maker, (number, 0))[0] != number
+        if place.get(maker, (number, 0))[0] != number
     )
-    return Replay(Trace(tuple(phases), _waits(schedule, at), handed), tuple(walk.findings))
+    return Replay(Trace(tuple(phases), _waits(schedule, place), handed), tuple(walk.findings))
 
 
 def _phases(
@@ -268,8 +268,8 @@ class _Kernel:
         """Record a finding about the current layer, after the instance's name."""
         name = instance_name(self.schedule, self.index)
         where = self.layers[self.position].name if self.position >= 0 else None
-        at = f"{name}, layer {where}," if where and where != name else name
-        self.walk.findings.append(Finding(Check.MEMORY, kind, f"{at} {message}", name, where))
+        place = f"{name}, layer {where}," if where and where != name else name
+        self.walk.findings.append(Finding(Check.MEMORY, kind, f"{place} {message}", name, where))
 
     def report_buffer(self, kind: str, buffer: int, message: str) -> None:
         """Record a finding about a buffer."""

@@ -447,17 +447,17 @@ def _along(pieces: Sequence[RegionValue], dim: int) -> list[list[RegionValue]]:
 
 
 def _joined(builder: GraphBuilder, groups: list[list[RegionValue]], dim: int, want: Region) -> str:
-    names, at = [], want[dim][0]
+    names, position = [], want[dim][0]
     for group in groups:
         low, high = group[0].region[dim][0], max(piece.region[dim][1] for piece in group)
-        if low != at:
-            raise UncoveredError(f"nothing from {at} to {low} of dimension {dim}")
+        if low != position:
+            raise UncoveredError(f"nothing from {position} to {low} of dimension {dim}")
         names.append(
             concatenate_pieces(builder, group, (*want[:dim], (low, high), *want[dim + 1 :]))
         )
-        at = high
-    if at != want[dim][1]:
-        raise UncoveredError(f"nothing from {at} to {want[dim][1]} of dimension {dim}")
+        position = high
+    if position != want[dim][1]:
+        raise UncoveredError(f"nothing from {position} to {want[dim][1]} of dimension {dim}")
     return builder.concat(names, dim)
 
 

@@ -305,7 +305,9 @@ class FunctionTable:
         if quantisation is None:
             return name
         given = builder.new_name(f"{name}.given")
-        parameters = [builder.operand(dataclasses.replace(one, data=None)) for one in quantisation]
+        parameters = [
+            builder.operand(dataclasses.replace(operand, data=None)) for operand in quantisation
+        ]
         quantised = builder.one("QuantizeLinear", given, *parameters)
         builder.one(DEQUANTIZE, quantised, *parameters, to=name)
         return given
@@ -383,7 +385,7 @@ class InstanceFacts:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._place = {instance: at for at, instance in enumerate(schedule.order)}
+        self._place = {instance: position for position, instance in enumerate(schedule.order)}
         self._buffers: dict[int, list[dict[str, Any]]] = {}
         on = schedule.on_units
         self._of_parts = [] if on is None else [InstanceFacts(s) for s in on.schedules]
