@@ -123,7 +123,7 @@ class CompileProgress:
     def begin(self) -> None:
         """Record that compiling a function has begun, perhaps within one that calls it."""
         if self._expected is None:
-            self._expected = {name for name, one in _loaded() if not _is_kept(one)}
+            self._expected = {name for name, function in _loaded() if not _is_kept(function)}
         if not self.running:
             self._began = self._clock()
         self._depth += 1
@@ -334,9 +334,9 @@ def _loaded() -> Iterator[tuple[str, Any]]:
     """Yield the functions of loaded modules that compile when they are called."""
     for name, module in tuple(sys.modules.items()):
         if name.partition(".")[0] == PACKAGE:
-            for one in tuple(vars(module).values()):
-                if (qualified := _name(one)) and qualified.startswith(f"{name}:"):
-                    yield qualified, one
+            for function in tuple(vars(module).values()):
+                if (qualified := _name(function)) and qualified.startswith(f"{name}:"):
+                    yield qualified, function
 
 
 def _name(dispatcher: Any) -> str:
