@@ -30,9 +30,9 @@ class AxisKind(StrEnum):
     ``WHOLE``: appears in the outputs, but every point needs the whole extent (softmax, sort).
     ``REDUCTION``: summed over, does not appear in the outputs.
     ``WINDOW``: a reduction over a kernel window (kh, kw).
-    ``STEP``: goes one after another, each point from what the one before made (time).
+    ``STEP``: goes one after another, each point from the result of the one before (time).
     ``SPREAD``: like ``WHOLE`` for parts of the output, but the cores that work on a part may share
-    it out: at every step they tell each other what they made (hidden units).
+    it out: at every step they exchange their results (hidden units).
     """
 
     PARALLEL = "parallel"

@@ -11,8 +11,9 @@ from autoturbo.graph.operators import Graph
 def extract(graph: Graph, operators: Iterable[int]) -> Graph:
     """Return the sub-graph of the given operators as a graph.
 
-    What they read and do not make is an input, or a weight where it is constant; what others read,
-    or the model hands out, is an output. Tensors and operators keep their names and their order.
+    Tensors that they read and do not make are inputs, or weights if constant. Tensors that others
+    read, or that the model returns, are outputs. Tensors and operators keep their names and their
+    order.
 
     Args:
         graph: the whole.

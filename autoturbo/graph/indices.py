@@ -21,7 +21,7 @@ class Steps:
     """Indices as sums of steps.
 
     Every dimension of the indices is a mixed-radix number; the index of a position is the sum of
-    ``digit * step`` over its outer digits, plus what ``rest`` has at its innermost digits.
+    ``digit * step`` over its outer digits, plus the value of ``rest`` at its innermost digits.
 
     Attributes:
         digits: per dimension, outermost first, the extent of a digit and its step per component.
@@ -33,7 +33,7 @@ class Steps:
 
 
 def steps_of(indices: np.ndarray) -> Steps:
-    """Split indices into nested regular steps and what is left.
+    """Split indices into nested regular steps and a rest.
 
     Args:
         indices: the components of an index in the last dimension.
@@ -81,7 +81,7 @@ def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarr
 
     Args:
         indices: none of them negative, components last.
-        indexed: what they count along.
+        indexed: the dimension that they count along.
         batch: the new one.
 
     Returns:

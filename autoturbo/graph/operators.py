@@ -153,11 +153,11 @@ class Operator:
         input_maps: one per input.
         output_maps: one per output.
         work: arithmetic per point.
-        engine: what it keeps busy.
+        engine: the engine that it keeps busy.
         pattern: its class in TVM's fusion pass.
         parameterised: has learned parameters (convolution, matrix product by a weight,
             normalisation with scale), so that a layer holds at most one.
-        attributes: what else distinguishes it (``(("epsilon", "1e-05"),)``), for hashes only.
+        attributes: other properties that distinguish it (``(("epsilon", "1e-05"),)``), for hashes.
         opaque: why it has no access maps (never split, runs alone), or None.
         counted: its work is known; where it is not, figures of the graph are incomplete.
         integer: its arithmetic where the target computes in int8, at that type's rates; None: it is
@@ -289,7 +289,7 @@ class Uncounted:
 
     @property
     def sentence(self) -> str:
-        """Return what is not counted, on one line."""
+        """Return the uncounted operators and their share of the tensors, on one line."""
         kinds = [f"{number} {kind}" for kind, number in self.operators.items()]
         named = ", ".join(kinds[:_NAMED])
         more = f" and {len(kinds) - _NAMED} more kinds" if kinds[_NAMED:] else ""
@@ -320,11 +320,11 @@ class Graph:
         name: a short name for people and file names.
         tensors: all values; operators refer to them by index.
         operators: in topological order.
-        inputs: indices of the real inputs (what changes from call to call).
+        inputs: indices of the real inputs (those that change from call to call).
         outputs: indices of the outputs.
         batch: samples that one evaluation processes.
         source: the file it came from.
-        notes: what the import assumed, one line each, for people.
+        notes: assumptions of the import, one line each, for people.
         given: elements that were given to inputs, by name: they are not read any more.
         fixed: why the file cannot be written for fewer samples: the name and the kind of the node
             at which it cannot, and the reason; None where it can.

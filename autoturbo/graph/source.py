@@ -26,7 +26,7 @@ class Source:
         opsets: version by domain; ONNX's own domain is ``""``.
         ir_version: version of the file format.
         given: elements that the user gave to inputs, by name.
-        notes: what was assumed, one line each; grows while the import goes on.
+        notes: assumptions, one line each; grows while the import goes on.
     """
 
     path: Path

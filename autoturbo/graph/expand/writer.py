@@ -184,14 +184,14 @@ class Writer:
         return str(next(name for name in self.step.node.output if name))
 
     def graph(self) -> GraphProto:
-        """Return what was written, with the outputs of the node."""
+        """Return the written nodes as a graph, with the outputs of the node."""
         outputs = [helper.make_empty_tensor_value_info(n) for n in self.step.node.output if n]
         return helper.make_graph(self.nodes, "body", [], outputs, self.constants)
 
     # -------------------------------------------------------- operators that opsets spell otherwise
 
     def reshape(self, name: str, *extents: int, to: str | None = None) -> str:
-        """Write a Reshape; 0 keeps an extent, -1 is what is left."""
+        """Write a Reshape; 0 keeps an extent, -1 stands for the rest."""
         return self.op("Reshape", name, self.integers(*extents), to=to)
 
     def transpose(self, name: str, *order: int, to: str | None = None) -> str:

@@ -346,7 +346,7 @@ def _frozen(
     bindings: dict[str, int],
     places: Mapping[str, int],
 ) -> Frozen:
-    """Return the final shapes, with what changed against the file's own."""
+    """Return the final shapes, with their changes against the file's own."""
     stated = {name: _made_for(declared[name], shape) for name, shape in final.items()}
     made_for = {
         name: tuple(

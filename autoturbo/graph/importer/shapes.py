@@ -268,7 +268,7 @@ def upper_bounds(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypePr
 
     Args:
         step: the node.
-        types: what is known of its outputs.
+        types: the known types of its outputs.
     """
     if step.node.op_type == "Loop" and not domain_of(step.node):
         return _loop(step, types)

@@ -43,7 +43,7 @@ class Value:
         unfolded: why its elements were not computed, where it is a constant without ``data``.
         unknown: why its type or shape is not known: raised if the graph needs it.
         repeated: the constant of the file's own batch that this one has repeated for another.
-        stored: what a DequantizeLinear makes it of, perhaps rearranged, where that is narrow.
+        stored: the narrow constant that a DequantizeLinear makes it of, perhaps rearranged.
         original: the constant whose elements it has in another order, if any.
     """
 
@@ -112,7 +112,7 @@ class Step:
         inputs: by position, None where absent.
         captured: outer values that bodies of control flow read.
         outputs: by position, None where absent.
-        repeats: what it does, if it is a loop.
+        repeats: its body and trips, if it is a loop.
     """
 
     node: NodeProto

@@ -231,7 +231,7 @@ class Domain:
             inputs: access maps by position; positions left out at the end were absorbed.
             outputs: access maps by position.
             work: arithmetic per point.
-            engine: what it keeps busy.
+            engine: the engine that it keeps busy.
             pattern: its class in TVM's fusion pass.
             parameterised: whether it has learned parameters.
             extra: absorbed parameters that neither shapes nor maps show.

@@ -188,7 +188,7 @@ class _Side:
     Attributes:
         shape: its extents.
         dim: the dimension being consumed.
-        rest: what is left of that dimension's extent.
+        rest: the remaining factor of that dimension's extent.
         axes: per dimension, the ``(axis, extent)`` factors found so far.
         whole: dimensions that are read in full.
     """
