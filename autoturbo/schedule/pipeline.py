@@ -124,16 +124,16 @@ class SchedulerCache:
     binding and scope are shared, and 80 for one in a graph, with 48 for each that it reads.
 
     Attributes:
-        books: what is known of parts, by samples that are processed at once. Parts and templates
+        books: known parts, by samples that are processed at once. Parts and templates
             are numbered; holders of numbers hold their book too, so that a new one can begin.
         numbers: of the plans to come.
-        groups: sub-graphs before they are split, by what sharing, splitting and grouping read.
+        groups: sub-graphs before they are split, by the knobs of division, split and grouping.
         plans: by the same.
-        same: plans by what is in them: equal ones are one.
+        same: plans by their content: equal ones are one object.
         graphs: instance graphs by the number of their plan.
-        orders: by plan and what ordering reads.
-        placements: by plan, order and what binding and placing read.
-        timelines: of all clusters, by instance graph, order, placement and what buffers read.
+        orders: by plan and the knobs of ordering.
+        placements: by plan, order and the knobs of binding and placing.
+        timelines: of all clusters, by instance graph, order, placement and the knobs of buffers.
     """
 
     def __init__(self) -> None:

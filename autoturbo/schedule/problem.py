@@ -62,7 +62,7 @@ class Problem:
     """A model for one number of samples on one target: the input of all passes.
 
     Attributes:
-        graph: the model for ``graph.batch`` samples: what a cluster processes at once.
+        graph: the model for ``graph.batch`` samples, which a cluster processes at once.
         target: the accelerator.
         dtype: the compute type.
         arrays: the graph for compiled code.

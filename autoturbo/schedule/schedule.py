@@ -43,7 +43,7 @@ class Share:
         samples: samples of the busiest cluster; otherwise of the whole batch.
         batches: samples that it processes at once (the paper's batches per cluster); otherwise that
             all clusters together process at once.
-        split: what they divide, one of :data:`SPLITS`.
+        split: the dimension that they divide, one of :data:`SPLITS`.
     """
 
     clusters: int
@@ -70,7 +70,7 @@ class OnUnits:
         schedules: of the parts, each on its unit.
         units: names of the parts' units.
         origin: per instance, its part and its index in the part's schedule.
-        facts: what the machine's own schedule says of itself, for those who read the whole.
+        facts: header of the machine's own schedule, for readers of the whole.
     """
 
     schedules: tuple[Schedule, ...]
@@ -96,9 +96,9 @@ class Schedule(Shown):
             every cluster where clusters do not work alike, otherwise one.
         rules: how kernels become instructions.
         own_rules: of sub-graphs that have others.
-        expected: what a measurement of it gave (the object M of ``--json``), or None.
+        expected: its measurement (the object M of ``--json``), or None.
         cluster: per instance, its cluster; empty where clusters work alike.
-        on_units: what runs each instance, of a schedule on a machine of several units.
+        on_units: the unit of each instance, of a schedule on a machine of several units.
     """
 
     model: Graph

@@ -46,8 +46,8 @@ ENGINE_OF = np.asarray((
 class Column(IntEnum):
     """Integer columns of an instruction.
 
-    Engine, layer position, tile (of weights for those that bring weights), what it does (a
-    :class:`Role`), and what it waits for.
+    Engine, layer position, tile (of weights for those that move weights), kind (a :class:`Role`),
+    and the instructions that it waits for.
     """
 
     ENGINE = 0

@@ -263,7 +263,7 @@ def _core_table(
         part: regions of the part.
         table: per tensor, the factors of its binding, 0 where it has none.
         regions: any contents.
-        foreign: to note what that core gets from others, bytes by input, layer by layer.
+        foreign: output: bytes that the core gets from others, by input, layer by layer.
     """
     rows, at = np.zeros((len(layers), STAGE_COLUMNS)), 0
     for index in range(len(layers)):
@@ -309,9 +309,9 @@ def stage_table(
         problem: the model on the target.
         layers: of the part.
         shape: its regions.
-        extents: of what it makes, along each dimension.
+        extents: of the tensors that it makes, along each dimension.
         held: bindings of tensors.
-        memory: what it has of the tensors that it touches.
+        memory: its parts of the tensors that it accesses.
     """
     part_layers = [problem.layers[layer] for layer in layers]
     outputs = [layer.outputs[0] for layer in part_layers]

@@ -44,7 +44,7 @@ class Template:
         exchanged: per layer, of each activation that it reads, bytes that a core gets from others.
         reuse: per layer, the tensor that an elementwise one may write over, -1 for none: what other
             cores still get of a tensor is not written over.
-        local_bytes: what a core reads and writes in its local buffer.
+        local_bytes: bytes that a core reads and writes in its local buffer.
         digest: of all that its time depends on.
     """
 

@@ -60,7 +60,7 @@ class Timeline:
         graph: the instances.
         order: instances in order of execution.
         templates: per instance, of its kernel.
-        movements: what is done to the pieces that kernels read.
+        movements: movements of the pieces that kernels read.
         rows: first row of each kernel in :attr:`streams`; one entry more than kernels.
         streams: array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
         copied: per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
@@ -136,7 +136,7 @@ def build_timeline(
     """Return the buffers of a cluster's kernels in time, placed, with their streams.
 
     Args:
-        graph: instances and what they read from each other.
+        graph: instances and the links between them.
         order: order of execution; instances that are not in it run on other clusters, and what they
             make is read from DDR.
         placement: bindings and declared scopes; what instances that are not in the order read is
@@ -327,7 +327,7 @@ class _Walk:
         buffers: so far.
         made: buffers of instances' outputs, by instance and output.
         rows: streams of the layers so far; those of buffers are added once these have a place.
-        ddr: what is not made here and what leaves for good.
+        ddr: tensors that are not made here, and those that leave for good.
         uses: of buffers by layers: a row of the streams, its column where bytes count if the buffer
             is in GB (in DDR they count in the next), buffer, bytes, and what is read instead if the
             buffer found no room.

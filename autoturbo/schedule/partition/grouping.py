@@ -112,8 +112,8 @@ class Need(NamedTuple):
 
     Attributes:
         peak: at once, at most.
-        given: of what no layer makes.
-        unread: of what nobody reads, which stays to the end.
+        given: of tensors that no layer makes.
+        unread: of tensors that nobody reads, which stay to the end.
     """
 
     peak: int
@@ -170,7 +170,7 @@ class Groupings(NamedTuple):
         opaque: the layers with an opaque operator, a bit for each.
         enlarging: the layers that up-sample.
         known: sub-graphs by rules.
-        runs: what each of the latest asked of its rules, and its sub-graphs.
+        runs: the questions that each of the latest runs asked of its rules, and its sub-graphs.
     """
 
     alone: list[Node]
@@ -213,7 +213,7 @@ class Merging:
 
     Attributes:
         nodes: sub-graphs while they grow, by their last layer, which makes the output.
-        asked: what was asked of the rules.
+        asked: the questions asked of the rules.
     """
 
     def __init__(self, problem: Problem, rules: GroupRules) -> None:

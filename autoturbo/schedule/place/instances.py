@@ -151,8 +151,8 @@ class InstanceGraph:
     """Instances and their dependences.
 
     Attributes:
-        book: what is known of their parts.
-        subgraphs: what was split.
+        book: their known parts.
+        subgraphs: the split sub-graphs.
         parts: per sub-graph, how.
         first: per sub-graph, its first instance; one entry more than sub-graphs.
         subgraph: per instance, its sub-graph.
@@ -160,7 +160,7 @@ class InstanceGraph:
         shape: per instance, its class of equal extents.
         out_region: per instance, the row of its first output in the book of regions.
         in_region: per instance, the row of its first input.
-        links: what they read from each other.
+        links: the regions that they read from each other.
     """
 
     book: PartBook

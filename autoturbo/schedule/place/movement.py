@@ -172,7 +172,7 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
     """Return the most elements of each piece that any core wants and does not hold.
 
     Args:
-        pieces: what is read.
+        pieces: the pieces that are read.
         held: factors of the bindings that the pieces are held in, ``(pieces, rank)``.
         renamed: per piece and core of the consumer's program, the core of the producer's; the same
             if None.
