@@ -32,7 +32,7 @@ class Estimate(IntEnum):
     """Columns of the result of :func:`estimates`.
 
     ``SECONDS`` of the kernel; ``LAYERS`` if its layers ran one after another, engines side by side,
-    and ``SERIAL`` if all instructions did; ``CHAIN`` of what has to follow each other.
+    and ``SERIAL`` if all instructions did; ``CHAIN`` of first fetch, computation and last store.
     ``BUSY`` seconds of each engine, in the order of ENGINES (not all have a name here); bytes
     read from and written to DDR and moved at GB.
     """
@@ -91,7 +91,7 @@ class _Layers:
         work: seconds of computing.
         least: that a layer takes because there are so few slots.
         fill: seconds until the first of its tiles is there.
-        terms: by :class:`Estimate`, what is added up over kernels.
+        terms: by :class:`Estimate`, the terms that are added up over kernels.
     """
 
     def __init__(self, roles: Roles, rates: Floats) -> None:

@@ -111,7 +111,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     """Return the layouts of sub-graphs, each as if it were alone.
 
     Args:
-        book: what is known of parts of the model; the sub-graphs are in terms of its layers.
+        book: the known parts of the model; the sub-graphs are in terms of its layers.
         wanted: at least one.
     """
     problem = book.problem

@@ -48,7 +48,7 @@ def checked(outcome: object, bound_s: float = 0.0) -> Outcome:
     """Return an outcome with plain numbers in it, or the failure of an invalid one.
 
     Args:
-        outcome: what a measurer returned.
+        outcome: the value that a measurer returned.
         bound_s: seconds that no schedule of the model on the target can beat, besides what the
             measurement itself says.
     """

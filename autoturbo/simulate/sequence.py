@@ -50,7 +50,7 @@ class KernelMemory:
 
     Attributes:
         index: row of :attr:`totals` by signature, 16 bytes.
-        totals: what each yields, by :class:`Quantity`.
+        totals: results of each kernel, by :class:`Quantity`.
     """
 
     index: dict[bytes, int] = field(default_factory=dict)

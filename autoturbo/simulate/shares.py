@@ -132,7 +132,7 @@ class ScheduleShares:
 
     Attributes:
         latency: of the whole batch, as measured.
-        shares: of it; what clusters wait for each other is in ``launch``.
+        shares: of it; the waits of clusters for each other are in ``launch``.
         kernels: of one pass, cluster by cluster, in order.
         subgraphs: by number.
         layers: by number.
@@ -149,7 +149,7 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     """Return a schedule's latency, attributed to limits.
 
     Args:
-        schedule: what is asked about.
+        schedule: the schedule.
         memory: kernels that are simulated already.
     """
     memory = KernelMemory() if memory is None else memory
