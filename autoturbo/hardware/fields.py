@@ -43,7 +43,7 @@ class InFile(Rule):
     Attributes:
         suffix: end of the name in the file, its unit.
         name: in the file, where it is not the attribute's with the suffix.
-        default: what a file that leaves the field out means; None where it may not.
+        default: the value of a file that leaves the field out; None if it may not.
     """
 
     suffix: str = ""

@@ -282,7 +282,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     """Return the machine of a preset or of a YAML file.
 
     Raises:
-        TargetError: nothing has that name, or what has it is not a valid machine.
+        TargetError: nothing has that name, or it is not a valid machine.
     """
     name = os.fspath(name_or_path)
     if name in machine_names():
@@ -309,7 +309,7 @@ def find_target(name_or_path: str | os.PathLike[str]) -> AnyTarget:
     """Return the machine or the target of a name or file, which is read once.
 
     Raises:
-        TargetError: nothing has that name, or what has it is neither.
+        TargetError: nothing has that name, or it is neither.
     """
     name = os.fspath(name_or_path)
     if name in machine_names():
