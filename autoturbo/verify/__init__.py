@@ -38,7 +38,7 @@ def verify_schedule(
     """Check the regions and the memory of a schedule, and run it beside its model.
 
     Args:
-        schedule: what to check, on a target or on a machine of several units: there the whole
+        schedule: the schedule, on a target or on a machine of several units: there the whole
             model, and every part on its unit.
         path: the model's file; where it is not given, nothing is run.
         seed: of the random inputs and weights.

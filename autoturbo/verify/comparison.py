@@ -63,7 +63,7 @@ class _Bounds:
     """Tolerances of an element type.
 
     Attributes:
-        noise: relative to how much an output varies: at least 2.5 times what was measured.
+        noise: relative to how much an output varies: at least 2.5 times the measured noise.
         rounding: relative to the output itself: two units in its last place.
         ties: share of computed integers that may differ: near ties are as frequent as noise is
             large.
@@ -146,7 +146,7 @@ class Comparison:
         name: of the output.
         difference: absolute difference where it is largest in relation to its tolerance; of
             integers, the share that differs.
-        tolerance: what it was held to there.
+        tolerance: the largest difference permitted there.
         max_abs_error: largest absolute difference of any element.
         index: position of the element in question.
         remark: why the output proves nothing or cannot be compared, or None.

@@ -167,7 +167,7 @@ class ComparisonSetup:
         whole: these are all samples of the model.
         feeds: an array per input.
         reference: the model that is compared with.
-        arithmetic: what it computes in.
+        arithmetic: of the model.
     """
 
     folder: Path

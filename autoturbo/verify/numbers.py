@@ -87,7 +87,7 @@ def check_numbers(
     """Run the original and the scheduled model side by side.
 
     Args:
-        schedule: what to check, on a target or on a machine of several units.
+        schedule: the schedule, on a target or on a machine of several units.
         path: the model's file; values that it keeps elsewhere need not be there.
         seed: of inputs and weights.
         whole: run all samples, or only those of one pass with the same decisions; None runs all

@@ -196,7 +196,7 @@ def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
     Args:
         table: accesses, by :class:`Access`.
         last: per access and engine, its last instruction.
-        least: per access and engine, the least of what has ended before its instructions.
+        least: per access and engine, the least clock of its instructions.
     """
     pairs = [np.empty((0, 2), np.int64)]
     for met in _pairs_of_one_place(table, last, least):

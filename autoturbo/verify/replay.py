@@ -70,7 +70,7 @@ _COLUMN_NAMES = ("in GB", "in DDR", "out to GB", "out to DDR", "late from GB", "
 class _Use(Enum):
     """Kind of access to a buffer: the roles (bits) that do it, by its scope; and 1 for writing.
 
-    ``READ`` is of what was there before the kernel, ``LATE`` of what the kernel itself made;
+    ``READ`` is of data from before the kernel, ``LATE`` of data that the kernel itself made;
     ``HOLD`` reads weights that stay and ``KEEP`` is when they are brought in.
     """
 
@@ -88,7 +88,7 @@ class Replay(NamedTuple):
 
     Attributes:
         trace: of it.
-        findings: what is wrong with its reads, writes and streams.
+        findings: defects of its reads, writes and streams.
     """
 
     trace: Trace
@@ -192,7 +192,7 @@ class _Cluster:
         last: the last step.
         buffers: by kind, tensor and owner.
         spans: per buffer, scope, first byte and one past the last; its number in DDR.
-        holds: what is in a buffer.
+        holds: the content of a buffer.
         where: the buffer that has some content.
         kept: per sub-graph whose weights stay, who brought them and the buffer.
         uses: per kernel that ran, accesses of the movements before it, and its own.
@@ -238,7 +238,7 @@ class _Kernel:
         held: bindings of the tensors that it makes; all outputs of a layer have the same one.
         position: of the layer at hand; -1 before the first.
         moved: the buffer of each piece that is brought in before it runs.
-        streams: what the layer at hand moves, as its buffers imply.
+        streams: bytes that the current layer moves, as its buffers imply.
         crossing: of each tensor that the layer at hand reads, bytes that a core gets from others.
         before, during: accesses of the movements, and of the kernel.
     """

@@ -217,7 +217,7 @@ class Program:
 
     Attributes:
         where: as :class:`autoturbo.schedule.codegen.instructions.Column` says.
-        events: what is done to slots, as :class:`Event` says.
+        events: accesses to slots, by :class:`Event`.
         slots: per ring, how many there are.
         weights: bytes of all slots with the largest tile of weights, and the layer that has it;
             of tiles that could be smaller.
@@ -279,7 +279,7 @@ class Trace:
     Attributes:
         clusters: per cluster, its phases in order.
         waits: between clusters.
-        handed: what kernels read of other clusters: the wait that it needs, tensor and instance.
+        handed: reads of other clusters' tensors: the wait that each needs, tensor and instance.
     """
 
     clusters: tuple[tuple[Phase, ...], ...]

@@ -49,7 +49,7 @@ class Reading:
     """One place where a stored tensor is read.
 
     Attributes:
-        node: what reads it, perhaps through views: transposed, converted, dequantised.
+        node: its reader, perhaps through views: transposed, converted, dequantised.
         position: which input of the node it is.
         dims: its extents as the node sees them (views that regroup elements are not followed).
     """

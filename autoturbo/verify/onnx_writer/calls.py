@@ -39,7 +39,7 @@ class Pass:
     """One run through the schedule.
 
     A last pass that would have too few samples starts earlier, so that it is full like all others;
-    what it makes of samples that an earlier pass made is not used.
+    its results for samples of an earlier pass are not used.
 
     Attributes:
         index: which.
@@ -252,7 +252,7 @@ class FunctionTable:
     """The functions of a scheduled model, in order of first use.
 
     Attributes:
-        nodes: what the model consists of.
+        nodes: the nodes of the model.
         problem: where sub-graphs come from.
         functions: by the text of their nodes.
     """

@@ -267,7 +267,7 @@ class NodeRegions:
 
     Attributes:
         inputs: per input of the operator; larger than needed where the node wants more.
-        outputs: per output of the operator, what the node makes.
+        outputs: per output of the operator, the region that the node makes.
         attributes: that get another value, by name; None takes one away.
         parameters: inputs that get another value, by ONNX position: a constant, or the name of a
             value of the graph; None leaves one out.

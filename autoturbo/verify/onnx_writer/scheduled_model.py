@@ -70,7 +70,7 @@ class BuildError(Exception):
     """A schedule that cannot be written as a model, because it does not compute it.
 
     Attributes:
-        kind: what is wrong, in one or two words, as findings say it.
+        kind: the defect in one or two words, as findings name it.
         instance: the instance that cannot be written.
     """
 
@@ -86,7 +86,7 @@ class Call:
     Attributes:
         number: of the pass.
         instance: which.
-        function: what it calls.
+        function: the function that it calls.
         inputs: names of the values that it is given, tensor by tensor.
         outputs: names of the values that it makes, tensor by tensor.
     """
@@ -158,10 +158,10 @@ class _Writer:
 
     Attributes:
         calls: in order.
-        outputs: per output of the model, the names of what the passes make of it.
+        outputs: per output of the model, the names of its parts by pass.
         one: the pass at hand.
         given: names of its samples of every input.
-        constants: what it calls the constants that are written for its samples.
+        constants: names of the constants that are written for its samples.
         made: per instance and tensor, the value that a call of it makes.
     """
 
