@@ -101,7 +101,7 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
 
 
 def _element(tensor: Tensor, dtype: str, *, integers: bool) -> tuple[int, int]:
-    """Return the bytes of an element, as a count of bytes per count of elements."""
+    """Return the element size as a fraction; narrow constants have a denominator above 1."""
     if integers and tensor.integer_bytes is not None:
         return tensor.integer_bytes, 1
     size = bytes_per_element(tensor, dtype)

@@ -117,7 +117,7 @@ def specs_of(knobs: type) -> dict[str, KnobSpec]:
 
 
 def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
-    """Refuse a value that a knob does not take; ``prefix`` names the sub-graph in the message."""
+    """Refuse a value that a knob does not take; ``prefix`` names the knob if ``at`` does not."""
     if isinstance(value, str) and value in spec.words:
         return
     if spec.low is None:

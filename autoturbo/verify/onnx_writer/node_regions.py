@@ -328,7 +328,7 @@ def _heads(partial: PartialOperator, box: Box) -> tuple[Interval, Interval]:
 
 
 def _rows(partial: PartialOperator) -> set[int]:
-    """Return the axis of score rows that see keys by their own position, not by a mask."""
+    """Return the axis of score rows, if causality depends on their positions; else no axis."""
     causal = partial.attributes.get("is_causal") and partial.input_at(3) is not None
     rows = partial.axis("s")
     wanted = causal or partial.attributes.get("unidirectional")
