@@ -47,7 +47,7 @@ _BELIEVED = 20
 
 
 def borrowing(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function that allocates no array, without counting references, into its callers.
+    """Compile a function that allocates no array into its callers, without counting references.
 
     Slices of arrays are fine, they borrow as well; a function that allocates fails to compile.
     """
@@ -60,10 +60,10 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function into compiled callers, borrowing, and leave it Python for all others.
+    """Compile a function into compiled callers, borrowing; leave it Python for all others.
 
-    For formulas without branches on their values, which hold of numbers (in compiled code) and of
-    whole columns (in NumPy) alike: there is one of each, and nothing is compiled for columns.
+    It is for formulas without branches on their values, which hold for numbers (in compiled code)
+    and for whole columns (in NumPy): there is one of each, and nothing is compiled for columns.
     """
     from numba.extending import register_jitable
 
@@ -73,7 +73,7 @@ def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class CompileProgress:
-    """Counts our functions while they are compiled; what is read from the disk is not compiled.
+    """Counter of our functions while they are compiled, without those read from the disk.
 
     Numba compiles more, of its own and what formulas are made of: that is in the time only.
 
@@ -101,36 +101,36 @@ class CompileProgress:
 
     @property
     def running(self) -> bool:
-        """Whether a function is being compiled now."""
+        """Return whether a function is being compiled now."""
         return self._depth > 0
 
     @property
     def seconds(self) -> float:
-        """Seconds that compiling has taken so far."""
+        """Return the seconds that compiling has taken so far."""
         return self._seconds + (self._clock() - self._began if self.running else 0.0)
 
     @property
     def total(self) -> int:
-        """How many functions are compiled in the end, if all that is loaded is needed."""
+        """Return how many functions are compiled in the end, if all that is loaded is needed."""
         return len(self._done | (self._expected or set()))
 
     @property
     def left_s(self) -> float:
-        """Seconds that the others take, by what these took."""
+        """Return the estimated seconds that the other functions take to compile."""
         each = (_BELIEVED * SECONDS_EACH + self.seconds) / (_BELIEVED + self.functions)
         return each * (self.total - self.functions)
 
     def begin(self) -> None:
-        """Note that a function is begun, perhaps within one that calls it."""
+        """Record that compiling a function has begun, perhaps within one that calls it."""
         if self._expected is None:
-            self._expected = {name for name, one in _loaded() if not _is_kept(one)}
+            self._expected = {name for name, function in _loaded() if not _is_kept(function)}
         if not self.running:
             self._began = self._clock()
         self._depth += 1
         self._tell()
 
     def end(self, dispatcher: Any) -> None:
-        """Note that a function is compiled."""
+        """Record that a function is compiled."""
         if self._depth == 1:
             self._seconds = self.seconds
         self._depth -= 1
@@ -152,7 +152,7 @@ class CompileProgress:
 
 @contextmanager
 def watched_compiling(progress: CompileProgress) -> Iterator[CompileProgress]:
-    """Tell of every function that is compiled meanwhile; yields the same."""
+    """Report every function that is compiled in this context; yield ``progress``."""
     if "numba" in sys.modules:
         _prepare()
     _watching.append(progress)
@@ -166,13 +166,13 @@ _watching: list[CompileProgress] = []
 
 
 def kept_in() -> Path | None:
-    """Return the folder that takes what is compiled; None where none can be written."""
-    found = _keeper()
-    return None if found is None else Path(found.get_cache_path()).parent
+    """Return the folder of compiled code; None if none can be written."""
+    locator = _keeper()
+    return None if locator is None else Path(locator.get_cache_path()).parent
 
 
 def _keeper() -> Any:
-    """What finds the folder that takes what is compiled; None where none can be written."""
+    """Return the locator of the folder of compiled code; None if none can be written."""
     tried = (locator.from_function(kept_in, __file__) for locator in _locators())
     return next((found for found in tried if found), None)
 
@@ -185,19 +185,19 @@ def cannot_keep() -> bool:
 
 @functools.cache
 def where_kept() -> str:
-    """Return the line that says where compiled code is kept; empty where that is as usual."""
+    """Return the line that says where compiled code is kept; empty for the usual folder."""
     given, beside, _ = _locators()
     asked = import_module("numba.core.config").CACHE_DIR
-    found, folder = _keeper(), asked or Path(__file__).parent
-    if found is None:
+    locator, folder = _keeper(), asked or Path(__file__).parent
+    if locator is None:
         return f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
-    if isinstance(found, given if asked else beside):
+    if isinstance(locator, given if asked else beside):
         return ""
     return f"{folder} is read-only: what is compiled is kept in {kept_in()}"
 
 
 def _locators() -> tuple[Any, ...]:
-    """Where Numba keeps what is compiled of files, best first."""
+    """Return Numba's cache locators, best first."""
     caching = import_module("numba.core.caching")
     return (
         caching.UserProvidedCacheLocator,
@@ -208,13 +208,13 @@ def _locators() -> tuple[Any, ...]:
 
 @functools.cache
 def _prepare() -> None:
-    """Have Numba tell all who watch, and keep our functions where that is possible."""
+    """Make Numba notify the observers, and cache our functions if possible."""
     _listen()
     _keep()
 
 
 def _keep() -> None:
-    """Have our functions read from folders that cannot be written, and compiled without any."""
+    """Make our functions load from read-only folders, and compile without a folder."""
     caching: Any = import_module("numba.core.caching")
     dispatcher: Any = import_module("numba.core.dispatcher").Dispatcher
     given, beside, users = _locators()
@@ -228,7 +228,7 @@ def _keep() -> None:
         )
 
     class File(caching.IndexDataCacheFile):  # type: ignore[misc]
-        """Names code by what it is of: Numba counts, and processes count alike at the same time.
+        """Cache file that names code by its key's hash: numbers of processes would collide.
 
         Attributes:
             others: files that are read where this one lacks something.
@@ -277,7 +277,7 @@ def _keep() -> None:
 
 
 def _read_only(function: Any, written: Any) -> Iterator[Any]:
-    """Yield what finds a function in folders that come before the one that is written."""
+    """Yield a function's locators in folders that come before the one that is written."""
     for locator in _locators():
         if isinstance(written, locator):
             return
@@ -286,13 +286,13 @@ def _read_only(function: Any, written: Any) -> Iterator[Any]:
 
 
 def _stamp(locator: Any) -> tuple[str, Any]:
-    """What compiled code is of: an upgrade may change what a file calls, and not the file."""
+    """Return the version of compiled code: an upgrade may change callees, not the file itself."""
     return __version__, locator.get_source_stamp()
 
 
 @functools.cache
 def _readable(locator: Any) -> Any:
-    """Return the same, of folders that are only read: those that have a function compiled."""
+    """Return the locator class limited to folders that have the function compiled already."""
     caching: Any = import_module("numba.core.caching")
 
     class Readable(locator):  # type: ignore[misc]
@@ -311,13 +311,13 @@ def _readable(locator: Any) -> Any:
 
 
 def _listen() -> None:
-    """Have Numba tell all who watch."""
+    """Make Numba notify the observers of compiling."""
     from numba.core import event
 
     register: Any = event.register
 
     class Listener(event.Listener):
-        """Hands on what Numba tells."""
+        """Listener that passes Numba's events to the observers."""
 
         def on_start(self, _: event.Event) -> None:
             for progress in tuple(_watching):
@@ -331,16 +331,16 @@ def _listen() -> None:
 
 
 def _loaded() -> Iterator[tuple[str, Any]]:
-    """Yield the functions that are compiled when they are called, of modules that are loaded."""
+    """Yield the functions of loaded modules that compile when they are called."""
     for name, module in tuple(sys.modules.items()):
         if name.partition(".")[0] == PACKAGE:
-            for one in tuple(vars(module).values()):
-                if (found := _name(one)) and found.startswith(f"{name}:"):
-                    yield found, one
+            for function in tuple(vars(module).values()):
+                if (qualified := _name(function)) and qualified.startswith(f"{name}:"):
+                    yield qualified, function
 
 
 def _name(dispatcher: Any) -> str:
-    """Module and name of a function of ours that is compiled for itself; else empty."""
+    """Return module and name of a function of ours that is compiled separately; else empty."""
     function = getattr(dispatcher, "py_func", None)
     if function is None:
         return ""
@@ -350,7 +350,7 @@ def _name(dispatcher: Any) -> str:
 
 
 def _is_kept(dispatcher: Any) -> bool:
-    """Whether a function is compiled, here or on the disk, from this source for this processor."""
+    """Return whether a function is compiled for this source and processor, here or on disk."""
     if dispatcher.signatures:
         return True
     file = getattr(dispatcher._cache, "_cache_file", None)  # noqa: SLF001  nothing public tells
@@ -358,7 +358,7 @@ def _is_kept(dispatcher: Any) -> bool:
 
 
 def _has_this_processor(file: Any) -> bool:
-    """Whether a file of Numba's has code of this source for this processor."""
+    """Return whether a cache file of Numba has code of this source for this processor."""
     from numba.core.registry import cpu_target
 
     processor = cpu_target.target_context.codegen().magic_tuple()

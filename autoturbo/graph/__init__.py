@@ -1,1 +1,1 @@
-"""What is computed: ONNX import, the operator table, layers, batches. Knows no hardware."""
+"""Models: ONNX import, the operator table, layers, batches. Knows no hardware."""

@@ -59,7 +59,7 @@ class GraphArrays(NamedTuple):
 
 @remembered(4)
 def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphArrays:
-    """Flatten a graph, remembered; element sizes are those of the compute type ``dtype``.
+    """Return a graph as flat arrays, cached; element sizes are those of the compute type ``dtype``.
 
     Args:
         graph: the graph.
@@ -101,7 +101,7 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
 
 
 def _element(tensor: Tensor, dtype: str, *, integers: bool) -> tuple[int, int]:
-    """Bytes of so many elements; never of one alone where they are kept narrow."""
+    """Return the element size as a fraction; narrow constants have a denominator above 1."""
     if integers and tensor.integer_bytes is not None:
         return tensor.integer_bytes, 1
     size = bytes_per_element(tensor, dtype)
@@ -163,7 +163,7 @@ def narrow_axes(
 def read_region(
     g: GraphArrays, slot: int, tensor: int, low: Ints, high: Ints, out_low: Ints, out_high: Ints
 ) -> bool:
-    """The region of ``tensor`` that axis intervals touch; False if it is empty."""
+    """Compute the region of ``tensor`` that axis intervals touch; return False if it is empty."""
     first = g.dim_start[tensor]
     filled = True
     for entry in range(g.slot_dim[slot], g.slot_dim[slot + 1]):
@@ -184,7 +184,7 @@ def read_region(
 
 
 class Regions(NamedTuple):
-    """What some operators need, in arrays over the whole graph.
+    """Regions of all tensors and axis intervals of all operators, in arrays over the whole graph.
 
     Attributes:
         low: over all dimensions of all tensors: first element needed, where ``seen``.
@@ -204,7 +204,7 @@ class Regions(NamedTuple):
 
     @staticmethod
     def of(g: GraphArrays) -> Regions:
-        """Return regions in which nothing is needed."""
+        """Return empty regions for every tensor."""
         dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
         sizes = (dims, dims, tensors, axes, axes, (6, MAX_AXES))
         return Regions(*(np.zeros(size, np.int64) for size in sizes))
@@ -212,7 +212,7 @@ class Regions(NamedTuple):
 
 @borrowing
 def clear_seen(g: GraphArrays, ops: Ints, seen: Ints) -> None:
-    """Forget which tensors some operators touched."""
+    """Clear the marks of the tensors that some operators touched."""
     for op in ops:
         for position in range(g.in_start[op], g.in_start[op + 1]):
             seen[g.in_tensor[position]] = 0
@@ -237,7 +237,7 @@ def need(g: GraphArrays, tensor: int, add_low: Ints, add_high: Ints, regions: Re
 
 @borrowing
 def operator_axes(g: GraphArrays, op: int, regions: Regions) -> bool:
-    """Note the axis intervals of an operator for the needed regions of its outputs.
+    """Compute an operator's axis intervals from the needed regions of its outputs.
 
     They are in the first two rows of ``regions.room``; False if nothing of it is needed.
     """
@@ -265,9 +265,9 @@ def operator_axes(g: GraphArrays, op: int, regions: Regions) -> bool:
 
 @borrowing
 def seed_in(g: GraphArrays, op: int, axes: Ints, bounds: Ints, regions: Regions) -> None:
-    """Set the wanted regions of an operator's outputs to what a box of its domain makes.
+    """Set the wanted regions of an operator's outputs to those that a box of its domain makes.
 
-    ``axes`` are those that the box cuts, at ``bounds``.
+    ``axes`` are those that the box restricts, to ``bounds``.
     """
     room = regions.room
     axis_low, axis_high, part_low, part_high = room[0], room[1], room[2], room[3]
@@ -283,7 +283,7 @@ def seed_in(g: GraphArrays, op: int, axes: Ints, bounds: Ints, regions: Regions)
 
 @borrowing
 def propagate_in(g: GraphArrays, ops: Ints, regions: Regions) -> None:
-    """Find the regions that a sub-graph needs, from its outputs back to its inputs.
+    """Compute the regions that a sub-graph needs, from its outputs back to its inputs.
 
     Args:
         g: the graph.
@@ -311,7 +311,7 @@ def propagate_in(g: GraphArrays, ops: Ints, regions: Regions) -> None:
 
 @borrowing
 def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
-    """Bytes of a tensor's region on the device."""
+    """Return the bytes of a tensor's region on the device."""
     size: int = g.element[tensor]
     for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
         size *= max(high[dim] - low[dim], 0)
@@ -322,14 +322,14 @@ def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
 def whole_bytes(
     g: GraphArrays, elements: Sequence[int], tensors: Sequence[int] | None = None
 ) -> Ints:
-    """Return the bytes of so many elements of some tensors; of all of them for None."""
+    """Return the bytes of the given element counts, per tensor; of all tensors for None."""
     chosen = slice(None) if tensors is None else np.asarray(tensors, np.int64)
     return -(-np.asarray(elements, np.int64) * g.element[chosen] // g.divisor[chosen])
 
 
 @borrowing
 def domain_points(g: GraphArrays, op: int, regions: Regions) -> int:
-    """Points of an operator's domain inside its axis intervals."""
+    """Return the number of domain points inside an operator's axis intervals."""
     points = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         points *= max(regions.box_high[axis] - regions.box_low[axis], 0)

@@ -18,7 +18,7 @@ from autoturbo.graph.operators import Graph, Operator, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why samples cannot be told apart.
+    """Reason why samples cannot be told apart.
 
     Attributes:
         operator: name of the first operator at which they cannot; of an output, that tensor's.
@@ -89,7 +89,7 @@ _OF_INDICES = "index each sample alike (the same pattern, counted from the sampl
 _OF_OUTPUT = "give every output a dimension of samples, or export without this one"
 _OF_FILE = "export with a dynamic batch"
 _OF_OPAQUE = "leave it out of the model that is scheduled, or write it with operators of the table"
-"""What to change where samples cannot be told apart."""
+"""Change of the model that makes samples separable."""
 
 _GATHERS = frozenset(("Gather", "GatherElements", "GatherND"))
 
@@ -100,10 +100,10 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
         return
     if operator.opaque:
         raise _MixedError(operator, "is opaque", _OF_OPAQUE)
-    found = {_axis_of(graph, operator, position, label) for position, label in labelled}
-    if len(found) != 1:
+    sample_axes = {_axis_of(graph, operator, position, label) for position, label in labelled}
+    if len(sample_axes) != 1:
         raise _MixedError(operator, "combines different samples", _ALIKE)
-    axis, unit = found.pop()
+    axis, unit = sample_axes.pop()
     _require_samples(graph, operator, axis, trace)
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
         raise _MixedError(operator, "counts positions over the batch", _ALIKE)
@@ -115,7 +115,7 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
 def _axis_of(
     graph: Graph, operator: Operator, position: int, label: tuple[int, int]
 ) -> tuple[int, int]:
-    """The axis that addresses the batch digit of an input dimension."""
+    """Return the axis of an operator that indexes the samples of an input dimension."""
     dim, unit = label
     access = operator.input_maps[position].dims[dim]
     for axis, coefficient in access.terms:
@@ -145,12 +145,12 @@ class _Digit:
     batch: int
 
     def counted_by(self, operator: Operator, coefficient: int) -> bool:
-        """Whether the axis, in steps of a coefficient, goes through the samples as often as not."""
+        """Return whether steps of ``coefficient`` along the axis cover whole batches."""
         span = coefficient * operator.axes[self.axis].extent
         return span % (self.unit * self.batch) == 0
 
     def alone(self, operator: Operator, access: DimAccess) -> bool:
-        """Whether only the axis decides on the digit: what is added is less, or whole batches."""
+        """Return whether the axis alone selects the sample; other terms stay below one sample."""
         low = high = self.less(access.offset)
         for axis, coefficient in access.terms:
             if axis == self.axis:
@@ -161,17 +161,17 @@ class _Digit:
         return low >= 0 and high < self.unit
 
     def less(self, distance: int) -> int:
-        """A distance without whole batches: shorter than a sample, ahead or back, if it can be."""
+        """Return a distance without its whole batches: ahead, or back by less than a sample."""
         return distance - whole_batches(distance, self.unit, self.batch) * self.unit * self.batch
 
 
 def whole_batches(distance: int, unit: int, batch: int) -> int:
-    """Return how many batches of samples of some extent a distance is nearest to, from below."""
+    """Return the whole batches in a distance; one that lacks less than a sample counts."""
     return (distance + unit - 1) // (unit * batch)
 
 
 def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
-    """The error of an operator that reads a dimension of samples in no order of samples."""
+    """Return the error for an operator that mixes samples when it reads a dimension."""
     if operator.kind not in _GATHERS or position:
         return _MixedError(operator, "mixes samples", _ALIKE)
     if len(operator.inputs) == 1:
@@ -185,13 +185,13 @@ def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
 
 
 def _scattered_to(graph: Graph, operator: Operator) -> set[int]:
-    """Axes of the dimensions that are indexed: the first, as many as a tuple of indices has."""
+    """Return the axes of the dimensions that a scatter's indices address."""
     depth = graph.tensors[operator.inputs[1]].shape[-1]
     return {axis for dim in operator.input_maps[0].dims[:depth] for axis, _ in dim.terms}
 
 
 def _scattered_along(_: Graph, operator: Operator) -> set[int]:
-    """Axes that the indices are not addressed by: that of the dimension that they index."""
+    """Return the axes that a scatter's indices do not use: that of the dimension they index."""
     return operator.input_axes(0) - operator.input_axes(1)
 
 
@@ -200,7 +200,7 @@ def _of_matrices(_: Graph, operator: Operator) -> set[int]:
 
 
 def _counted(graph: Graph, operator: Operator) -> set[int]:
-    """All axes of a pool that gives the positions of its maxima: they count over all samples."""
+    """Return all axes of a pool that returns positions of maxima, since these count all samples."""
     positions = any(graph.tensors[tensor].dtype == "int64" for tensor in operator.outputs)
     return set(range(len(operator.axes))) if positions else set()
 
@@ -216,10 +216,10 @@ _PLACED: dict[str, Callable[[Graph, Operator], set[int]]] = {
 
 
 def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTrace) -> None:
-    """Refuse values that are taken apart with the samples, though nothing says they have any.
+    """Refuse to split values with the samples where nothing says that they have a batch.
 
-    Constants with the batch written into them are repeated for another one, in some operators;
-    not those that stand before or behind the samples.
+    Some operators repeat constants with the batch written into them for another batch; constants
+    that are concatenated before or behind the samples are not repeated.
     """
     repeats = operator.kind in REPEATS and not _joins(operator, axis)
     for position, tensor in enumerate(operator.inputs):
@@ -230,32 +230,37 @@ def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTr
 
 
 def _joins(operator: Operator, axis: int) -> bool:
-    """Whether tensors stand one behind the other along an axis."""
+    """Return whether an operator concatenates tensors along an axis."""
     maps = operator.input_maps if operator.kind == "Concat" else ()
-    return any(one.offset for m in maps for one in m.dims if one.terms and one.terms[0][0] == axis)
+    return any(
+        access.offset
+        for m in maps
+        for access in m.dims
+        if access.terms and access.terms[0][0] == axis
+    )
 
 
 def _dim_of(
     graph: Graph, operator: Operator, place: int, label: tuple[int, int]
 ) -> tuple[int, int]:
-    """Where an output has the samples that an axis counts."""
+    """Return the output dimension that an axis indexes, and the weight of its samples there."""
     axis, unit = label
     shape = graph.tensors[operator.outputs[place]].shape
-    for dim, one in enumerate(operator.output_maps[place].dims):
-        for term_axis, coefficient in one.terms:
+    for dim, dim_access in enumerate(operator.output_maps[place].dims):
+        for term_axis, coefficient in dim_access.terms:
             digit = _Digit(axis, unit * coefficient, graph.batch)
             if (
                 term_axis == axis
                 and coefficient > 0
                 and shape[dim] % (digit.unit * graph.batch) == 0
-                and digit.alone(operator, one)
+                and digit.alone(operator, dim_access)
             ):
                 return dim, digit.unit
     raise _MixedError(operator, "loses the batch", _ALIKE)
 
 
 def rebatch(graph: Graph, batch: int, trace: BatchTrace) -> Graph:
-    """The same model for ``batch`` samples.
+    """Return the same model for ``batch`` samples.
 
     Raises:
         ValueError: the trace has an obstacle.
@@ -298,9 +303,11 @@ class _Change:
     new: int
 
     def operator(self, operator: Operator) -> Operator:
-        """The operator with the axis and all that lies outside of it scaled."""
-        own, axes = operator.axes[self.axis], list(operator.axes)
-        axes[self.axis] = Axis(own.name, own.extent * self.new // self.old, own.kind)
+        """Return the operator with its sample axis and all outer axes scaled."""
+        sample_axis, axes = operator.axes[self.axis], list(operator.axes)
+        axes[self.axis] = Axis(
+            sample_axis.name, sample_axis.extent * self.new // self.old, sample_axis.kind
+        )
         inputs, outputs = map(self._maps, (operator.input_maps, operator.output_maps))
         return replace(operator, axes=tuple(axes), input_maps=inputs, output_maps=outputs)
 
@@ -308,11 +315,11 @@ class _Change:
         return tuple(AccessMap(tuple(map(self._dim, access.dims))) for access in maps)
 
     def _dim(self, dim: DimAccess) -> DimAccess:
-        """Steps over whole batches shrink with them."""
-        own = [coefficient for axis, coefficient in dim.terms if axis == self.axis]
-        if not own:
+        """Return an access whose steps over whole batches are scaled to the new batch."""
+        coefficients = [coefficient for axis, coefficient in dim.terms if axis == self.axis]
+        if not coefficients:
             return dim
-        unit = abs(own[0]) * self.unit
+        unit = abs(coefficients[0]) * self.unit
         terms = tuple((a, c if a == self.axis else self._far(c, unit)) for a, c in dim.terms)
         return replace(dim, terms=terms, offset=self._far(dim.offset, unit))
 
@@ -321,11 +328,11 @@ class _Change:
 
 
 def _scale_weights(graph: Graph, index: int, axis: int, batch: int, tensors: list[Tensor]) -> None:
-    """Constants with the batch baked in (an expanded position table) shrink too."""
+    """Scale constants that have the batch written into them (an expanded position table)."""
     operator = graph.operators[index]
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if not graph.tensors[tensor].constant:
             continue
-        for dim, one in enumerate(access.dims):
-            if any(a == axis for a, _ in one.terms):
+        for dim, dim_access in enumerate(access.dims):
+            if any(a == axis for a, _ in dim_access.terms):
                 tensors[tensor] = _scaled(graph.tensors[tensor], dim, graph.batch, batch)

@@ -1,4 +1,4 @@
-"""Iteration domains and access maps: what an operator computes, and what it needs of a tensor.
+"""Iteration domains and access maps: points that an operator computes, regions that it reads.
 
 An operator visits every point of a box of named axes. A tensor dimension is addressed by an affine
 expression of those axes, ``offset + sum(coefficient * axis)``, clipped to the tensor's extent:
@@ -30,9 +30,9 @@ class AxisKind(StrEnum):
     ``WHOLE``: appears in the outputs, but every point needs the whole extent (softmax, sort).
     ``REDUCTION``: summed over, does not appear in the outputs.
     ``WINDOW``: a reduction over a kernel window (kh, kw).
-    ``STEP``: goes one after another, each point from what the one before made (time).
+    ``STEP``: goes one after another, each point from the result of the one before (time).
     ``SPREAD``: like ``WHOLE`` for parts of the output, but the cores that work on a part may share
-    it out: at every step they tell each other what they made (hidden units).
+    it out: at every step they exchange their results (hidden units).
     """
 
     PARALLEL = "parallel"
@@ -44,7 +44,7 @@ class AxisKind(StrEnum):
 
 
 SHOWN = frozenset((AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.STEP, AxisKind.SPREAD))
-"""Kinds of axes whose points are results: what is not summed over."""
+"""Kinds of axes whose points are results: those that are not summed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,22 @@ WHOLE_DIM = DimAccess(whole=True)
 
 
 def whole_along(axis: int) -> DimAccess:
-    """The access of a dimension that is needed in full and belongs to an axis."""
+    """Return the access of a dimension that is needed in full and belongs to an axis."""
     return DimAccess(((axis, 1),), whole=True)
 
 
 def along(axis: int, coefficient: int = 1, offset: int = 0) -> DimAccess:
-    """The access ``offset + coefficient * axis``."""
+    """Return the access ``offset + coefficient * axis``."""
     return DimAccess(((axis, coefficient),), offset)
 
 
 def fixed(offset: int = 0) -> DimAccess:
-    """The access of one constant position: broadcast dimensions and picked elements."""
+    """Return the access of one constant position: broadcast dimensions and picked elements."""
     return DimAccess((), offset)
 
 
 def merged(*axes_and_extents: tuple[int, int]) -> DimAccess:
-    """Mixed-radix access of several axes merged into one dimension, outermost first.
+    """Return the mixed-radix access of several axes merged into one dimension, outermost first.
 
     Args:
         axes_and_extents: ``(axis index, extent)`` pairs.
@@ -112,7 +112,7 @@ class AccessMap:
 
 
 def interval_of(access: DimAccess, axes: tuple[Interval, ...], extent: int) -> Interval:
-    """The smallest interval of a dimension that the given axis intervals touch, clipped."""
+    """Return the smallest interval of a dimension that the axis intervals touch, clipped."""
     if access.whole:
         return (0, extent)
     low = high = access.offset
@@ -148,18 +148,18 @@ def axes_of(access: DimAccess, interval: Interval, axes: list[Interval]) -> None
 
 
 def _range(terms: list[tuple[int, int]], axes: list[Interval]) -> Interval:
-    """Least and greatest value of a sum of terms (inclusive)."""
+    """Return the least and the greatest value of a sum of terms (inclusive)."""
     ends = [(axes[a][0] * c, (axes[a][1] - 1) * c) for a, c in terms]
     return (sum(min(e) for e in ends), sum(max(e) for e in ends))
 
 
 def volume(region: Region) -> int:
-    """Number of elements in a region; 0 if any interval is empty."""
+    """Return the number of elements in a region; 0 if any interval is empty."""
     return math.prod(max(high - low, 0) for low, high in region)
 
 
 def hull(first: Region, second: Region) -> Region:
-    """The smallest region that holds both; an empty one adds nothing."""
+    """Return the smallest region that holds both; an empty one adds nothing."""
     if volume(first) == 0:
         return second
     if volume(second) == 0:
@@ -168,5 +168,5 @@ def hull(first: Region, second: Region) -> Region:
 
 
 def meet(first: Region, second: Region) -> Region:
-    """What two regions have in common; empty if any of its intervals is."""
+    """Return the intersection of two regions; it is empty if any of its intervals is."""
     return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True))

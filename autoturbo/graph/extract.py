@@ -9,10 +9,11 @@ from autoturbo.graph.operators import Graph
 
 
 def extract(graph: Graph, operators: Iterable[int]) -> Graph:
-    """The graph of some operators.
+    """Return the sub-graph of the given operators as a graph.
 
-    What they read and do not make is an input, or a weight where it is constant; what others read,
-    or the model hands out, is an output. Tensors and operators keep their names and their order.
+    Tensors that they read and do not make are inputs, or weights if constant. Tensors that others
+    read, or that the model returns, are outputs. Tensors and operators keep their names and their
+    order.
 
     Args:
         graph: the whole.
@@ -23,12 +24,12 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
     """
     chosen = sorted(set(operators))
     inside = set(chosen)
-    made = {t for index in chosen for t in graph.operators[index].outputs}
-    touched = made | {t for index in chosen for t in graph.operators[index].inputs}
+    made_tensors = {t for index in chosen for t in graph.operators[index].outputs}
+    touched = made_tensors | {t for index in chosen for t in graph.operators[index].inputs}
     old = sorted(touched)
     new = {tensor: position for position, tensor in enumerate(old)}
-    read = [t for t in old if t not in made and not graph.tensors[t].constant]
-    used = [t for t in old if t in made and _is_used(graph, t, inside)]
+    read = [t for t in old if t not in made_tensors and not graph.tensors[t].constant]
+    used = [t for t in old if t in made_tensors and _is_used(graph, t, inside)]
     if not used:
         raise ValueError("the operators make nothing that is used")
     return dataclasses.replace(
@@ -50,5 +51,5 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
 
 
 def _is_used(graph: Graph, tensor: int, inside: set[int]) -> bool:
-    """Whether anything outside reads a tensor, or the model hands it out."""
+    """Return whether a tensor is an output of the model or has a reader outside."""
     return tensor in graph.outputs or bool(set(graph.consumers[tensor]) - inside)

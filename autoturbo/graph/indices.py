@@ -1,4 +1,4 @@
-"""What is regular in constant indices: even steps along their dimensions, and samples.
+"""Regularity of constant indices: even steps along their dimensions, and samples.
 
 Exporters write views and broadcasts as gathers by constant indices: ``b * 768 + c`` for a strided
 view of a flattened tensor, the pairs ``(b, s)`` for a mask. Read as steps, such indices say which
@@ -21,7 +21,7 @@ class Steps:
     """Indices as sums of steps.
 
     Every dimension of the indices is a mixed-radix number; the index of a position is the sum of
-    ``digit * step`` over its outer digits, plus what ``rest`` has at its innermost digits.
+    ``digit * step`` over its outer digits, plus the value of ``rest`` at its innermost digits.
 
     Attributes:
         digits: per dimension, outermost first, the extent of a digit and its step per component.
@@ -33,24 +33,24 @@ class Steps:
 
 
 def steps_of(indices: np.ndarray) -> Steps:
-    """Take indices apart into as many steps as they have.
+    """Split indices into nested regular steps and a rest.
 
     Args:
         indices: the components of an index in the last dimension.
     """
     digits: list[tuple[tuple[int, tuple[int, ...]], ...]] = []
     for dim in range(indices.ndim - 1):
-        found = []
+        digits_of_dim = []
         while (regular := _period(indices, dim)) is not None:
             period, step = regular
-            found.append((indices.shape[dim] // period, step))
+            digits_of_dim.append((indices.shape[dim] // period, step))
             indices = np.take(indices, range(period), dim)
-        digits.append(tuple(found))
+        digits.append(tuple(digits_of_dim))
     return Steps(tuple(digits), indices)
 
 
 def _period(indices: np.ndarray, dim: int) -> tuple[int, tuple[int, ...]] | None:
-    """The shortest period along a dimension after which every index has grown by the same step."""
+    """Return the shortest period along a dimension, and the step by which each index then grows."""
     moved = np.moveaxis(indices, dim, 0)
     extent = moved.shape[0]
     for period in (p for p in range(1, extent // 2 + 1) if extent % p == 0):
@@ -77,11 +77,11 @@ class Indexed:
 
 
 def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarray, int] | None:
-    """The same indices for another batch, and how many of them follow each other per sample.
+    """Return the indices for another batch, and how many per sample follow each other.
 
     Args:
         indices: none of them negative, components last.
-        indexed: what they count along.
+        indexed: the dimension that they count along.
         batch: the new one.
 
     Returns:
@@ -101,7 +101,7 @@ def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarr
 
 
 def _own(indices: np.ndarray, indexed: Indexed) -> tuple[np.ndarray, np.ndarray]:
-    """Indices without what counts samples (outer digits apart from it), and the samples."""
+    """Return the indices without their sample digit, and the sample digits."""
     counted = indices[..., indexed.component]
     sample = counted // indexed.inner % indexed.batch
     rest = indices.copy()
@@ -110,30 +110,30 @@ def _own(indices: np.ndarray, indexed: Indexed) -> tuple[np.ndarray, np.ndarray]
 
 
 def _places(shape: tuple[int, ...], batch: int) -> list[tuple[int, int]]:
-    """Dimensions of indices and weights of digits that may count samples, the likeliest first.
+    """Return the dimensions and digit weights of indices that may count samples, likeliest first.
 
-    With a batch of one any may: where it is a dimension of its own, else the outermost digit.
+    With a batch of 1 any digit may: the whole dimension comes first, then its outermost digit.
     """
-    found = []
+    ranked = []
     for dim, extent in enumerate(shape):
         most, more = divmod(extent, batch)
         inner = [] if more else [i for i in range(1, most + 1) if most % i == 0]
-        found += [(extent != batch, most // i, dim, i) for i in inner]
-    return [(dim, inner) for _, _, dim, inner in sorted(found)]
+        ranked += [(extent != batch, most // i, dim, i) for i in inner]
+    return [(dim, inner) for _, _, dim, inner in sorted(ranked)]
 
 
 def _written(apart: np.ndarray, dim: int, indexed: Indexed, batch: int) -> np.ndarray:
-    """Indices for a number of samples from those of one: samples counted, outer steps scaled."""
-    one = indexed.component
-    outer, inner = np.divmod(apart[..., one], indexed.inner * indexed.batch)
+    """Return indices for ``batch`` samples from those of one, with outer steps scaled."""
+    component = indexed.component
+    outer, inner = np.divmod(apart[..., component], indexed.inner * indexed.batch)
     numbers = np.arange(batch).reshape(-1, *(1,) * (outer.ndim - dim - 2))
-    apart[..., one] = (outer * batch + numbers) * indexed.inner + inner
+    apart[..., component] = (outer * batch + numbers) * indexed.inner + inner
     extent = math.prod(apart.shape[dim : dim + 3])
     return apart.reshape(*apart.shape[:dim], extent, *apart.shape[dim + 3 :])
 
 
 def counted_from_front(indices: np.ndarray, extents: tuple[int, ...]) -> np.ndarray:
-    """Indices with the negative ones, which count from the end, counted from the front.
+    """Return the indices with negative ones, which count from the end, made positive.
 
     Args:
         indices: components last.

@@ -53,7 +53,7 @@ _WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 
 def stored_as(step: Step) -> Stored | None:
-    """Return what a node makes real constants of, or rearranges that are made so."""
+    """Return how the file stores a dequantised constant; rearranging nodes pass it on."""
     first, *beside = step.inputs or [None]
     if first is None or step.node.op_type in _REARRANGING:
         return None if first is None else first.stored
@@ -67,7 +67,7 @@ def stored_as(step: Step) -> Stored | None:
 
 
 def rearranged(step: Step) -> str:
-    """Return the name of the constant whose elements a node gives in another order, if it does."""
+    """Return the name of the constant that a node only rearranges; ``""`` if it does not."""
     first = step.inputs[0] if step.inputs else None
     if first is None or step.node.op_type not in _REARRANGING or domain_of(step.node):
         return ""
@@ -105,15 +105,17 @@ def with_integers(graph: Graph) -> Graph:
 
 
 def with_unpacking(graph: Graph) -> Graph:
-    """Return a graph whose operators make constants real that are kept narrow; itself without any.
+    """Return a graph whose operators unpack narrow constants; the graph itself if it has none.
 
-    Two steps an element, as where one operator does both (MatMulNBits): subtract the zero point,
-    scale. What only picks elements makes those real that it picks. Integer arithmetic needs none.
+    An element takes two operations, as in MatMulNBits: subtract the zero point, scale. Lookups
+    unpack the elements that they pick. Integer arithmetic needs no unpacking.
     """
     kept = {t for t, tensor in enumerate(graph.tensors) if tensor.stored}
     if not kept:
         return graph
-    return replace(graph, operators=tuple(_unpacking(graph, one, kept) for one in graph.operators))
+    return replace(
+        graph, operators=tuple(_unpacking(graph, operator, kept) for operator in graph.operators)
+    )
 
 
 def _unpacking(graph: Graph, operator: Operator, kept: set[int]) -> Operator:
@@ -125,7 +127,7 @@ def _unpacking(graph: Graph, operator: Operator, kept: set[int]) -> Operator:
 
 
 def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[int]]:
-    """Return the arithmetic of operators in integers, and those among them that read 8 bits."""
+    """Return the work of operators computed in integers, and those among them that read 8 bits."""
     works: dict[int, Work] = {}
     cores: set[int] = set()
     for index, operator in enumerate(graph.operators):
@@ -143,14 +145,14 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
 
 
 def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
-    """Return whether an operator takes and gives 8-bit values: a pool between two QLinearConv."""
+    """Return whether an operator reads and writes 8-bit values: a pool between two QLinearConv."""
     given = [graph.tensors[t] for t in operator.inputs if not graph.tensors[t].constant]
-    made = [graph.tensors[t] for t in operator.outputs]
-    return bool(given) and all(tensor.dtype in BYTES for tensor in (*given, *made))
+    outputs = [graph.tensors[t] for t in operator.outputs]
+    return bool(given) and all(tensor.dtype in BYTES for tensor in (*given, *outputs))
 
 
 def _without_bias(operator: Operator) -> Work:
-    """Return an operator's work before its result is scaled, which adds the bias too."""
+    """Return an operator's work without its bias, which is added when the result is scaled."""
     work = operator.work
     if operator.kind in _WITH_BIAS and len(operator.inputs) > 2:  # noqa: PLR2004
         return replace(work, vector=max(work.vector - 1.0, 0.0))
@@ -158,7 +160,7 @@ def _without_bias(operator: Operator) -> Work:
 
 
 def _reads_bytes(graph: Graph, operator: Operator, back: set[int]) -> bool:
-    """Return whether all activations and weights of an operator are 8-bit values made real."""
+    """Return whether all activations and weights of an operator are dequantised 8-bit values."""
     if operator.opaque or operator.kind in _QUANTISE | _DEQUANTISE:
         return False
     real = [
@@ -174,7 +176,7 @@ def _is_real(dtype: str) -> bool:
 
 
 def _may_be(graph: Graph, operator: Operator, place: int, index: int) -> bool:
-    """Return whether a constant may be an input: 8-bit values, a bias, a scalar, a parameter."""
+    """Return whether an input may be a constant: 8-bit values, a bias, a scalar, a parameter."""
     tensor = graph.tensors[index]
     arithmetic = operator.engine is Engine.MATRIX or operator.pattern <= Pattern.BROADCAST
     small = place > 1 or tensor.elements == 1 or not arithmetic
@@ -183,12 +185,12 @@ def _may_be(graph: Graph, operator: Operator, place: int, index: int) -> bool:
 
 def _ends(graph: Graph, operator: Operator) -> list[list[int]] | None:
     """Return, per output, the operators up to its QuantizeLinear; None if one has none."""
-    found = [_end(graph, tensor) for tensor in operator.outputs]
-    return None if any(end is None for end in found) else [end for end in found if end]
+    ends = [_end(graph, tensor) for tensor in operator.outputs]
+    return None if any(end is None for end in ends) else [end for end in ends if end]
 
 
 def _end(graph: Graph, tensor: int) -> list[int] | None:
-    """Return the Relus and Clips behind a tensor and the QuantizeLinear that ends them."""
+    """Return the Relus and Clips behind a tensor up to its QuantizeLinear, None if it has none."""
     end: list[int] = []
     while len(graph.consumers[tensor]) == 1 and tensor not in graph.outputs:
         (reader,) = graph.consumers[tensor]
@@ -210,7 +212,7 @@ def _alone(graph: Graph, operator: Operator) -> bool:
 
 
 def _requantised(graph: Graph, operator: Operator, end: list[int]) -> Work:
-    """Return the work of a result's QuantizeLinear: none where values only move at one scale."""
+    """Return the work of a result's QuantizeLinear: none if values only move at one scale."""
     scales = [graph.operators[end[-1]].inputs[1:]]
     for tensor in operator.inputs:
         if not _is_real(graph.tensors[tensor].dtype):
@@ -225,32 +227,34 @@ def _requantised(graph: Graph, operator: Operator, end: list[int]) -> Work:
 def _read_as_bytes(graph: Graph, back: set[int], cores: set[int]) -> set[int]:
     """Return the real tensors that are held as 8-bit values.
 
-    What a DequantizeLinear makes, if an integer operator reads it (others pay the conversion where
-    they read it); constants, if nothing else reads them.
+    These are dequantised tensors with a reader in integers (other readers pay for the conversion),
+    and constants without other readers.
     """
-    made = {t for t in back - set(graph.outputs) if not cores.isdisjoint(graph.consumers[t])}
+    dequantised = {t for t in back - set(graph.outputs) if not cores.isdisjoint(graph.consumers[t])}
     constant = {
         t for t, tensor in enumerate(graph.tensors)
         if tensor.integer_bytes and graph.consumers[t] and cores.issuperset(graph.consumers[t])
     }  # fmt: skip
-    return made | constant
+    return dequantised | constant
 
 
 def _scales(graph: Graph, works: Mapping[int, Work]) -> set[int]:
     """Return the scales and zero points that are part of integer operators' instructions.
 
-    Those of single conversions at the ends of a chain are too where they are scalars.
+    Scalar ones of the conversions at the ends of a chain are part of them too.
     """
     read = {
         t for index, operator in enumerate(graph.operators) for t in operator.inputs[1:]
         if _is_instruction(graph, operator, t, inside=index in works)
     }  # fmt: skip
     kinds = {t: {graph.operators[i].kind for i in graph.consumers[t]} for t in read}
-    return {t for t, found in kinds.items() if all(_has_scales(kind) for kind in found)}
+    return {
+        t for t, reader_kinds in kinds.items() if all(_has_scales(kind) for kind in reader_kinds)
+    }
 
 
 def _is_instruction(graph: Graph, operator: Operator, index: int, *, inside: bool) -> bool:
-    """Return whether an input of an operator is a scale or zero point that it is made for."""
+    """Return whether an input is a scale or zero point that is encoded in the instruction."""
     tensor = graph.tensors[index]
     small = len(tensor.shape) <= inside or tensor.elements == 1
     return _has_scales(operator.kind) and tensor.constant and small and tensor.dtype != "int32"

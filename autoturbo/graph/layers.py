@@ -61,7 +61,7 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
 
 
 def layers_from(graph: Graph, chains: Iterable[Iterable[int]]) -> tuple[Layer, ...]:
-    """Layers with the given operators, sorted topologically.
+    """Return the layers of the given operators, in topological order.
 
     Args:
         graph: the graph they come from.
@@ -73,7 +73,7 @@ def layers_from(graph: Graph, chains: Iterable[Iterable[int]]) -> tuple[Layer, .
 
 
 def _grow(graph: Graph, start: int) -> list[int]:
-    """The straight line that begins at an operator."""
+    """Return the longest layer that starts at an operator."""
     chain = [start]
     while (more := _next(graph, chain[-1])) and _may_join(graph, chain, more):
         chain += more
@@ -81,7 +81,7 @@ def _grow(graph: Graph, start: int) -> list[int]:
 
 
 def _next(graph: Graph, last: int) -> list[int]:
-    """The operators that continue a line: one, or a diamond that closes; empty if none."""
+    """Return the operators that continue a layer: one, or a closed diamond; empty if none."""
     tensor = _only_output(graph, last)
     if tensor is None:
         return []
@@ -92,7 +92,7 @@ def _next(graph: Graph, last: int) -> list[int]:
 
 
 def _only_output(graph: Graph, index: int) -> int | None:
-    """The single output of an operator, if it is used inside the graph only."""
+    """Return the only used output of an operator, or None if it is an output of the graph."""
     used = [t for t in graph.operators[index].outputs if graph.consumers[t] or t in graph.outputs]
     if len(used) != 1 or used[0] in graph.outputs:
         return None
@@ -104,7 +104,7 @@ def _data_inputs(graph: Graph, index: int) -> set[int]:
 
 
 def _diamond(graph: Graph, tensor: int) -> list[int]:
-    """Elementwise operators between a tensor and the one operator where all its readers meet."""
+    """Return the elementwise operators from a tensor to the operator at which its readers meet."""
     readers = graph.consumers[tensor]
     if not 1 < len(readers) <= _LONGEST_BRANCH or not _all_elementwise(graph, readers):
         return []
@@ -115,8 +115,8 @@ def _diamond(graph: Graph, tensor: int) -> list[int]:
         if branch is None:
             return []
         inner.update(branch)
-    made = {t for index in inner for t in graph.operators[index].outputs} | {tensor}
-    return [*sorted(inner), meet] if _data_inputs(graph, meet) <= made else []
+    made_tensors = {t for index in inner for t in graph.operators[index].outputs} | {tensor}
+    return [*sorted(inner), meet] if _data_inputs(graph, meet) <= made_tensors else []
 
 
 def _all_elementwise(graph: Graph, indices: Iterable[int]) -> bool:
@@ -124,7 +124,7 @@ def _all_elementwise(graph: Graph, indices: Iterable[int]) -> bool:
 
 
 def _branch(graph: Graph, tensor: int, start: int, meet: int) -> list[int] | None:
-    """Operators from a reader up to the meeting point, itself left out; None if it strays."""
+    """Return the operators from a reader up to the meeting point; None if the branch leaves it."""
     branch: list[int] = []
     current, fed_by = start, tensor
     while current != meet:
@@ -139,7 +139,7 @@ def _branch(graph: Graph, tensor: int, start: int, meet: int) -> list[int] | Non
 
 
 def is_elementwise(operator: Operator) -> bool:
-    """True for arithmetic that maps each element of its data input to one of its output."""
+    """Return whether the operator maps each element of its data input to one of its output."""
     return operator.pattern <= Pattern.BROADCAST and operator.engine is Engine.VECTOR
 
 
@@ -155,7 +155,7 @@ def _may_join(graph: Graph, chain: list[int], more: list[int]) -> bool:
 
 
 def _topological(graph: Graph, chains: list[list[int]]) -> list[list[int]]:
-    """Order chains so that producers come first; ties by first operator."""
+    """Return chains in topological order; ties are ordered by their first operator."""
     chains = sorted(chains)
     owner = {index: number for number, chain in enumerate(chains) for index in chain}
     needs = [
@@ -166,15 +166,15 @@ def _topological(graph: Graph, chains: list[list[int]]) -> list[list[int]]:
 
 
 def _producers(graph: Graph, chain: list[int]) -> set[int]:
-    made = {graph.producer[t] for index in chain for t in graph.operators[index].inputs}
-    return made - {-1}
+    producers = {graph.producer[t] for index in chain for t in graph.operators[index].inputs}
+    return producers - {-1}
 
 
 def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
     operators = [graph.operators[i] for i in chain]
     inside = set(chain)
-    made = {t for op in operators for t in op.outputs}
-    read = dict.fromkeys(t for op in operators for t in op.inputs if t not in made)
+    made_tensors = {t for op in operators for t in op.outputs}
+    read = dict.fromkeys(t for op in operators for t in op.inputs if t not in made_tensors)
     outputs = tuple(
         t
         for op in operators

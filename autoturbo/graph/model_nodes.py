@@ -1,4 +1,4 @@
-"""The nodes behind a graph: what the scheduler does not need and what runs a model does."""
+"""The nodes behind a graph: details that only running a model needs, not the scheduler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoturbo.graph.source import Source, one_line
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """A value that a node reads or makes.
+    """A value that a node reads or writes.
 
     Attributes:
         name: unique in the model; of a tensor of the graph, that tensor's.
@@ -129,7 +129,7 @@ def load_nodes(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
 ) -> ModelNodes:
-    """The nodes of an ONNX file at static shapes.
+    """Return the nodes of an ONNX file at static shapes.
 
     The values that the file itself holds are read; those beside it are not.
 
@@ -196,7 +196,7 @@ class _Constants:
         self._done: set[Value] = set()
 
     def need(self, values: Iterable[Value]) -> None:
-        """Make sure of these, and of all that they are made from.
+        """Add the constants and everything that they are computed from.
 
         Raises:
             ModelError: a sparse constant that is too large, or is not as its definition says.
@@ -223,7 +223,7 @@ class _Constants:
             self.stored[name] = self._dense(value.name, name)
 
     def _dense(self, original: str, name: str) -> TensorProto:
-        """A sparse constant as a dense one, as runtimes make it when they load a model."""
+        """Return a sparse constant as a dense one, as runtimes do when they load a model."""
         try:
             return numpy_helper.from_array(_elements(self._sparse[original]), name)
         except (ValueError, TypeError, LookupError, OSError) as error:
@@ -231,11 +231,11 @@ class _Constants:
             raise self._source.error(message, original, "store it dense") from None
 
     def _make(self, step: Step) -> None:
-        """Keep the node that makes a constant; one that only holds it becomes a stored one."""
+        """Keep the node that computes a constant; turn a Constant node into a stored constant."""
         stored = stored_tensor(step.node)
         if stored is not None:
-            made = next(value for value in step.outputs if value)
-            name = self._names.name(made)
+            output = next(value for value in step.outputs if value)
+            name = self._names.name(output)
             self.stored[name] = _named(stored, name)
             return
         self.need(step.read)
@@ -243,7 +243,7 @@ class _Constants:
         self.nodes.append(self._renamed(step))
 
     def _renamed(self, step: Step) -> NodeProto:
-        """The node with unique names; bodies of control flow keep what they read."""
+        """Return the node with unique names; control-flow bodies keep the names that they read."""
         for name, value in zip(outer_names(step.node), step.captured, strict=True):
             if self._names.name(value) != name:
                 raise self._source.error("cannot be written again: its body reads it", name)
@@ -265,7 +265,7 @@ class _Constants:
 
 
 def _elements(sparse: SparseTensorProto) -> np.ndarray:
-    """The elements of a sparse constant; raises ValueError or IndexError where they do not fit."""
+    """Return the elements of a sparse constant; raise ValueError or IndexError if it is damaged."""
     if math.prod(sparse.dims) > _MOST_DENSE:
         raise ValueError(f"it has more than {_MOST_DENSE} elements")
     values, places = map(numpy_helper.to_array, (sparse.values, sparse.indices))

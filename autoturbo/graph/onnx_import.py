@@ -41,7 +41,7 @@ def import_model(
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
-    """The graph of an ONNX file, with static shapes and without its constants' computations.
+    """Return the graph of an ONNX file, with static shapes and constants folded.
 
     Weights are not read: memory and time depend on the number of nodes only.
 
@@ -65,26 +65,26 @@ def import_model(
 def _fixed(
     source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None
 ) -> tuple[str, str, str] | None:
-    """Say where and why the file does not give the same model for one sample, None where it does.
+    """Return where and why the file cannot be rewritten for one sample; None if it can.
 
-    The scheduler shares the samples out among clusters and passes; what it decides has to be
-    written from the file's nodes again.
+    The scheduler divides the samples among clusters and passes, and the file's nodes are rewritten
+    for each share.
     """
     trace = trace_batch(graph)
     if graph.batch == 1 or trace.obstacle:
         return None
-    one, again = rebatch(graph, 1, trace), Source(source.path)
-    shapes = {one.tensors[t].name: one.tensors[t].shape for t in one.inputs}
+    single, source_again = rebatch(graph, 1, trace), Source(source.path)
+    shapes = {single.tensors[t].name: single.tensors[t].shape for t in single.inputs}
     try:
-        _, program = read_program(again, Extents(shapes=shapes), values)
-        found = build_graph(program, again).graph
+        _, program = read_program(source_again, Extents(shapes=shapes), values)
+        reread = build_graph(program, source_again).graph
     except ModelError as error:
-        return *_named(one, error.at.field), f"has the batch written into it: {error.message}"
-    return _difference(found, one)
+        return *_named(single, error.at.field), f"has the batch written into it: {error.message}"
+    return _difference(reread, single)
 
 
 def _named(graph: Graph, field: str | None) -> tuple[str, str]:
-    """Return the name and the kind of what an error is about."""
+    """Return the name and kind of the operator that an error is about."""
     for operator in graph.operators:
         first = graph.tensors[operator.outputs[0]].name
         if field in (operator.name, f"{operator.kind} of {first!r}"):
@@ -93,16 +93,16 @@ def _named(graph: Graph, field: str | None) -> tuple[str, str]:
 
 
 def _difference(found: Graph, one: Graph) -> tuple[str, str, str] | None:
-    """Say at which operator two readings of a model for one sample part, None if they agree."""
-    for mine, other in zip(found.operators, one.operators, strict=False):
-        alike = mine.kind == other.kind and mine.inputs == other.inputs
-        if not alike or mine.outputs != other.outputs:
-            return other.name, other.kind, "reads or makes other values for one sample"
-        for index in (*other.inputs, *other.outputs):
+    """Return the first operator at which two imports of a model differ; None if they agree."""
+    for ours, theirs in zip(found.operators, one.operators, strict=False):
+        alike = ours.kind == theirs.kind and ours.inputs == theirs.inputs
+        if not alike or ours.outputs != theirs.outputs:
+            return theirs.name, theirs.kind, "reads or makes other values for one sample"
+        for index in (*theirs.inputs, *theirs.outputs):
             shape, wanted = list(found.tensors[index].shape), one.tensors[index]
             if shape != list(wanted.shape):
                 are = f"{shape} for one sample, not {list(wanted.shape)}"
-                return other.name, other.kind, f"has {wanted.name} of shape {are}"
+                return theirs.name, theirs.kind, f"has {wanted.name} of shape {are}"
     return None
 
 
@@ -113,7 +113,7 @@ def read_program(
     *,
     whole: bool = False,
 ) -> tuple[ModelProto, Program]:
-    """The model of a file, and what is left of it at static shapes.
+    """Return the model of a file, and its steps at static shapes.
 
     Args:
         source: names the file.
@@ -161,7 +161,7 @@ class _Import:
     given: Mapping[str, Sequence[float]]
 
     def program(self, frozen: Frozen) -> Program:
-        """What is left of the model at the given input shapes."""
+        """Return the steps of the model at the given input shapes."""
         if frozen.baked is None:
             return self._run(frozen.shapes, frozen)
         notes = list(self.source.notes)
@@ -186,7 +186,7 @@ class _Import:
         return propagation.run(self.model.graph, inputs, [*self.weights, *fixed])
 
     def _declared(self, frozen: Frozen, rebatch: Rebatch | None) -> dict[str, TypeProto]:
-        """Types that the file states, for the shapes that its inputs are given."""
+        """Return the types that the file states, at the given input shapes."""
         if not frozen.as_declared:
             return {}
         stated = (*self.model.graph.value_info, *self.model.graph.output)

@@ -46,7 +46,7 @@ GRAPH_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How real constants are kept that the model makes of narrower ones.
+    """Narrow storage of a constant that the model dequantises.
 
     Attributes:
         bits: of an element.
@@ -74,7 +74,7 @@ class Tensor:
             type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
             of scales that are part of the instructions.
         stored: how it is kept, if as narrower values that are made real where they are read.
-        original: the constant of which it holds the same elements in another order, if any.
+        original: the constant whose elements it holds in another order, if any.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def whole(self) -> Region:
-        """The region that covers all of it."""
+        """Return the region that covers the tensor."""
         return tuple((0, extent) for extent in self.shape)
 
 
@@ -153,11 +153,11 @@ class Operator:
         input_maps: one per input.
         output_maps: one per output.
         work: arithmetic per point.
-        engine: what it keeps busy.
+        engine: the engine that it keeps busy.
         pattern: its class in TVM's fusion pass.
         parameterised: has learned parameters (convolution, matrix product by a weight,
             normalisation with scale), so that a layer holds at most one.
-        attributes: what else distinguishes it (``(("epsilon", "1e-05"),)``), for hashes only.
+        attributes: other properties that distinguish it (``(("epsilon", "1e-05"),)``), for hashes.
         opaque: why it has no access maps (never split, runs alone), or None.
         counted: its work is known; where it is not, figures of the graph are incomplete.
         integer: its arithmetic where the target computes in int8, at that type's rates; None: it is
@@ -185,38 +185,38 @@ class Operator:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Trip counts of the axes."""
+        """Return the trip counts of the axes."""
         return tuple(axis.extent for axis in self.axes)
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the whole operator, padding positions included."""
+        """Return the multiply-accumulates of the operator, padding positions included."""
         return self.work.macs * math.prod(self.extents)
 
     @property
     def points(self) -> int:
-        """Points of the whole domain."""
+        """Return the number of points of the domain."""
         return math.prod(self.extents)
 
     @property
     def output_points(self) -> int:
-        """Points of the axes that are not summed over."""
+        """Return the number of points over the axes that are not summed over."""
         return math.prod(axis.extent for axis in self.axes if axis.kind in SHOWN)
 
     @property
     def vector_ops(self) -> float:
-        """Plain vector operations of the whole operator."""
-        own = self.work.vector * self.output_points + self.work.vector_per_point * self.points
-        return own + self.unpacking
+        """Return the plain vector operations of the operator."""
+        plain = self.work.vector * self.output_points + self.work.vector_per_point * self.points
+        return plain + self.unpacking
 
     @property
     def special_ops(self) -> float:
-        """Transcendental operations of the whole operator."""
+        """Return the transcendental operations of the operator."""
         return self.work.special * self.output_points
 
     @property
     def reduces_all(self) -> bool:
-        """True for a sum, an extreme or a range of all elements of its input.
+        """Return whether it reduces all elements of its input: a sum, an extreme or a range.
 
         Parts of the input give partial results, which one further step combines.
         """
@@ -227,22 +227,22 @@ class Operator:
 
     @property
     def recurrent(self) -> bool:
-        """True if it goes through steps each of which needs the one before."""
+        """Return whether each of its steps needs the one before."""
         return any(axis.kind is AxisKind.STEP for axis in self.axes)
 
     def input_axes(self, position: int) -> set[int]:
-        """Axes that address an input."""
+        """Return the axes that address an input."""
         return {axis for dim in self.input_maps[position].dims for axis, _ in dim.terms}
 
     @property
     def output_axes(self) -> set[int]:
-        """Axes that address any output."""
+        """Return the axes that address any output."""
         return {a for access in self.output_maps for dim in access.dims for a, _ in dim.terms}
 
     def axis_region(self, regions: Mapping[int, Region]) -> tuple[Interval, ...]:
-        """Axis intervals needed for the given regions of the outputs (by output position).
+        """Return the axis intervals needed for regions of the outputs, by output position.
 
-        Regions without elements ask for nothing; all intervals are empty where all of them are.
+        Empty regions need nothing; if all are empty, so are all intervals.
         """
         needed: list[Interval] | None = None
         for position, region in regions.items():
@@ -262,7 +262,7 @@ class Operator:
     def input_region(
         self, position: int, axes: tuple[Interval, ...], shape: tuple[int, ...]
     ) -> Region:
-        """The part of an input that the given axis intervals read; empty if any of them is."""
+        """Return the region of an input that the axis intervals read; empty if any of them is."""
         if any(high <= low for low, high in axes):
             return ((0, 0),) * len(shape)
         return tuple(
@@ -277,7 +277,7 @@ UncountedJson = TypedDict("UncountedJson", {"operators": dict[str, Natural], "te
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """What of a graph is not in any figure of work or time.
+    """Operators whose work is missing from all figures of work and time.
 
     Attributes:
         operators: kinds whose work is not known, and how many there are of each.
@@ -289,7 +289,7 @@ class Uncounted:
 
     @property
     def sentence(self) -> str:
-        """What is not counted, on one line."""
+        """Return the uncounted operators and their share of the tensors, on one line."""
         kinds = [f"{number} {kind}" for kind, number in self.operators.items()]
         named = ", ".join(kinds[:_NAMED])
         more = f" and {len(kinds) - _NAMED} more kinds" if kinds[_NAMED:] else ""
@@ -299,12 +299,12 @@ class Uncounted:
         )
 
     def as_dict(self) -> UncountedJson:
-        """All of it as JSON values."""
+        """Return the fields as JSON values."""
         return {"operators": dict(self.operators), "tensor_share": self.tensor_share}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Uncounted:
-        """Rebuild from :meth:`as_dict`."""
+        """Return the object that :meth:`as_dict` was called on."""
         return Uncounted(dict(values["operators"]), values["tensor_share"])
 
 
@@ -320,11 +320,11 @@ class Graph:
         name: a short name for people and file names.
         tensors: all values; operators refer to them by index.
         operators: in topological order.
-        inputs: indices of the real inputs (what changes from call to call).
+        inputs: indices of the real inputs (those that change from call to call).
         outputs: indices of the outputs.
         batch: samples that one evaluation processes.
         source: the file it came from.
-        notes: what the import assumed, one line each, for people.
+        notes: assumptions of the import, one line each, for people.
         given: elements that were given to inputs, by name: they are not read any more.
         fixed: why the file cannot be written for fewer samples: the name and the kind of the node
             at which it cannot, and the reason; None where it can.
@@ -346,23 +346,23 @@ class Graph:
 
     @functools.cached_property
     def sample_counts(self) -> dict[int, int]:
-        """Extent of the dimension that counts samples, by input that has it."""
+        """Return the extent of the dimension that counts samples, by input that has one."""
         dims = dict.fromkeys(self.inputs, 0) | dict(self.sample_dims)
         shapes = ((tensor, self.tensors[tensor].shape, dim) for tensor, dim in dims.items())
         return {tensor: shape[dim] for tensor, shape, dim in shapes if 0 <= dim < len(shape)}
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:
-        """Index of the operator that makes each tensor, -1 for inputs and weights."""
-        made = [-1] * len(self.tensors)
+        """Return the index of the operator that makes each tensor, -1 for inputs and weights."""
+        producer_of = [-1] * len(self.tensors)
         for index, operator in enumerate(self.operators):
             for tensor in operator.outputs:
-                made[tensor] = index
-        return tuple(made)
+                producer_of[tensor] = index
+        return tuple(producer_of)
 
     @functools.cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the operators that read each tensor, ascending, without repetition."""
+        """Return the indices of the operators that read each tensor, ascending and unique."""
         readers: list[list[int]] = [[] for _ in self.tensors]
         for index, operator in enumerate(self.operators):
             for tensor in dict.fromkeys(operator.inputs):
@@ -371,17 +371,17 @@ class Graph:
 
     @functools.cached_property
     def macs(self) -> int:
-        """Multiply-accumulates of all operators."""
+        """Return the multiply-accumulates of all operators."""
         return sum(operator.macs for operator in self.operators)
 
     @functools.cached_property
     def opaque(self) -> tuple[Operator, ...]:
-        """Operators that have no row in the operator table."""
+        """Return the operators that have no row in the operator table."""
         return tuple(operator for operator in self.operators if operator.opaque)
 
     @functools.cached_property
     def uncounted(self) -> Uncounted | None:
-        """What figures of the graph leave out; None where they are complete."""
+        """Return the work that figures of the graph leave out; None if they are complete."""
         without = [operator for operator in self.operators if not operator.counted]
         if not without:
             return None
@@ -392,13 +392,13 @@ class Graph:
 
     @functools.cached_property
     def hash(self) -> str:
-        """SHA-256 of the structure: shapes, dtypes, domains, accesses; no names, no weights."""
+        """Return the SHA-256 of shapes, dtypes, domains and accesses, without names and weights."""
         text = json.dumps(_canonical(self), separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_limits(graph: Graph) -> None:
-    """Refuse a graph for which compiled code has no room.
+    """Refuse a graph that exceeds the limits of compiled code.
 
     Raises:
         ModelError: naming the tensor or the operator, and the limit.
@@ -445,14 +445,14 @@ def _canonical(graph: Graph) -> list[object]:
 
 
 def _mark(tensor: Tensor) -> list[int]:
-    """Return nothing for the tensors of float models: their hashes stay what they were."""
+    """Return the marks of a quantised tensor; none in float models, which keeps their hashes."""
     held = [] if tensor.integer_bytes is None else [tensor.integer_bytes]
     kept = tensor.stored
     return held if kept is None else [*held, kept.bits, kept.scales, kept.points]
 
 
 def operator_key(operator: Operator) -> list[object]:
-    """All that distinguishes an operator but its name, as JSON values."""
+    """Return everything that distinguishes an operator, except its name, as JSON values."""
     maps = [
         [[[list(t) for t in d.terms], d.offset, int(d.whole)] for d in access.dims]
         for access in (*operator.input_maps, *operator.output_maps)
@@ -482,11 +482,11 @@ _COMPUTE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bfloat8
 
 
 def element_bytes(dtype: str, compute: str) -> int:
-    """Bytes of one element on the device.
+    """Return the bytes of one element on the device.
 
     Floating-point values are stored in the compute type; 64-bit integers (indices) as 32 bits, as
-    accelerator compilers do; everything else (int8, uint8, bool) in one byte. Block floats count as
-    one byte too; what they take in memory is :func:`autoturbo.hardware.parts.storage_ratio`'s.
+    accelerator compilers do; other types (int8, uint8, bool) in one byte. Block floats count as one
+    byte here; :func:`autoturbo.hardware.parts.storage_ratio` has their share of the scales.
     """
     if dtype.startswith(("float", "bfloat", "double")):
         return _COMPUTE_BYTES[compute]
@@ -494,9 +494,9 @@ def element_bytes(dtype: str, compute: str) -> int:
 
 
 def bytes_per_element(tensor: Tensor, compute: str) -> Fraction:
-    """Bytes of one element of a tensor on the device, what stands beside them shared out.
+    """Return the bytes per element of a tensor on the device, scales and zero points included.
 
-    Constants that the model makes real where it reads them are kept as they are in the file.
+    Constants that are dequantised where they are read stay as they are in the file.
     """
     whole = Fraction(element_bytes(tensor.dtype, compute))
     kept = tensor.stored
@@ -504,8 +504,8 @@ def bytes_per_element(tensor: Tensor, compute: str) -> Fraction:
         bits = _NARROW.get(tensor.dtype) if tensor.constant else None
         return whole if bits is None else Fraction(bits, 8)
     scales = kept.scales * _COMPUTE_BYTES[compute] + Fraction(kept.points * kept.bits, 8)
-    own = Fraction(kept.bits, 8) + Fraction(scales, tensor.elements)
-    return min(own.limit_denominator(_FINEST), whole)
+    narrow = Fraction(kept.bits, 8) + Fraction(scales, tensor.elements)
+    return min(narrow.limit_denominator(_FINEST), whole)
 
 
 _NARROW = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
@@ -516,5 +516,5 @@ _FINEST = 1024
 
 
 def tensor_bytes(tensor: Tensor, compute: str) -> int:
-    """Bytes of a whole tensor on the device."""
+    """Return the bytes of a tensor on the device."""
     return math.ceil(tensor.elements * bytes_per_element(tensor, compute))

@@ -1,4 +1,4 @@
-"""Topological order of whatever is numbered: nodes of a file, layers of a graph."""
+"""Topological order of numbered things: nodes of a file, layers of a graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 
 
 def in_topological_order(needs: Sequence[Iterable[int]]) -> tuple[list[int], list[int]]:
-    """Numbers so that each comes behind those it needs, else as small ones as can be first.
+    """Return numbers in topological order, the smallest first among those that are ready.
 
     Returns:
         The order, without the numbers on and behind a cycle; and those along one, the first twice.

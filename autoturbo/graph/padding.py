@@ -34,7 +34,7 @@ class _FixedError(Exception):
 
 
 def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
-    """The channels that a dimension belongs to; None where they cannot be padded.
+    """Return the channels that a dimension belongs to; None if they cannot be padded.
 
     Args:
         graph: the model.
@@ -42,22 +42,22 @@ def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
         dim: one of its dimensions.
     """
     extent = graph.tensors[tensor].shape[dim]
-    found: set[tuple[int, int]] = set()
+    dims: set[tuple[int, int]] = set()
     axes: set[tuple[int, int]] = set()
     waiting = [(tensor, dim)]
     try:
         while waiting:
-            here = waiting.pop()
-            if here not in found:
-                found.add(here)
-                waiting += _next(graph, here, extent, axes)
+            current = waiting.pop()
+            if current not in dims:
+                dims.add(current)
+                waiting += _next(graph, current, extent, axes)
     except _FixedError:
         return None
-    return Channels(extent, frozenset(found), frozenset(axes))
+    return Channels(extent, frozenset(dims), frozenset(axes))
 
 
 def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
-    """The graph with wider channels.
+    """Return the graph with channels widened to ``extent``.
 
     Args:
         graph: the model.
@@ -69,16 +69,16 @@ def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
         shape = tensors[tensor].shape
         tensors[tensor] = replace(tensors[tensor], shape=(*shape[:dim], extent, *shape[dim + 1 :]))
     for index, axis in channels.axes:
-        own = operators[index].axes
-        wider = replace(own[axis], extent=extent)
-        operators[index] = replace(operators[index], axes=(*own[:axis], wider, *own[axis + 1 :]))
+        axes = operators[index].axes
+        wider = replace(axes[axis], extent=extent)
+        operators[index] = replace(operators[index], axes=(*axes[:axis], wider, *axes[axis + 1 :]))
     return replace(graph, tensors=tuple(tensors), operators=tuple(operators))
 
 
 def _next(
     graph: Graph, here: tuple[int, int], extent: int, axes: set[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Where the channels of one dimension go on; axes that carry them are noted.
+    """Return the dimensions that continue the channels of one; record the axes that carry them.
 
     Raises:
         _FixedError: they may not be padded.
@@ -87,7 +87,7 @@ def _next(
     if tensor in graph.inputs or tensor in graph.outputs:
         raise _FixedError
     around = [graph.producer[tensor], *graph.consumers[tensor]]
-    more: list[tuple[int, int]] = []
+    following: list[tuple[int, int]] = []
     for index in (i for i in around if i >= 0):
         operator = graph.operators[index]
         if operator.opaque:
@@ -97,8 +97,8 @@ def _next(
                 axis = _carrier(operator, access.dims[dim], extent)
                 if (index, axis) not in axes:
                     axes.add((index, axis))
-                    more += _addressed(graph, operator, axis)
-    return more
+                    following += _addressed(graph, operator, axis)
+    return following
 
 
 def _accesses(operator: Operator) -> list[tuple[int, AccessMap]]:
@@ -109,7 +109,7 @@ def _accesses(operator: Operator) -> list[tuple[int, AccessMap]]:
 
 
 def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
-    """The axis that addresses a dimension one to one.
+    """Return the axis that addresses a dimension one to one.
 
     Raises:
         _FixedError: there is none.
@@ -121,7 +121,7 @@ def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
 
 
 def _sole(operator: Operator, access: DimAccess) -> int | None:
-    """The axis of an access that is nothing but that axis; None for any other."""
+    """Return the axis of an access that is exactly one axis; None for any other access."""
     moving = [term for term in access.terms if operator.axes[term[0]].extent > 1]
     if access.whole or access.offset or len(moving) != 1 or moving[0][1] != 1:
         return None
@@ -129,26 +129,26 @@ def _sole(operator: Operator, access: DimAccess) -> int | None:
 
 
 def _addressed(graph: Graph, operator: Operator, axis: int) -> list[tuple[int, int]]:
-    """All dimensions that an axis addresses.
+    """Return all dimensions that an axis addresses.
 
     Raises:
         _FixedError: it does more than that, or the operator sums over it otherwise than in a
             product with weights.
     """
-    found, weighed = [], False
+    dims, weighed = [], False
     for tensor, access in _accesses(operator):
-        for dim, one in enumerate(access.dims):
-            if all(term[0] != axis for term in one.terms):
+        for dim, dim_access in enumerate(access.dims):
+            if all(term[0] != axis for term in dim_access.terms):
                 continue
-            if _sole(operator, one) != axis:
+            if _sole(operator, dim_access) != axis:
                 raise _FixedError
-            found.append((tensor, dim))
+            dims.append((tensor, dim))
             weighed = weighed or graph.tensors[tensor].constant
     kind = operator.axes[axis].kind
     summed = kind is AxisKind.REDUCTION and weighed and operator.engine is Engine.MATRIX
     if kind is not AxisKind.PARALLEL and not summed:
         raise _FixedError
-    return found
+    return dims
 
 
 __all__ = ["Channels", "channels_of", "padded"]

@@ -1,4 +1,4 @@
-"""Where a model comes from: its errors, its versions and what the import assumed."""
+"""Origin of a model: its errors, its versions and the assumptions of the import."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Source:
         opsets: version by domain; ONNX's own domain is ``""``.
         ir_version: version of the file format.
         given: elements that the user gave to inputs, by name.
-        notes: what was assumed, one line each; grows while the import goes on.
+        notes: assumptions, one line each; grows while the import goes on.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class Source:
     given: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
 
     def error(self, message: str, at: str | None = None, hint: str | None = None) -> ModelError:
-        """An error in this file; ``at`` names the node or tensor."""
+        """Return an error in this file; ``at`` names the node or tensor."""
         return ModelError(message, Location(self.path, field=at or None), hint)
 
     def note(self, line: str) -> None:
@@ -50,29 +50,29 @@ class Source:
 
 
 def domain_of(node: NodeProto | NodeView) -> str:
-    """The domain of a node; ONNX's own is ``""`` in either of its spellings."""
+    """Return the domain of a node; ONNX's is ``""`` in either of its spellings."""
     return "" if node.domain == "ai.onnx" else node.domain
 
 
 def kind_of(node: NodeProto | NodeView) -> str:
-    """Operator type with its domain in front if it is not ONNX's own."""
+    """Return the operator type, with its domain before it if that is not ONNX's."""
     domain = domain_of(node)
     return f"{domain}.{node.op_type}" if domain else node.op_type
 
 
 def integer_of(node: NodeProto, name: str, default: int = 0) -> int:
-    """A whole number that is an attribute of a node."""
+    """Return the value of an integer attribute."""
     return next((int(item.i) for item in node.attribute if item.name == name), default)
 
 
 def label(node: NodeProto) -> str:
-    """How a node is called in messages: its name, else its type and first output."""
-    made = next((name for name in node.output if name), "")
-    return node.name or f"{node.op_type} of {made!r}"
+    """Return the name of a node for messages, or its type and first output if it has none."""
+    output = next((name for name in node.output if name), "")
+    return node.name or f"{node.op_type} of {output!r}"
 
 
 def one_line(error: BaseException) -> str:
-    """What a library complains about, without its prefixes and context."""
+    """Return a library's error message on one line, without prefixes and context."""
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     return _LIBRARY_PREFIX.sub("", first).strip().rstrip(".")

@@ -1,4 +1,4 @@
-"""What networks run on: targets, their files and presets. Knows nothing of graphs."""
+"""Accelerators: targets, their files and presets. Knows nothing of graphs."""
 
 from autoturbo.hardware.fields import DTYPES
 from autoturbo.hardware.parts import (

@@ -60,7 +60,7 @@ class Document:
 
 
 def read_document(path: Path, shown: str) -> Document:
-    """The document in a file.
+    """Return the document in a file.
 
     Args:
         path: the file.
@@ -88,25 +88,25 @@ def _text(path: Path, shown: str) -> str:
 
 
 def _content(path: Path, shown: str) -> bytes:
-    at = Location(shown)
+    place = Location(shown)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise TargetError("a directory, not a target file", at, "name a YAML file in it")
+            raise TargetError("a directory, not a target file", place, "name a YAML file in it")
         if not stat.S_ISREG(mode):
-            raise TargetError("not a regular file", at, "name a YAML file")
+            raise TargetError("not a regular file", place, "name a YAML file")
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         hint = "'autoturbo targets scaffold' prints a template"
-        raise TargetError("no such file", at, hint) from None
+        raise TargetError("no such file", place, hint) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise TargetError(f"cannot be read: {reason}", at) from None
+        raise TargetError(f"cannot be read: {reason}", place) from None
 
 
 def parse_document(text: str, shown: str) -> Document:
-    """The document that a text holds; see :func:`read_document`."""
+    """Return the document in a text; see :func:`read_document`."""
     import yaml
 
     try:
@@ -124,7 +124,7 @@ def parse_document(text: str, shown: str) -> Document:
 
 
 def _compose(text: str, shown: str) -> Any:
-    """The node tree of a text; aliases and deep nesting raise before they cost anything."""
+    """Return the node tree of a text; aliases and deep nesting raise before they cost anything."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -132,12 +132,12 @@ def _compose(text: str, shown: str) -> Any:
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            at = Location(shown, mark.line + 1, mark.column + 1)
+            place = Location(shown, mark.line + 1, mark.column + 1)
             if self.check_event(yaml.AliasEvent):
                 message = "aliases are not allowed in a target"
-                raise TargetError(message, at, "write the value out")
+                raise TargetError(message, place, "write the value out")
             if self.depth >= _MAX_DEPTH:
-                raise TargetError(f"nested more than {_MAX_DEPTH} deep", at)
+                raise TargetError(f"nested more than {_MAX_DEPTH} deep", place)
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
@@ -154,8 +154,8 @@ def _syntax_error(error: Any, shown: str) -> TargetError:
         message, hint = "more than one document", "one file describes one target"
     elif "'\\t'" in message:
         hint = "indent with spaces"
-    at = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
-    return TargetError(f"not YAML: {message}", at, hint)
+    place = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
+    return TargetError(f"not YAML: {message}", place, hint)
 
 
 class _Reader:
@@ -183,7 +183,7 @@ class _Reader:
         return _scalar(node)
 
     def pairs(self, node: Any, path: Steps) -> Iterator[tuple[str, Any]]:
-        """Keys with their nodes; a key that comes again is noted and left out."""
+        """Yield keys with their nodes; record a repeated key and leave it out."""
         seen = set()
         for key_node, child in node.value:
             if key_node.id != "scalar":
@@ -205,10 +205,10 @@ def _position(node: Any) -> tuple[int, int]:
 
 
 def _scalar(node: Any) -> Any:
-    """The value of a scalar: only decimal notation is a number, and only true and false are not.
+    """Return the value of a scalar: only decimal numbers, ``true`` and ``false`` are no text.
 
-    YAML 1.1 also reads ``010`` as 8, ``1:30`` as 90 and ``on`` as true; here they stay text,
-    which no field of a number or truth value accepts.
+    YAML 1.1 also reads ``010`` as 8, ``1:30`` as 90 and ``on`` as true; here they stay text, which
+    no field of a number or truth value accepts.
     """
     text: str = node.value
     if node.style is not None:

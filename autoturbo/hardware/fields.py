@@ -43,7 +43,7 @@ class InFile(Rule):
     Attributes:
         suffix: end of the name in the file, its unit.
         name: in the file, where it is not the attribute's with the suffix.
-        default: what a file that leaves the field out means; None where it may not.
+        default: the value of a file that leaves the field out; None if it may not.
     """
 
     suffix: str = ""
@@ -72,7 +72,7 @@ class As(InFile):
         return self.rule.__get_pydantic_core_schema__(source, handler)
 
     def published(self) -> dict[str, Any]:
-        """Return what the rule publishes."""
+        """Return the rule's part of the JSON schema."""
         return self.rule.published()
 
     def to_si(self, value: Any) -> Any:
@@ -234,7 +234,7 @@ def sections_of(kind: type, *, engines: bool) -> Mapping[str, tuple[type, Sectio
 
 
 def built(kind: type, document: Mapping[str, Any]) -> Any:
-    """Return a section's value from its mapping in a file that has been checked."""
+    """Return a section's value from its mapping in a checked file."""
     return kind(**values_of(kind, document))
 
 
@@ -246,7 +246,7 @@ def values_of(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written(kind: type, owner: object) -> dict[str, Any]:
-    """Return the fields of a file for a value's attributes."""
+    """Return the fields of a file from a value's attributes."""
     return {f.name: f.rule.from_si(getattr(owner, f.attribute)) for f in file_fields(kind)}
 
 

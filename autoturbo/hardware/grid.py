@@ -54,21 +54,21 @@ class Axis:
 
     @property
     def short(self) -> str:
-        """The path with engines by kind alone: ``matrix.rows``."""
+        """Return the path with engines by kind alone: ``matrix.rows``."""
         return self.path.replace("engines[", "").replace("]", "")
 
     @property
     def is_numeric(self) -> bool:
-        """Whether its values can be ordered."""
+        """Return whether its values can be ordered."""
         return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
 
     def cost(self, value: Value) -> float:
-        """A number that is larger for a value that costs more; of numbers only."""
+        """Return a number that is larger for a more expensive value, which must be numeric."""
         return -float(value) if self.path.endswith(CHEAPER_HIGH) else float(value)
 
     @property
     def only_helps(self) -> int:
-        """1 where more makes no target slower, -1 where less does not, 0 where either may."""
+        """Return 1 if more never slows a target, -1 if less never does, 0 if either may."""
         words = re.findall(r"\w+", self.path)[-2:] if self.is_numeric else []
         more, less = (
             any(word.endswith(ends) for word in words) for ends in (_MORE_HELPS, _LESS_HELPS)
@@ -90,11 +90,11 @@ class GridPoint:
 
 
 def parse_axis(text: str) -> Axis:
-    """An axis of ``PATH=VALUES``.
+    """Return the axis of ``PATH=VALUES``.
 
-    ``a..b`` doubles from ``a`` as long as ``b`` is not passed, ``a..b:n`` are ``n`` values evenly
-    from ``a`` to ``b``, ``a,b,c`` are themselves. Engines may be named by their kind alone,
-    ``matrix.rows`` for ``engines[matrix].rows``.
+    ``a..b`` doubles from ``a`` up to ``b``, ``a..b:n`` are ``n`` evenly spaced values from ``a`` to
+    ``b``, ``a,b,c`` are themselves. Engines may be named by their kind alone, ``matrix.rows`` for
+    ``engines[matrix].rows``.
 
     Raises:
         UsageError: it does not look like that.
@@ -106,21 +106,21 @@ def parse_axis(text: str) -> Axis:
 
 
 def make_axis(path: str, values: Iterable[Value]) -> Axis:
-    """An axis of a field and values; of equal ones the first.
+    """Return the axis of a field and its values; the first of equal values is kept.
 
     Raises:
         UsageError: there are none.
     """
     section, dot, name = path.partition(".")
     whole = f"engines[{section}].{name}" if dot and section in ENGINES else path
-    found = tuple(dict.fromkeys(values))
-    if not found:
+    distinct = tuple(dict.fromkeys(values))
+    if not distinct:
         raise UsageError("no values", Location(field=whole), _HINT)
-    return Axis(whole, found)
+    return Axis(whole, distinct)
 
 
 def axes_of(vary: Mapping[str, Iterable[Value]] | Sequence[str]) -> tuple[Axis, ...]:
-    """Axes of texts as :func:`parse_axis` takes them, or of values by field.
+    """Return axes from texts as :func:`parse_axis` takes them, or from values by field.
 
     Raises:
         UsageError: a text is none, there are no axes, or a field has two.
@@ -140,7 +140,7 @@ def axes_of(vary: Mapping[str, Iterable[Value]] | Sequence[str]) -> tuple[Axis, 
 
 
 def grid_of(target: Target, axes: Sequence[Axis]) -> tuple[GridPoint, ...]:
-    """All targets of a grid, the last axis fastest, each checked as a file would be.
+    """Return all targets of a grid, the last axis fastest, each checked like a file.
 
     Raises:
         UsageError: there are too many.
@@ -160,33 +160,33 @@ def grid_of(target: Target, axes: Sequence[Axis]) -> tuple[GridPoint, ...]:
 
 
 def neighbours(axes: Sequence[Axis], values: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
-    """Yield the values of the points next to one along each field that has an order."""
+    """Yield the values of the neighbouring points, one step along each ordered field."""
     for place, axis in enumerate(axes):
         order = sorted(axis.values, key=float) if axis.is_numeric else []
-        at = order.index(values[place]) if order else 0
-        for value in (*order[max(at - 1, 0) : at], *order[at + 1 : at + 2]):
+        position = order.index(values[place]) if order else 0
+        for value in (*order[max(position - 1, 0) : position], *order[position + 1 : position + 2]):
             yield (*values[:place], value, *values[place + 1 :])
 
 
 def _with(target: Target, path: str, value: Value) -> Target:
-    """The target with one field changed; errors name the field as it was written."""
+    """Return the target with one field changed; errors name the field as it was written."""
     try:
         return with_field(target, path, value)
     except TargetError as error:
-        at = error.at if error.at.field and "." in error.at.field else Location(field=path)
-        raise TargetError(error.message, at, error.hint) from None
+        place = error.at if error.at.field and "." in error.at.field else Location(field=path)
+        raise TargetError(error.message, place, error.hint) from None
 
 
 def _named(target: Target, axes: Sequence[Axis], values: tuple[Value, ...]) -> Target:
-    made = target
+    named = target
     for axis, value in zip(axes, values, strict=True):
-        made = _with(made, axis.path, value)
-    said = "-".join(f"{axis.short}-{value}" for axis, value in zip(axes, values, strict=True))
-    name = re.sub(r"[^a-z0-9._-]+", "-", f"{target.name}-{said}".lower())
+        named = _with(named, axis.path, value)
+    suffix = "-".join(f"{axis.short}-{value}" for axis, value in zip(axes, values, strict=True))
+    name = re.sub(r"[^a-z0-9._-]+", "-", f"{target.name}-{suffix}".lower())
     if len(name) > _LONGEST_NAME:
-        digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:10]
+        digest = hashlib.sha256(json.dumps(suffix).encode()).hexdigest()[:10]
         name = f"{target.name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
-    return dataclasses.replace(made, name=name)
+    return dataclasses.replace(named, name=name)
 
 
 def _values(item: str, text: str) -> list[Value]:
@@ -211,8 +211,8 @@ def _doubled(first: float, last: float, text: str) -> list[Value]:
 def _evenly(first: float, last: float, count: int, text: str) -> list[Value]:
     if not 2 <= count <= MOST_POINTS:  # noqa: PLR2004  both ends
         raise _wrong(text, f"{count} values from {first:g} to {last:g} cannot be")
-    found = [first + (last - first) * step / (count - 1) for step in range(count)]
-    return [_whole(float(f"{value:.12g}")) for value in found]
+    steps = [first + (last - first) * step / (count - 1) for step in range(count)]
+    return [_whole(float(f"{value:.12g}")) for value in steps]
 
 
 def _value(item: str, text: str) -> Value:
@@ -228,7 +228,7 @@ def _number(text: str) -> int | float:
 
 
 def _whole(value: float) -> int | float:
-    """Whole numbers as such: fields that take no others know them so."""
+    """Return an integral float as an integer, which integer fields require."""
     return int(value) if math.isfinite(value) and value == int(value) else value
 
 

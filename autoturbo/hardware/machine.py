@@ -134,7 +134,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What data cross between two units, in both directions.
+    """A connection between two units, equal in both directions.
 
     Attributes:
         units: names of kinds or of units at its ends.
@@ -171,15 +171,17 @@ class Link:
     ] = True
 
     def joins(self, first: Unit, second: Unit) -> bool:
-        """Whether it is the one between two units."""
+        """Return whether it connects two units."""
         ends = {first.name, first.kind}, {second.name, second.kind}
-        one, other = self.units
-        return (one in ends[0] and other in ends[1]) or (one in ends[1] and other in ends[0])
+        first_end, second_end = self.units
+        return (first_end in ends[0] and second_end in ends[1]) or (
+            first_end in ends[1] and second_end in ends[0]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Processing units and what joins them.
+    """Processing units, their shared memory and the links between them.
 
     Attributes:
         name: short name, usable in a file name.
@@ -201,18 +203,18 @@ class Machine:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes per second that the units' transfers have together."""
+        """Return the bytes per second that the transfers of all units reach together."""
         return self.ddr.bandwidth * self.ddr.efficiency
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Data types that every unit computes in."""
+        """Return the data types that every unit computes in."""
         first, *others = (unit.target.dtypes for unit in self.units)
-        return tuple(dtype for dtype in first if all(dtype in other for other in others))
+        return tuple(dtype for dtype in first if all(dtype in known for known in others))
 
     @property
     def default_dtype(self) -> str:
-        """The compute type where none is asked for.
+        """Return the compute type that is used if none is given.
 
         Raises:
             TargetError: the units have none in common.
@@ -223,16 +225,16 @@ class Machine:
         return self.dtypes[0]
 
     def supports(self, dtype: str) -> bool:
-        """Whether all units compute in a type."""
+        """Return whether all units compute in a type."""
         return dtype in self.dtypes
 
     def as_dict(self) -> dict[str, Any]:
-        """The machine as a file holds it, ready for JSON."""
+        """Return the machine as a file holds it, ready for JSON."""
         return machine_as_dict(self)
 
     @property
     def hash(self) -> str:
-        """SHA-256 over all that affects results: no names but those that links refer to."""
+        """Return the SHA-256 of all that affects results, with no names except those in links."""
         values: list[Any] = [
             [
                 [u.name, u.kind, u.target.hash, [_rule(r) for r in u.takes], u.memory]
@@ -246,7 +248,7 @@ class Machine:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def link(self, first: int, second: int) -> Link | None:
-        """The link between two units by index; None where the memory is all they share."""
+        """Return the link between two units by index; None if they share only the memory."""
         ends = self.units[first], self.units[second]
         return next((link for link in self.links if link.joins(*ends)), None)
 
@@ -272,15 +274,15 @@ MOST_UNITS: Final = 64
 
 
 def machine_names() -> tuple[str, ...]:
-    """Machines that are shipped here."""
+    """Return the names of the built-in machines."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
-    """The machine of a preset or of a YAML file.
+    """Return the machine of a preset or of a YAML file.
 
     Raises:
-        TargetError: nothing has that name, or what has it is not a valid machine.
+        TargetError: nothing has that name, or it is not a valid machine.
     """
     name = os.fspath(name_or_path)
     if name in machine_names():
@@ -292,7 +294,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
 
 
 def find_machine(name: str) -> Machine | None:
-    """The machine of a name or file; None where it is a target's, or nothing's.
+    """Return the machine of a name or file; None if it is a target's or unknown.
 
     Raises:
         TargetError: a file describes units, and is not a valid machine.
@@ -304,10 +306,10 @@ def find_machine(name: str) -> Machine | None:
 
 
 def find_target(name_or_path: str | os.PathLike[str]) -> AnyTarget:
-    """The machine or the target of a name or file, which is read once.
+    """Return the machine or the target of a name or file, which is read once.
 
     Raises:
-        TargetError: nothing has that name, or what has it is neither.
+        TargetError: nothing has that name, or it is neither.
     """
     name = os.fspath(name_or_path)
     if name in machine_names():
@@ -319,14 +321,14 @@ def find_target(name_or_path: str | os.PathLike[str]) -> AnyTarget:
 
 
 def _document(name: str) -> Document | None:
-    """What a file holds; None where there is none of that name, or the name is not a file's."""
+    """Return the document of a file; None if the name is not that of an existing file."""
     if not name.endswith(_FILE_SUFFIXES) or not Path(name).is_file():
         return None
     return read_document(Path(name), name)
 
 
 def machine_document(name: str) -> tuple[dict[str, Any], str]:
-    """What the file of a machine holds, and its text, comments and all.
+    """Return the content of a machine's file, and its text with comments.
 
     Args:
         name: of a preset, or the path of a file, that :func:`find_machine` knows.
@@ -337,7 +339,7 @@ def machine_document(name: str) -> tuple[dict[str, Any], str]:
 
 
 def machine_from_dict(values: Mapping[str, Any]) -> Machine:
-    """The machine that a document in the layout of :meth:`Machine.as_dict` describes.
+    """Return the machine that a document in the layout of :meth:`Machine.as_dict` describes.
 
     Raises:
         TargetError: it is not a valid machine.
@@ -346,7 +348,7 @@ def machine_from_dict(values: Mapping[str, Any]) -> Machine:
 
 
 def target_from_dict(values: Mapping[str, Any]) -> AnyTarget:
-    """The target or the machine that a document describes.
+    """Return the target or the machine that a document describes.
 
     Raises:
         TargetError: it describes neither.
@@ -355,7 +357,7 @@ def target_from_dict(values: Mapping[str, Any]) -> AnyTarget:
 
 
 def machine_as_dict(machine: Machine) -> dict[str, Any]:
-    """A machine in the layout of its file; figures have 12 significant digits."""
+    """Return a machine in the layout of its file; figures have 12 significant digits."""
     first = machine.units[0].target.as_dict()
     alike = itertools.groupby(machine.units, key=lambda unit: unit.kind)
     return {
@@ -370,7 +372,7 @@ def machine_as_dict(machine: Machine) -> dict[str, Any]:
 
 
 def _unit_entry(units: list[Unit]) -> dict[str, Any]:
-    """Alike units as one entry."""
+    """Return equal units as one entry."""
     unit = units[0]
     left_out = ("schema_version", *SHARED)
     body = {k: v for k, v in unit.target.as_dict().items() if k not in left_out}
@@ -391,12 +393,12 @@ def _preset(name: str) -> Machine:
 
 
 def is_machine(document: Document) -> bool:
-    """Whether a document describes a machine and not a target."""
+    """Return whether a document describes a machine and not a target."""
     return isinstance(document.value, Mapping) and "units" in document.value
 
 
 def machine_of(document: Document) -> Machine:
-    """The machine that a document describes.
+    """Return the machine that a document describes.
 
     Raises:
         TargetError: it is not a valid machine.
@@ -412,13 +414,13 @@ def machine_of(document: Document) -> Machine:
 
 
 def check_machine(document: Document) -> list[TargetError]:
-    """Return everything that is wrong with a machine's document, in the order of the file."""
+    """Return all errors of a machine's document, in the order of the file."""
     issues = check_part(machine_type(), document.value)
     return located(document, issues or _issues(document.value))
 
 
 def _issues(value: Any) -> Iterator[ValidationIssue]:
-    """Give what the types of the fields allow, and what is wrong all the same."""
+    """Yield the issues that the types of the fields do not catch."""
     listed = value["units"]
     for index, unit in enumerate(listed):
         for issue in target_issues({**unit, **_shared(value)}):
@@ -450,7 +452,7 @@ def _shared(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _units(value: Mapping[str, Any]) -> Iterator[Unit]:
-    """Give the units of a checked document, those with a count as often as it says."""
+    """Yield the units of a checked document, each as often as its count says."""
     for entry in value["units"]:
         target = build_target({"schema_version": SCHEMA_VERSION, **entry, **_shared(value)})
         target = dataclasses.replace(target, name=f"{value['name']}/{target.name}")
@@ -469,12 +471,12 @@ def machine_type() -> Any:
     rules = list_type(fields_type("Rule", file_fields(OperatorRule)))
     takes = Section(about="layers that it can run; leave it out where it runs all")
     count = whole("how many there are, called npu0, npu1, ...", 4, high=MOST_UNITS)
-    own = {
+    unit_fields = {
         "count": Annotated[int, count],
         "memory_mib": Annotated[float, memory],
         "takes": Annotated[rules, takes],
     }
-    units = list_type(mapping_type("Unit", {**unit, **own}, {*OPTIONAL, *own}))
+    units = list_type(mapping_type("Unit", {**unit, **unit_fields}, {*OPTIONAL, *unit_fields}))
     links = list_type(fields_type("Link", file_fields(Link)))
     of_units = Entries(
         about="kinds of units; the first takes every layer", least=1, most=MOST_UNITS
@@ -492,10 +494,10 @@ def machine_type() -> Any:
 
 
 def machine_schema() -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of machine files, as a value of the caller's own.
+    """Return a new JSON schema (draft 2020-12) of machine files.
 
-    What it cannot say is checked by the reader: the first unit takes everything, names of units
-    differ, and links name units that there are.
+    The reader checks what it cannot express: the first unit takes everything, names of units
+    differ, and links name existing units.
     """
     about = "Processing units of several kinds around one memory"
     return json_schema(machine_type(), "AutoTurbo machine", about)

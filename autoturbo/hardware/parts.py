@@ -1,4 +1,4 @@
-"""The parts of an accelerator: engines, buffers, memory, what they cost; frozen, in SI units.
+"""The parts of an accelerator: engines, buffers, memory, overheads; frozen, in SI units.
 
 Bytes, seconds, hertz and bytes per second throughout; a target *file* carries the units in its
 field names instead (``bandwidth_gb_s``), see :mod:`autoturbo.hardware.fields`. Rates are peaks
@@ -38,7 +38,7 @@ DATAFLOWS = (
 
 
 def storage_ratio(dtype: str) -> float:
-    """Bytes in memory for each byte that a graph counts: elements of block floats count as one."""
+    """Return the bytes in memory per byte that a graph counts, 1 except for block floats."""
     return _BLOCK_BYTES.get(dtype, 1.0)
 
 
@@ -123,7 +123,7 @@ class MatrixEngine:
     ] = False
 
     def macs_per_cycle(self, dtype: str) -> float:
-        """Multiply-accumulates per cycle at peak; 0 for a data type without a path."""
+        """Return the multiply-accumulates per cycle at peak; 0 for an unsupported data type."""
         return self.rows * self.columns * self.depth * dict(self.rate).get(dtype, 0.0)
 
 
@@ -146,7 +146,7 @@ class VectorEngine:
     startup_cycles: Annotated[int, _startup("issue of one vector operation, in cycles", 8)]
 
     def elements_per_cycle(self, dtype: str) -> float:
-        """Elements per cycle of a simple operation; 0 for a data type without lanes."""
+        """Return the elements per cycle of a simple operation; 0 for an unsupported data type."""
         return dict(self.lanes).get(dtype, 0.0)
 
 
@@ -192,7 +192,7 @@ NO_GLOBAL_BUFFER = GlobalBuffer(capacity=0, bandwidth=0.0, latency=0.0)
 
 @dataclass(frozen=True, slots=True)
 class OffChip:
-    """Off-chip memory (DDR, whatever its technology).
+    """Off-chip memory (DDR, of any technology).
 
     Attributes:
         capacity: bytes per cluster.
@@ -212,7 +212,7 @@ class OffChip:
 
 @dataclass(frozen=True, slots=True)
 class DramTiming:
-    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets)."""
+    """Costs of runs of consecutive addresses in off-chip memory (JEDEC's names in brackets)."""
 
     channels: Annotated[int, whole("channels side by side", 2)]
     burst: Annotated[int, size("one access of a channel", 32)]
@@ -247,13 +247,13 @@ class Overheads:
 
     @property
     def per_kernel(self) -> float:
-        """Seconds that every kernel takes besides its work."""
+        """Return the seconds that every kernel takes besides its work."""
         return self.kernel_launch + self.barrier
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What work costs."""
+    """Energy of operations and transfers, and static power."""
 
     mac: Annotated[
         PerDtype,

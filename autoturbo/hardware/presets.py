@@ -23,23 +23,23 @@ _FOLDER: Final = Path(__file__).parent / "presets"
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names that :func:`~autoturbo.hardware.load_target` knows: built-in ones, then plug-ins."""
+    """Return the names that :func:`~autoturbo.hardware.load_target` knows, built-in ones first."""
     builtin = _builtin_names()
     return (*builtin, *(name for name in TARGETS.names() if name not in builtin))
 
 
 def is_builtin(name: str) -> bool:
-    """Whether a preset of that name is shipped here."""
+    """Return whether a preset of that name is built in."""
     return name in _builtin_names()
 
 
 def preset_text(name: str) -> str:
-    """The file of a built-in preset, comments and all."""
+    """Return the file of a built-in preset, with comments."""
     return (_FOLDER / f"{name}.yaml").read_text("utf-8")
 
 
 def plugin(name: str) -> Target | Path | None:
-    """What the plug-in of that name provides; None if there is none.
+    """Return the target or path that a plug-in of that name provides; None if there is none.
 
     Raises:
         TargetError: the plug-in cannot be loaded, or provides something else.
@@ -79,13 +79,13 @@ _STEP: Final = re.compile(r"(\w+)(?:\[(\w+)\])?")
 
 
 def load_target(name_or_path: str | os.PathLike[str]) -> Target:
-    """The target of a preset, of a plug-in or of a YAML file.
+    """Return the target of a preset, of a plug-in or of a YAML file.
 
-    A text that looks like a path (it has a separator, or ends in .yaml, .yml or .json) is one;
-    any other is looked up among the built-in presets, then among the plug-ins, then as a file.
+    A text that looks like a path (it has a separator, or ends in .yaml, .yml or .json) is one; any
+    other is looked up among the built-in presets, then among the plug-ins, then as a file.
 
     Raises:
-        TargetError: nothing has that name, or what has it is not a valid target.
+        TargetError: nothing has that name, or it is not a valid target.
     """
     name = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or _looks_like_path(name):
@@ -103,7 +103,7 @@ def load_target(name_or_path: str | os.PathLike[str]) -> Target:
 
 
 def validate_target_file(path: str | os.PathLike[str]) -> list[TargetError]:
-    """Everything that is wrong with a target file, in the order of the file; empty if valid."""
+    """Return all errors of a target file, in the order of the file; empty if it is valid."""
     shown = os.fspath(path)
     try:
         return check(read_document(Path(path), shown))
@@ -112,7 +112,7 @@ def validate_target_file(path: str | os.PathLike[str]) -> list[TargetError]:
 
 
 def with_field(target: Target, path: str, value: Any) -> Target:
-    """The target with one field changed, named and measured as in a target file.
+    """Return the target with one field changed, with names and units as in a target file.
 
     Engines are found by kind or by position, in the order matrix, vector, transfer, dma.
 
@@ -156,7 +156,7 @@ def _unknown_target(name: str) -> TargetError:
 
 
 def _steps(path: str) -> list[str]:
-    """``engines[0].rows`` as ``["engines", "0", "rows"]``."""
+    """Return the steps of a path: ``["engines", "0", "rows"]`` for ``engines[0].rows``."""
     steps: list[str] = []
     for part in path.split("."):
         match = _STEP.fullmatch(part)

@@ -1,4 +1,4 @@
-"""What a network runs on: the accelerator as a frozen value, its files, and what may be wrong.
+"""The accelerator as a frozen value, its files, and the checks of them.
 
 The abstraction is that of GraphTurbo (OSDI '23, section 1 and figure 1)::
 
@@ -147,30 +147,30 @@ class Target(Shown):
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Data types that the matrix engine computes in, in the order of :data:`DTYPES`."""
+        """Return the data types of the matrix engine, in the order of :data:`DTYPES`."""
         return tuple(dtype for dtype in DTYPES if self.supports(dtype))
 
     @property
     def default_dtype(self) -> str:
-        """The first supported of float16, bfloat16, int8, float32, bfloat8, bfloat4."""
+        """Return the first supported of float16, bfloat16, int8, float32, bfloat8, bfloat4."""
         return next(dtype for dtype in _PREFERRED if self.supports(dtype))
 
     @property
     def ddr_bandwidth_per_cluster(self) -> float:
-        """Peak DDR bytes per second of one cluster when all of them load it alike."""
+        """Return the peak DDR bytes per second of one cluster when all load it alike."""
         return self.ddr.bandwidth / self.clusters
 
     @property
     def hash(self) -> str:
-        """SHA-256 over all that affects results: every figure, not the name or description."""
+        """Return the SHA-256 of all that affects results: every figure, no name or description."""
         return _hash(self)
 
     def supports(self, dtype: str) -> bool:
-        """Whether the matrix engine has a path for ``dtype``."""
+        """Return whether the matrix engine computes in ``dtype``."""
         return self.matrix.macs_per_cycle(dtype) > 0
 
     def matrix_macs_per_second(self, dtype: str) -> float:
-        """Peak multiply-accumulates per second of the whole chip.
+        """Return the peak multiply-accumulates per second of the whole chip.
 
         Raises:
             TargetError: the matrix engine has no path for ``dtype``.
@@ -178,7 +178,7 @@ class Target(Shown):
         return self._chip_rate(self.matrix.macs_per_cycle(dtype), "matrix", dtype)
 
     def vector_ops_per_second(self, dtype: str) -> float:
-        """Peak simple element operations per second of the whole chip.
+        """Return the peak simple element operations per second of the whole chip.
 
         Raises:
             TargetError: the vector engine has no lanes for ``dtype``.
@@ -211,7 +211,7 @@ class Target(Shown):
         return per_cycle * self.clock * self.clusters * self.cores
 
     def as_dict(self) -> dict[str, Any]:
-        """The target as a target file holds it (units in field names), ready for JSON.
+        """Return the target as a target file holds it (units in field names), ready for JSON.
 
         Figures are written with 12 significant digits, so that units convert without residue.
         """
@@ -219,7 +219,7 @@ class Target(Shown):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Target:
-        """The target that a document in the layout of :meth:`as_dict` describes.
+        """Return the target that a document in the layout of :meth:`as_dict` describes.
 
         Raises:
             TargetError: the document is not a valid target.
@@ -256,7 +256,7 @@ class _OneOfEach(Rule):
     __slots__ = ()
 
     def published(self) -> dict[str, Any]:
-        """Return that there is one engine of each kind."""
+        """Return the JSON schema of one engine of each kind."""
         return {
             "allOf": [
                 {
@@ -315,13 +315,13 @@ def target_type() -> Any:
 
 
 def target_schema() -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of target files, as a value of the caller's own."""
+    """Return a new JSON schema (draft 2020-12) of target files."""
     about = "An accelerator that networks are scheduled on"
     return json_schema(target_type(), "AutoTurbo target", about)
 
 
 def build_target(document: Mapping[str, Any]) -> Target:
-    """Return the target of a document that has been checked."""
+    """Return the target of a checked document."""
     engines = {engine["kind"]: engine for engine in document["engines"]}
     values = values_of(Target, document)
     values |= {key: built(section, engines[key]) for key, (section, _) in ENGINES.items()}
@@ -350,7 +350,7 @@ def to_document(target: Target) -> dict[str, Any]:
 
 
 def target_of(document: Document) -> Target:
-    """The target that a document describes.
+    """Return the target that a document describes.
 
     Raises:
         TargetError: it is not a valid target.
@@ -360,7 +360,7 @@ def target_of(document: Document) -> Target:
 
 
 def from_document(document: Mapping[str, Any]) -> Target:
-    """The target that a document in the layout of a target file describes.
+    """Return the target that a document in the layout of a target file describes.
 
     Raises:
         TargetError: the document is not a valid target.
@@ -372,7 +372,7 @@ def from_document(document: Mapping[str, Any]) -> Target:
 
 
 def check(document: Document) -> list[TargetError]:
-    """Return everything that is wrong with a document, in the order of the file."""
+    """Return all errors of a document, in the order of the file."""
     issues = check_part(target_type(), document.value)
     if issues:
         wrong = {issue.path for issue in issues}
@@ -381,7 +381,7 @@ def check(document: Document) -> list[TargetError]:
 
 
 def require_valid(document: Document) -> None:
-    """Raise the first thing that is wrong with a document, if anything is.
+    """Raise the first error of a document, if it has any.
 
     Raises:
         TargetError: the document is not a target; it says how many more things are wrong.
@@ -390,7 +390,7 @@ def require_valid(document: Document) -> None:
 
 
 def raise_first(errors: list[TargetError]) -> None:
-    """Raise the first of several errors, which says how many more there are, if there is one."""
+    """Raise the first of several errors, with the number of the others; return if there is none."""
     if not errors:
         return
     first, more = errors[0], len(errors) - 1
@@ -402,13 +402,13 @@ def raise_first(errors: list[TargetError]) -> None:
 
 
 def target_issues(value: Mapping[str, Any]) -> Iterator[ValidationIssue]:
-    """Give what is wrong with a target all of whose fields are what their types allow."""
+    """Yield the issues of a target whose fields are all valid by their types."""
     counts = list(_engine_counts(value))
     yield from counts or _contradictions(value)
 
 
 def check_part(kind: Any, value: Any) -> tuple[ValidationIssue, ...]:
-    """Return what is wrong with a value; nothing is where its type allows it."""
+    """Return the issues of a value; it is empty if its type allows the value."""
     try:
         checked(kind, value)
     except InvalidError as error:
@@ -417,8 +417,8 @@ def check_part(kind: Any, value: Any) -> tuple[ValidationIssue, ...]:
 
 
 def located(document: Document, issues: Iterable[ValidationIssue]) -> list[TargetError]:
-    """Return the errors of issues, and of fields given twice, in the order of the file."""
-    twice = [_duplicate(document, path, at) for path, at in document.duplicates]
+    """Return the errors of issues and of repeated fields, in the order of the file."""
+    twice = [_duplicate(document, path, place) for path, place in document.duplicates]
     pairs = [(_position(document, issue), issue) for issue in (*twice, *issues)]
     pairs.sort(key=lambda pair: pair[0] or (0, 0))
     return [_error(document, issue, position) for position, issue in pairs]
@@ -442,12 +442,12 @@ def _error(
     document: Document, issue: ValidationIssue, position: tuple[int, int] | None
 ) -> TargetError:
     line, column = position or (None, None)
-    at = Location(document.file, line, column, dotted(issue.path) or None)
-    return TargetError(issue.message, at, issue.hint)
+    place = Location(document.file, line, column, dotted(issue.path) or None)
+    return TargetError(issue.message, place, issue.hint)
 
 
 def _explained(issue: ValidationIssue, value: Any) -> ValidationIssue:
-    """Return an issue with a hint for what people write where a chip has no global buffer."""
+    """Return an issue, with a hint if it is about a chip without a global buffer."""
     is_capacity = issue.path[-2:] == ("gb", "capacity_kib") and issue.at == "value"
     if is_capacity and _at(value, issue.path) == 0:
         hint = "leave 'gb' out for a chip without a global buffer"
@@ -462,7 +462,7 @@ def _at(value: Any, path: Steps) -> Any:
 
 
 def _engine_counts(value: Any) -> Iterator[ValidationIssue]:
-    """Give kinds of which there is no engine, or a second one; nothing where one has no kind."""
+    """Yield the engine kinds that are missing or repeated; nothing if an engine has no kind."""
     engines = value.get("engines") if isinstance(value, dict) else None
     if not isinstance(engines, list):
         return
@@ -479,7 +479,7 @@ def _engine_counts(value: Any) -> Iterator[ValidationIssue]:
 
 
 def _contradictions(value: Mapping[str, Any]) -> Iterator[ValidationIssue]:
-    """Give parts that are valid each for itself and do not fit together."""
+    """Yield parts that are valid alone and contradict each other."""
     index = {engine["kind"]: i for i, engine in enumerate(value["engines"])}
     dtypes = value["engines"][index["matrix"]]["rate"]
     lanes = value["engines"][index["vector"]]["lanes"]
@@ -509,7 +509,7 @@ schema_version: {SCHEMA_VERSION}  # version of this layout
 
 
 def scaffold() -> str:
-    """A template that loads as it stands and explains every field."""
+    """Return a valid template that explains every field."""
     top = "\n".join(_lines(Target, ""))
     engines = "\n\n".join("\n".join(_engine(key, *of)) for key, of in ENGINES.items())
     parts = "\n\n".join("\n".join(_part(key, *of)) for key, of in PARTS.items())

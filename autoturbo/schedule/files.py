@@ -160,7 +160,7 @@ def schedule_schema() -> dict[str, Any]:
 
 
 def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
-    """Read a schedule file for a model and a target and rebuild the schedule.
+    """Return the schedule of a file, rebuilt for a model and a target.
 
     Raises:
         ScheduleFileError: the file cannot be read, is of another version, was made for something
@@ -170,7 +170,7 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
 
 
 def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> Schedule:
-    """Rebuild a schedule from the text of its file, and from where that is for errors.
+    """Return the schedule of a file's text; ``place`` is named in errors.
 
     Raises:
         ScheduleFileError: the text is of another version, was made for something else, or describes
@@ -196,25 +196,25 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
 
 @contextlib.contextmanager
 def located(path: Path) -> Iterator[None]:
-    """Name the file in errors of what is in it, and knobs as its field."""
+    """Add the file's name to errors of its content, and the field to errors of knobs."""
     try:
         yield
     except KnobsError as error:
         field = ".".join(part for part in ("knobs", error.at.field) if part)
         raise ScheduleFileError(error.message, Location(path, field=field), error.hint) from None
     except ScheduleFileError as error:
-        at = dataclasses.replace(error.at, file=path)
-        raise ScheduleFileError(error.message, at, error.hint) from None
+        place = dataclasses.replace(error.at, file=path)
+        raise ScheduleFileError(error.message, place, error.hint) from None
 
 
 def require(valid: bool, field: str, reason: str, hint: str | None = None) -> None:
-    """Refuse a field that describes no valid schedule."""
+    """Raise an error at a field unless it is valid."""
     if not valid:
         raise ScheduleFileError(reason, Location(field=field), hint)
 
 
 def read_text(path: Path) -> str:
-    """What is in a schedule file; raises ScheduleFileError."""
+    """Return the text of a schedule file; raise ScheduleFileError if it cannot be read."""
     try:
         return files.read_text(path)
     except OSError as error:
@@ -226,7 +226,7 @@ def read_text(path: Path) -> str:
 def read_document(
     text: str, declared: Any, form: str, newest: int, graph: Graph, target: AnyTarget
 ) -> dict[str, Any]:
-    """Return what a file of a format and its newest version says of this model and target.
+    """Return the document of a file of a given format, for this model and target.
 
     Raises:
         ScheduleFileError: it is something else, of another version or made for something else.
@@ -234,13 +234,13 @@ def read_document(
     try:
         document = files.parse_json(text)
     except json.JSONDecodeError as error:
-        at = Location(None, error.lineno, error.colno)
+        place_in_text = Location(None, error.lineno, error.colno)
         hint = "is it the file that 'autoturbo tune' wrote, whole?"
-        raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
-    found = document.get("format") if isinstance(document, dict) else None
-    other = "" if found == form else _OTHERS.get(str(found), "")
+        raise ScheduleFileError(f"not JSON: {error.msg}", place_in_text, hint) from None
+    found_format = document.get("format") if isinstance(document, dict) else None
+    other = "" if found_format == form else _OTHERS.get(str(found_format), "")
     require(not other, "format", other, "give its own target with --target")
-    require(found == form, "format", "not a schedule file", f"it says {form!r} in ours")
+    require(found_format == form, "format", "not a schedule file", f"it says {form!r} in ours")
     version = document.get("schema_version")
     readable = version == newest and not isinstance(version, bool)
     hint = f"this release reads version {newest}; tune again or use the other release"
@@ -248,41 +248,43 @@ def read_document(
     try:
         document = checked(declared, document)
     except InvalidError as error:
-        at = Location(field=dotted(error.first.path) or None)
-        raise ScheduleFileError(error.first.message, at, error.first.hint) from None
+        place_in_text = Location(field=dotted(error.first.path) or None)
+        raise ScheduleFileError(error.first.message, place_in_text, error.first.hint) from None
     _check_identity(document, graph, target)
     return dict(document)
 
 
 def _check_identity(document: Mapping[str, Any], graph: Graph, target: AnyTarget) -> None:
-    """The file must be for this model, target and scheduler version."""
+    """Refuse a file of another model, target or scheduler version."""
     model = document["model"]
-    made = f"{model['name']} at batch {model.get('batch', '?')}"
-    reason = f"made for {made}, not for {graph.name} at batch {graph.batch}"
+    origin = f"{model['name']} at batch {model.get('batch', '?')}"
+    reason = f"made for {origin}, not for {graph.name} at batch {graph.batch}"
     hint = "give the model, batch and shapes that it was tuned with"
     require(model["hash"] == graph.hash, "model.hash", reason, hint)
-    made = document["target"]["name"]
-    reason = f"made for target {made} as it was described then, not for {target.name}"
+    origin = document["target"]["name"]
+    reason = f"made for target {origin} as it was described then, not for {target.name}"
     hint = "give the target file that it was tuned with"
     require(document["target"]["hash"] == target.hash, "target.hash", reason, hint)
-    version, own = document["scheduler_version"], SCHEDULER_VERSION
-    reason, hint = f"made by scheduler {version}, this is {own}", "tune again with this release"
-    require(version == own, "scheduler_version", reason, hint)
+    version, current = document["scheduler_version"], SCHEDULER_VERSION
+    reason, hint = f"made by scheduler {version}, this is {current}", "tune again with this release"
+    require(version == current, "scheduler_version", reason, hint)
     dtype, hint = document["dtype"], f"it has {', '.join(target.dtypes)}"
     computes = target.supports(dtype)
     require(computes, "dtype", f"{target.name} does not compute in {dtype}", hint)
 
 
 def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
-    """Whether the decisions of a file put buffers where it says.
+    """Return whether rebuilding from a file's decisions gives the buffers that it lists.
 
     Another export of the same network has other names, which its buffers then have as well.
     """
-    found, stored = buffers_of(schedule), document["buffers"]
+    buffers, stored = buffers_of(schedule), document["buffers"]
     names = [layer.name for layer in schedule.problem.layers]
     if names != [entry["name"] for entry in document["layers"]]:
-        found, stored = ([{**entry, "tensor": ""} for entry in own] for own in (found, stored))
-    return bool(found == stored)
+        buffers, stored = (
+            [{**entry, "tensor": ""} for entry in entries] for entries in (buffers, stored)
+        )
+    return bool(buffers == stored)
 
 
 def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
@@ -304,9 +306,10 @@ def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
 
 
 def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]]) -> Problem:
-    """Layers as the file cuts them; a compiler that writes normalisations out names more operators.
+    """Return the problem with the layers of a file.
 
-    A layer is computed tile by tile: one product, and one operator whose output is kept.
+    A layer is computed tile by tile: one product, and one operator whose output is kept. A compiler
+    that expands normalisations names more operators.
     """
     problem = bench.problem(share.batches)
     chains = [tuple(entry["operators"]) for entry in entries]
@@ -324,11 +327,11 @@ def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]
     require(sorted_, "layers", "layers are not in topological order")
     problem = make_problem(graph, bench.target, bench.dtype, layers)
     for layer in layers:
-        field, own = f"layers[{layer.index}].operators", layer.operators
-        matrix = problem.work.engine[list(own)].tolist().count(MATRIX)
+        field, operators = f"layers[{layer.index}].operators", layer.operators
+        matrix = problem.work.engine[list(operators)].tolist().count(MATRIX)
         several = f"{matrix} operators of the matrix engine; a layer has at most one"
         require(matrix <= 1, field, several)
-        closed = set(layer.outputs).issubset(graph.operators[own[-1]].outputs)
+        closed = set(layer.outputs).issubset(graph.operators[operators[-1]].outputs)
         require(closed, field, "only the last operator of a layer may be read from outside")
     return problem
 
@@ -340,9 +343,9 @@ def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[
     for index, group in enumerate(groups):
         field = f"subgraphs[{index}].layers"
         require(bool(group), field, "a sub-graph has a layer")
-        made = {tensor for layer in group[:-1] for tensor in problem.layers[layer].outputs}
-        readers = {reader for tensor in made for reader in problem.consumers[tensor]}
-        inside = readers.issubset(group) and made.isdisjoint(problem.graph.outputs)
+        inner_tensors = {tensor for layer in group[:-1] for tensor in problem.layers[layer].outputs}
+        readers = {reader for tensor in inner_tensors for reader in problem.consumers[tensor]}
+        inside = readers.issubset(group) and inner_tensors.isdisjoint(problem.graph.outputs)
         closed = inside and list(group) == sorted(group)
         require(closed, field, "only the last layer of a sub-graph may be read from outside")
     ends = [group[-1] for group in groups]
@@ -371,7 +374,7 @@ def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[
 def _order(
     instances: InstanceGraph, share: Share, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[int, ...], Placement, tuple[int, ...]]:
-    """In which order instances run, where, and on which clusters where those do not work alike."""
+    """Return the order, placement and clusters of instances; no clusters where these work alike."""
     pairs = zip(instances.subgraph.tolist(), instances.part.tolist(), strict=True)
     known = {pair: index for index, pair in enumerate(pairs)}
     asked = [(entry["subgraph"], entry["part"]) for entry in entries]
@@ -397,11 +400,11 @@ def _order(
         require(not ids or different, f"order[{at}].core_ids", reason)
         named = () if ids == tuple(range(parts)) else ids
         placed[instance] = factors, Scope[entry["scope"]], named
-        own, field = entry.get("cluster", -1), f"order[{at}].cluster"
+        chosen, field = entry.get("cluster", -1), f"order[{at}].cluster"
         require(apart or "cluster" not in entry, field, "all instances are on every cluster")
         reason = f"one of the {share.clusters} clusters of share, counted from 0"
-        require(not apart or 0 <= own < share.clusters, field, reason)
-        cluster[instance] = own
+        require(not apart or 0 <= chosen < share.clusters, field, reason)
+        cluster[instance] = chosen
     bindings, scopes, core_ids = zip(*placed, strict=True)
     placement = Placement(bindings, scopes, core_ids if any(core_ids) else ())
     if not apart:

@@ -178,10 +178,10 @@ class KernelsDocument(TypedDict):
 
 
 def kernels_text(schedule: Schedule) -> str:
-    """The file's content: JSON, one element of a list a line."""
+    """Return the file's content: JSON, with each list element on one line."""
     problem, share, model = schedule.problem, schedule.share, schedule.model
     target, graph = problem.target, problem.graph
-    number = {instance: at for at, instance in enumerate(schedule.order)}
+    number = {instance: position for position, instance in enumerate(schedule.order)}
     kernels = dict(_kernels(schedule, number))
     return document_text({
         "format": KERNELS_FORMAT,
@@ -219,16 +219,17 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
     for cluster, timeline in enumerate(schedule.timelines):
         step = 0
         for place, index in enumerate(timeline.order.tolist()):
-            own, (outputs, inputs) = slice(*links.start[index : index + 2]), graph.regions_of(index)
+            span = slice(*links.start[index : index + 2])
+            outputs, inputs = graph.regions_of(index)
             made_by: dict[int, set[int]] = {}
-            for slot, maker in zip(links.slot[own], links.maker[own].tolist(), strict=True):
+            for slot, maker in zip(links.slot[span], links.maker[span].tolist(), strict=True):
                 made_by.setdefault(slot, set()).add(number[maker])
             layers = _layers(schedule, index, cluster, place)
             last = step + len(layers)  # movements take a step, then every layer one
             yield index, {
                 "cluster": cluster if schedule.cluster else None,
                 **instance_entry(schedule, index),
-                "waits_for": sorted(number[one] for one in graph.producers[index]),
+                "waits_for": sorted(number[producer] for producer in graph.producers[index]),
                 "inputs": [
                     {"tensor": tensor, "region": region.tolist(),
                      "made_by": sorted(made_by.get(slot, ()))}
@@ -246,7 +247,7 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
 
 
 def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[dict[str, Any]]:
-    """Of a kernel: operators, the work of one core and into how many tiles it is cut."""
+    """Return a kernel's layers: operators, one core's work, tile counts."""
     problem, timeline = schedule.problem, schedule.timelines[cluster]
     template = timeline.templates[index]
     stages, streams, _, rules, resident, _ = schedule.kernel(place, cluster)
@@ -275,15 +276,19 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
 
 
 def _products(problem: Problem, layer: int, stage: Floats) -> int:
-    """Return the products of a layer, which are counted as fewer in a type that is faster."""
+    """Return the number of products of a layer, undoing the scaling for a faster type."""
     work, operators = problem.work, problem.graph.operators
-    own = [op for op in problem.layers[layer].operators if work.engine[op] == MATRIX]
+    matrix_ops = [op for op in problem.layers[layer].operators if work.engine[op] == MATRIX]
     counted = float(stage[Stage.COUNT])
-    return round(counted * operators[own[0]].work.macs / work.macs[own[0]]) if own else int(counted)
+    return (
+        round(counted * operators[matrix_ops[0]].work.macs / work.macs[matrix_ops[0]])
+        if matrix_ops
+        else int(counted)
+    )
 
 
 def _buffers(schedule: Schedule) -> Iterable[tuple[dict[str, Any], int]]:
-    """What a schedule file says of every buffer, the tensor by its number, and its instance."""
+    """Return each buffer's entry in a schedule file, with its tensor's number, and its instance."""
     for cluster, timeline in enumerate(schedule.timelines):
         entries = buffer_entries(schedule, timeline)
         of = {"cluster": cluster if schedule.cluster else None}

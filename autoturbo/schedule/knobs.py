@@ -58,7 +58,7 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnobSpec:
-    """What a knob means and which values it takes.
+    """Meaning of a knob and the values that it accepts.
 
     Attributes:
         stage: the first pass that reads it; nothing before depends on it.
@@ -87,19 +87,19 @@ class KnobSpec:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that are accepted; for numbers only ``"auto"``."""
+        """Return the accepted words; for numbers only ``"auto"``."""
         if self.low is not None:
             return (AUTO,)
         return (AUTO, *map(str, self.choices), *((self.word,) if self.word else ()))
 
     @property
     def whole(self) -> bool:
-        """Whether its numbers have no fractions."""
+        """Return whether its numbers are integers."""
         return not any(isinstance(choice, float) for choice in self.choices)
 
 
 def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **others: Any) -> Any:
-    """A field of a dataclass of knobs with its specification, ``"auto"`` by default."""
+    """Return a dataclass field with a knob's specification, ``"auto"`` by default."""
     spec = KnobSpec(stage, text, choices, published, **others)
     return field(default=AUTO, metadata={"spec": spec})
 
@@ -111,13 +111,13 @@ _share, _partition, _order, _bind, _place, _memory, _codegen = (
 
 @functools.cache
 def specs_of(knobs: type) -> dict[str, KnobSpec]:
-    """The knobs among the fields of a dataclass, in their order."""
+    """Return the knobs among the fields of a dataclass, in their order."""
     fields = dataclasses.fields(knobs)
     return {f.name: f.metadata["spec"] for f in fields if "spec" in f.metadata}
 
 
 def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
-    """Refuse a value that a knob does not take; a prefix names it where the location does not."""
+    """Refuse a value that a knob does not take; ``prefix`` names the knob if ``at`` does not."""
     if isinstance(value, str) and value in spec.words:
         return
     if spec.low is None:
@@ -133,7 +133,7 @@ def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """A complete setting of the scheduler."""
+    """A candidate: a value for every knob of the scheduler."""
 
     batches_per_cluster: int | str = _share(
         "samples that a cluster processes at once; the loop count follows",
@@ -254,10 +254,10 @@ class Knobs:
     """Who runs what, on a machine of several units; as PartitionTuner assigns it if None."""
 
     def __post_init__(self) -> None:
-        """Bring equal settings into one form.
+        """Bring equal candidates into one canonical form.
 
-        1 for 1.0, "auto" for a published word; one override per layer, of two the later's choices,
-        in the order of their names, none that says nothing.
+        1 for 1.0, "auto" for a published word; one override per layer, later choices over earlier
+        ones, ordered by name, without empty overrides.
         """
         for name, spec in knob_specs().items():
             value = getattr(self, name)
@@ -270,15 +270,15 @@ class Knobs:
 
     @property
     def id(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
+        """Return the first 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
     def canonical(self) -> str:
-        """The one JSON text of this setting: sorted keys, only what differs from ``"auto"``."""
+        """Return the canonical JSON of the candidate: sorted keys, no value that is ``"auto"``."""
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values that differ from the published heuristic."""
+        """Return the plain values that differ from the published heuristic."""
         chosen = {name: v for name in knob_specs() if (v := getattr(self, name)) != AUTO}
         if self.overrides:
             chosen["overrides"] = [o.as_dict() for o in self.overrides]
@@ -288,7 +288,7 @@ class Knobs:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], at: Location | None = None) -> Knobs:
-        """Check and build.
+        """Return the checked knobs of plain values.
 
         Raises:
             KnobsError: an unknown knob, or a value that it does not take.
@@ -300,10 +300,10 @@ class Knobs:
         overrides = tuple(_override(item, place) for item in items)
         units = UnitKnobs.from_dict(known.pop("units"), place) if "units" in known else None
         for name, value in known.items():
-            own, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
+            knob_place, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
             if spec is None:
-                raise KnobsError("unknown knob", own, did_you_mean(name, knob_specs()))
-            _check_value(value, spec, own)
+                raise KnobsError("unknown knob", knob_place, did_you_mean(name, knob_specs()))
+            _check_value(value, spec, knob_place)
         return Knobs(**known, overrides=overrides, units=units)
 
 
@@ -314,9 +314,9 @@ _own_partition, _own_order, _own_bind, _own_place = (
 
 
 def _overriding(name: str, *published: Value) -> Any:
-    """A field that is the model's knob of the same name for one sub-graph.
+    """Return a field that overrides the model's knob of the same name for one sub-graph.
 
-    Its ``"auto"`` being the model's value, what the model's ``"auto"`` stands for is a choice too.
+    Its ``"auto"`` is the model's value, so the word behind the model's ``"auto"`` is a choice too.
     """
     spec = specs_of(Knobs)[name]
     limits, choices = {"low": spec.low, "high": spec.high}, (*published, *spec.choices)
@@ -407,10 +407,10 @@ class SubGraphKnobs:
     instruction_scheduling: str = _overriding("instruction_scheduling", "on")
 
     def __post_init__(self) -> None:
-        """Bring equal overrides into one form.
+        """Bring equal overrides into one canonical form.
 
-        The middle priority is "auto"; so is a second axis in one part or along the first one, and
-        a dimension that is not cut. The only axis that is cut is the first.
+        The middle priority is "auto"; so is a second axis in one part or along the first one, and a
+        dimension that is not split. If only one axis is split, it is the first.
         """
         chosen: dict[str, Value] = {}  # what is to change: mostly nothing, and a search makes many
         if self.priority == MIDDLE_PRIORITY:
@@ -427,12 +427,12 @@ class SubGraphKnobs:
             object.__setattr__(self, name, value)
 
     def as_dict(self) -> dict[str, Any]:
-        """The layer and the plain values that differ from ``"auto"``."""
+        """Return the layer and the plain values that differ from ``"auto"``."""
         values = zip(subgraph_knob_specs(), _own_values(self), strict=True)
         return {"layer": self.layer, **{n: v for n, v in values if v != AUTO}}
 
     def over(self, other: SubGraphKnobs) -> SubGraphKnobs:
-        """Its own choices, and the other's where it has none."""
+        """Return its choices, with those of ``other`` where it has none."""
         values: tuple[Any, ...] = _overlaid(_own_values(other), _own_values(self))
         return SubGraphKnobs(self.layer, *values)
 
@@ -445,17 +445,17 @@ _UNSAID = _own_values(SubGraphKnobs(""))
 
 @functools.lru_cache(maxsize=1 << 14)
 def _overlaid(below: tuple[Value, ...], own: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Own values, and those below where they are ``"auto"``."""
+    """Return the values of ``own``, with those of ``below`` where they are ``"auto"``."""
     return tuple(b if v == AUTO else v for v, b in zip(own, below, strict=True))
 
 
 def knob_specs() -> dict[str, KnobSpec]:
-    """The model's knobs and their specifications, in the order of the dataclass."""
+    """Return the model's knobs and their specifications, in the order of the dataclass."""
     return specs_of(Knobs)
 
 
 def subgraph_knob_specs() -> dict[str, KnobSpec]:
-    """The knobs of one sub-graph and their specifications, in the order of the dataclass."""
+    """Return the knobs of one sub-graph and their specifications, in the order of the dataclass."""
     return specs_of(SubGraphKnobs)
 
 
@@ -492,7 +492,7 @@ KernelKnobs = tuple[Value, ...]
 
 
 def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
-    """Return the kernel knobs of a sub-graph: its own, or the model's where it has none."""
+    """Return the kernel knobs of a sub-graph: its own, else the model's."""
     model = (*_NO_VALUES, *_model_values(knobs))
     return model if own is None else _overlaid(model, _kernel_values(own))
 
@@ -509,7 +509,7 @@ _model_values: Callable[[Knobs], KernelKnobs] = operator.attrgetter(*_MODEL_NAME
 
 
 def load_knobs(path: Path) -> Knobs:
-    """Read a knobs file (JSON object of knob names and values).
+    """Return the knobs of a file (JSON object of knob names and values).
 
     Raises:
         KnobsError: the file cannot be read or holds something else.
@@ -517,8 +517,8 @@ def load_knobs(path: Path) -> Knobs:
     try:
         values = read_json(path)
     except json.JSONDecodeError as error:
-        at = Location(path, error.lineno, error.colno)
-        raise KnobsError("not JSON", at, f"the parser says: {error.msg}") from None
+        place = Location(path, error.lineno, error.colno)
+        raise KnobsError("not JSON", place, f"the parser says: {error.msg}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise KnobsError(f"cannot read: {reason}", Location(path)) from None
@@ -531,8 +531,8 @@ def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, .
     merged: dict[str, SubGraphKnobs] = {}
     for o in overrides:
         merged[o.layer] = o.over(merged[o.layer]) if o.layer in merged else o
-    said = (o for o in merged.values() if _own_values(o) != _UNSAID)
-    return tuple(sorted(said, key=lambda o: o.layer))
+    nonempty = (o for o in merged.values() if _own_values(o) != _UNSAID)
+    return tuple(sorted(nonempty, key=lambda o: o.layer))
 
 
 def _override(item: Any, at: Location) -> SubGraphKnobs:

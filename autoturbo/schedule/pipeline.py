@@ -67,12 +67,12 @@ _RESULTS, _PLANS, _TIMELINES = 1024, 4096, 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What sharing out, grouping and splitting make of a setting.
+    """Decisions of a candidate before instances exist: clusters, partition and splits.
 
     Attributes:
-        number: equal for equal sub-graphs that are shared out alike; never used twice.
+        number: equal for equal sub-graphs with an equal division of work; never used twice.
         problem: the model for the samples that are processed at once.
-        share: how clusters share out the work: those that have something to do.
+        share: division of the work among the clusters that have some.
         subgraphs: in topological order.
         homes: the clusters of each; none where clusters work alike.
         overrides: knobs of their own that sub-graphs have, by index.
@@ -87,21 +87,21 @@ class Plan:
 
     @property
     def instances(self) -> Ints:
-        """Instances of each sub-graph per pass, of the cluster that has most of them."""
-        found = np.asarray([s.split.instances for s in self.subgraphs], np.int64)
+        """Return the instances of each sub-graph per pass, of the cluster that has most of them."""
+        counts = np.asarray([s.split.instances for s in self.subgraphs], np.int64)
         if not self.homes:
-            return found
-        return np.asarray(-(-found // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
+            return counts
+        return np.asarray(-(-counts // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
 
 
 def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
-    """Return what passes read of a setting, to remember their results by.
+    """Return the knobs that a range of passes reads, as a cache key.
 
-    An override counts with its layer where it says anything to these passes. Who runs what on a
-    machine of several units is no part of it.
+    An override counts with its layer if it sets a knob of these passes. The assignment to the units
+    of a machine is no part of it.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         upto: the last of the passes.
         after: the pass before the first; from the first one if None.
     """
@@ -109,12 +109,14 @@ def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, 
     names = knob_names("layer", "subgraph", upto=upto, after=after)
     if not names or not knobs.overrides:
         return (model(knobs),)
-    own, unsaid = operator.attrgetter("layer", *names), (AUTO,) * len(names)
-    return model(knobs), *(said for o in knobs.overrides if (said := own(o))[1:] != unsaid)
+    chosen_of, unsaid = operator.attrgetter("layer", *names), (AUTO,) * len(names)
+    return model(knobs), *(
+        values for o in knobs.overrides if (values := chosen_of(o))[1:] != unsaid
+    )
 
 
 class SchedulerCache:
-    """Results of the passes that many settings share, each kind in bounded memory.
+    """Caches of the passes' results, shared by candidates, each kind in bounded memory.
 
     Each kind, for all batch sizes together, forgets what was not asked for longest when its results
     would take more than their share. What they take is known about, from a few models: 400 bytes
@@ -122,16 +124,16 @@ class SchedulerCache:
     binding and scope are shared, and 80 for one in a graph, with 48 for each that it reads.
 
     Attributes:
-        books: what is known of parts, by samples that are processed at once. Parts and templates
-            are numbered; whoever holds numbers holds their book, so that one can begin anew.
+        books: known parts, by samples that are processed at once. Parts and templates
+            are numbered; holders of numbers hold their book too, so that a new one can begin.
         numbers: of the plans to come.
-        groups: sub-graphs before they are split, by what sharing, splitting and grouping read.
+        groups: sub-graphs before they are split, by the knobs of division, split and grouping.
         plans: by the same.
-        same: plans by what is in them: equal ones are one.
+        same: plans by their content: equal ones are one object.
         graphs: instance graphs by the number of their plan.
-        orders: by plan and what ordering reads.
-        placements: by plan, order and what binding and placing read.
-        timelines: of all clusters, by instance graph, order, placement and what buffers read.
+        orders: by plan and the knobs of ordering.
+        placements: by plan, order and the knobs of binding and placing.
+        timelines: of all clusters, by instance graph, order, placement and the knobs of buffers.
     """
 
     def __init__(self) -> None:
@@ -148,7 +150,7 @@ class SchedulerCache:
         self.timelines = Recent[Any, tuple[Timeline, ...]](_TIMELINES, 48 * MIB, _timeline_bytes)
 
     def forget_when_full(self) -> None:
-        """Begin anew with parts, and with all that has numbers of them, at :data:`BOOKS` bytes."""
+        """Clear the parts and the caches that refer to them once they exceed :data:`BOOKS`."""
         if sum(map(_book_bytes, self.books.values())) > BOOKS:
             self.books.clear()
             self.graphs.forget()
@@ -156,10 +158,10 @@ class SchedulerCache:
 
 
 def _book_bytes(parts: PartBook) -> int:
-    """Of regions, and of cut sub-graphs, classes of parts and templates with their layers."""
+    """Return the bytes of regions, split sub-graphs, classes of parts and templates."""
     templates = known_templates(parts).values()
     known = len(parts.parts) + len(parts.shapes) + len(templates)
-    layers = sum(len(own.layers) for own in templates)
+    layers = sum(len(template.layers) for template in templates)
     return 16 * parts.rank * parts.regions.count + (known << 10) + (3 * layers << 10)
 
 
@@ -168,7 +170,7 @@ def _graph_bytes(graph: InstanceGraph) -> int:
 
 
 def _timeline_bytes(timelines: tuple[Timeline, ...]) -> int:
-    """Of layers and kernels, with the instance graph."""
+    """Return the bytes of timelines, with the instance graph."""
     graph = timelines[0].graph
     rows = sum(len(timeline.streams) for timeline in timelines)
     return 104 * rows + 150 * graph.count + 80 * len(graph.links.maker) + _graph_bytes(graph)
@@ -184,7 +186,7 @@ class Workbench:
         dtype: the compute type; the target's default if empty.
         trace: where its samples are.
         problems: by samples that are processed at once.
-        cache: results that settings have in common.
+        cache: results that candidates have in common.
     """
 
     model: Graph
@@ -199,24 +201,24 @@ class Workbench:
         self.trace = trace_batch(self.model)
 
     def problem(self, batches: int) -> Problem:
-        """The model for some samples, ready to schedule."""
+        """Return the model for ``batches`` samples, ready to schedule."""
         if batches not in self.problems:
             graph = rebatch(self.model, batches, self.trace)
             self.problems[batches] = make_problem(graph, self.target, self.dtype)
         return self.problems[batches]
 
     def parts(self, batches: int) -> PartBook:
-        """What is known of the parts of the model for some samples."""
+        """Return the known parts of the model for ``batches`` samples."""
         books = self.cache.books
         if batches not in books:
             books[batches] = PartBook(self.problem(batches))
         return books[batches]
 
     def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
-        """How the clusters share out the work.
+        """Return how the clusters divide the work.
 
         A model whose samples cannot be told apart runs whole on one cluster, or on all of them if
-        it is not samples that they share out. A single cluster has nothing to share out.
+        they divide something else than samples. A single cluster has nothing to divide.
 
         Raises:
             KnobsError: more samples at once than a cluster, or the batch, has.
@@ -236,25 +238,27 @@ class Workbench:
         return Share(-(-batch // samples), samples, at_once)
 
     def batch_choices(self) -> tuple[int, ...]:
-        """Samples at once that divide a cluster's share, largest first."""
+        """Return the numbers of samples at once that divide a cluster's share, largest first."""
         samples = self.share().samples
         return (samples,) if self.trace.obstacle else divisors(samples)[::-1]
 
 
 def plan(bench: Workbench, knobs: Knobs) -> Plan:
-    """Share out, group and split, remembered: everything before instances exist.
+    """Return the plan of a candidate, all decisions before instances exist; cached.
 
-    Settings that differ in the knobs of later passes share all of a plan but its overrides.
+    Candidates that differ in the knobs of later passes share all of a plan but its overrides.
 
     Raises:
-        KnobsError: the setting does not fit the model.
+        KnobsError: the candidate does not fit the model.
     """
     cache, share = bench.cache, bench.share(knobs.batches_per_cluster, knobs.cluster_split)
     problem = bench.problem(share.batches)
     # a split of its own that is impossible is refused where an override, whatever it says, names
     # the layer that makes the output
-    at = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
-    grouped = cache.groups.get(at, lambda: group_for(problem, GroupRules.of(knobs), share.split))
+    cache_key = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
+    grouped = cache.groups.get(
+        cache_key, lambda: group_for(problem, GroupRules.of(knobs), share.split)
+    )
     overrides = resolve(problem, grouped, knobs)
 
     def make() -> Plan:
@@ -270,37 +274,37 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
             (share, subgraphs), lambda: Plan(next(cache.numbers), problem, busy, subgraphs, homes)
         )
 
-    found = cache.plans.get(at, make)
-    return dataclasses.replace(found, overrides=overrides) if overrides else found
+    known_plan = cache.plans.get(cache_key, make)
+    return dataclasses.replace(known_plan, overrides=overrides) if overrides else known_plan
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
-    """Run all passes.
+    """Return the schedule of a candidate after all passes.
 
     Raises:
-        KnobsError: the setting does not fit the model.
+        KnobsError: the candidate does not fit the model.
     """
     if knobs.units is not None:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
     cache = bench.cache
     cache.forget_when_full()
-    found = plan(bench, knobs)
-    share, overrides = found.share, found.overrides
+    decided = plan(bench, knobs)
+    share, overrides = decided.share, decided.overrides
     instances = cache.graphs.get(
-        found.number, lambda: make_instances(bench.parts(share.batches), found.subgraphs)
+        decided.number, lambda: make_instances(bench.parts(share.batches), decided.subgraphs)
     )
-    cluster = clusters_of(instances, found.homes)
+    cluster = clusters_of(instances, decided.homes)
     order = cache.orders.get(
-        (found.number, key(knobs, Stage.ORDER, after=Stage.PARTITION)),
+        (decided.number, key(knobs, Stage.ORDER, after=Stage.PARTITION)),
         lambda: _order(instances, knobs, overrides),
     )
     placement = cache.placements.get(
-        (found.number, order, key(knobs, Stage.PLACE, after=Stage.ORDER)),
+        (decided.number, order, key(knobs, Stage.PLACE, after=Stage.ORDER)),
         lambda: _placement(instances, order, cluster, knobs, overrides),
     )
     return assemble(
-        bench.model, found.problem, "graphturbo", knobs, share, instances, order, placement,
+        bench.model, decided.problem, "graphturbo", knobs, share, instances, order, placement,
         cluster, overrides, cache.timelines,
     )  # fmt: skip
 
@@ -308,7 +312,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
 def _order(
     instances: InstanceGraph, knobs: Knobs, overrides: Mapping[int, SubGraphKnobs]
 ) -> tuple[int, ...]:
-    """Algorithm 3, or the order that knobs ask for."""
+    """Return the order of Algorithm 3, or the one that knobs ask for."""
     priority = np.full(len(instances.subgraphs), MIDDLE_PRIORITY, np.int64)
     for index, override in overrides.items():
         if override.priority != AUTO:
@@ -323,31 +327,32 @@ def _placement(
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
-    """Algorithm 4, with the bindings and scopes that knobs ask for: of all, then of sub-graphs.
+    """Return the placement of Algorithm 4, with the bindings and scopes that knobs ask for.
 
-    What another cluster reads goes to DDR whatever was decided.
+    Knobs of a sub-graph come after those of the model. Outputs that another cluster reads go to DDR
+    in any case.
     """
     whole, first = instances.problem.target.cores, instances.first.tolist()
     parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
     forced: dict[int, Binding] = {}
-    for subgraph, own in overrides.items():
-        if own.cores == AUTO == own.core_dim:
+    for subgraph, override in overrides.items():
+        if override.cores == AUTO == override.core_dim:
             continue
-        cores = whole if own.cores == AUTO else int(own.cores)
+        cores = whole if override.cores == AUTO else int(override.cores)
         if whole % cores:
             message = f"cores: {cores} does not divide the {whole} cores of a cluster"
             raise KnobsError(message, Location(field="overrides"))
-        depth = None if own.core_dim == AUTO else int(own.core_dim)
+        depth = None if override.core_dim == AUTO else int(override.core_dim)
         for index in parts[subgraph]:
             shape = int(instances.shape[index])
             forced[index] = chosen_binding(instances.book, shape, cores, depth)
     bound = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
     least = Scope.LB if knobs.output_scope == AUTO else Scope[knobs.output_scope]
     scopes = [max(scope, least) for scope in bound.scopes]
-    for subgraph, own in overrides.items():
-        if own.scope != AUTO:
+    for subgraph, override in overrides.items():
+        if override.scope != AUTO:
             for index in parts[subgraph]:
-                scopes[index] = Scope[own.scope]
+                scopes[index] = Scope[override.scope]
     return hand_over(instances, Placement(bound.bindings, tuple(scopes)), cluster)
 
 
@@ -364,23 +369,25 @@ def assemble(
     overrides: Mapping[int, SubGraphKnobs] | None = None,
     known: Recent[Any, tuple[Timeline, ...]] | None = None,
 ) -> Schedule:
-    """From bound instances to a schedule: stitch, concatenate, move, allocate.
+    """Return the schedule of bound instances: stitch, concatenate, move, allocate.
 
     ``cluster`` is the cluster of every instance, empty where clusters work alike; ``overrides`` are
-    the knobs' by sub-graph where they are resolved, and ``known`` timelines that are remembered.
+    the knobs' by sub-graph where they are resolved, and ``known`` timelines that are cached.
     """
     if overrides is None:
         overrides = resolve(problem, instances.subgraphs, knobs)
     common = rules_of(problem, knobs)
-    own = {index: rules_of(problem, knobs, override) for index, override in overrides.items()}
-    buffers = tuple(own.get(s.index, common).buffers for s in instances.subgraphs)
+    own_rules = {index: rules_of(problem, knobs, override) for index, override in overrides.items()}
+    buffers = tuple(own_rules.get(s.index, common).buffers for s in instances.subgraphs)
     where = np.asarray(cluster, np.int64)
     # not key(): rules of many settings come to the same
     timelines = (Recent[Any, tuple[Timeline, ...]](1) if known is None else known).get(
         (instances, order, placement, buffers),
         lambda: build_timelines(instances, order, placement, buffers, where),
     )
-    rules = {i: r.instructions for i, r in own.items() if r.instructions != common.instructions}
+    rules = {
+        i: r.instructions for i, r in own_rules.items() if r.instructions != common.instructions
+    }
     return Schedule(
         model, problem, scheduler, knobs, share, instances, order, placement, timelines,
         common.instructions, rules, None, tuple(where.tolist()),
@@ -393,14 +400,14 @@ RULE_KNOBS = knob_names("subgraph", after=Stage.PLACE)
 
 @dataclass(frozen=True, slots=True)
 class KernelRules:
-    """What a sub-graph's buffers and its kernels' instructions depend on."""
+    """Rules that determine a sub-graph's buffers and its kernels' instructions."""
 
     buffers: BufferRules
     instructions: InstructionRules
 
 
 def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
-    """The rules of a setting, or of a sub-graph with knobs of its own, remembered."""
+    """Return the kernel rules of a candidate, or of a sub-graph with its own knobs; cached."""
     return _make_rules(problem, kernel_knobs(knobs, own)[-len(RULE_KNOBS) :])
 
 
@@ -410,8 +417,8 @@ def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
     instructions = InstructionRules.of(problem, knobs)
     victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
     residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
-    own = InstructionRules.of(problem, Knobs()).weight_room
-    extra = max(instructions.weight_room - own, 0)
+    default_room = InstructionRules.of(problem, Knobs()).weight_room
+    extra = max(instructions.weight_room - default_room, 0)
     return KernelRules(BufferRules(victim, residence, extra), instructions)
 
 
@@ -425,12 +432,12 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
         UsageError: no scheduler of that name.
         PluginError: it is a plug-in's, which cannot be loaded.
     """
-    found = SCHEDULERS.make(name, bench)
-    return iter(found) if SCHEDULERS.is_ours(name) else _plugged(name, found)
+    schedules = SCHEDULERS.make(name, bench)
+    return iter(schedules) if SCHEDULERS.is_ours(name) else _plugged(name, schedules)
 
 
 def _plugged(name: str, found: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Give the candidates of a plug-in, which may fail while they are made."""
+    """Yield the schedules of a plug-in, whose errors may come while they are made."""
     try:
         yield from found
     except Exception as error:  # third-party code may fail in any way; the user sees whose

@@ -1,4 +1,4 @@
-"""One model at one batch size on one target: what every pass of the scheduler reads.
+"""One model at one batch size on one target: the input of every pass of the scheduler.
 
 Built once per (graph, target, data type, batches per cluster) and shared by all settings of the
 knobs, it holds what does not depend on them: layers, flat arrays and the order of loops. What
@@ -27,10 +27,10 @@ from autoturbo.schedule.codegen.work import (
 )
 
 BATCH = "batch"
-"""Clusters share out samples: as published."""
+"""Clusters divide samples: as published."""
 
 SPLITS = (BATCH, "spatial", "channel", "pipeline")
-"""What clusters may share out: samples, rows or channels of every output, sub-graphs."""
+"""Division among clusters: samples, rows or channels of every output, sub-graphs."""
 
 
 STAGING_SHARE = 16
@@ -59,10 +59,10 @@ class LayerArrays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What the passes read.
+    """A model for one number of samples on one target: the input of all passes.
 
     Attributes:
-        graph: the model for ``graph.batch`` samples: what a cluster processes at once.
+        graph: the model for ``graph.batch`` samples, which a cluster processes at once.
         target: the accelerator.
         dtype: the compute type.
         arrays: the graph for compiled code.
@@ -89,12 +89,12 @@ class Problem:
 
     @functools.cached_property
     def layer_index(self) -> dict[str, int]:
-        """Layers by their name."""
+        """Return the index of each layer by name."""
         return {layer.name: layer.index for layer in self.layers}
 
     @property
     def cluster_lb_bytes(self) -> int:
-        """What buffers can have of the LB of a cluster's cores: all but the staging zones.
+        """Return the bytes of a cluster's LB that buffers can have: all but the staging zones.
 
         An instance always runs on all cores. A part that needs more would be split too coarsely:
         some of its tensors never find a place.
@@ -106,17 +106,17 @@ class Problem:
 def make_problem(
     graph: Graph, target: Target, dtype: str, layers: tuple[Layer, ...] | None = None
 ) -> Problem:
-    """Prepare a graph for scheduling.
+    """Return a problem: a graph prepared for scheduling on a target.
 
     Args:
         graph: the model for the samples that a cluster processes at once.
         target: the accelerator.
         dtype: the compute type.
-        layers: a cut into layers other than :func:`layers_of` (the baselines').
+        layers: layers other than those of :func:`layers_of` (the baselines').
     """
     layers = layers_of(graph) if layers is None else layers
     integers = in_integers(target, dtype)
-    made = {tensor: layer.index for layer in layers for tensor in layer.outputs}
+    maker = {tensor: layer.index for layer in layers for tensor in layer.outputs}
     readers: list[list[int]] = [[] for _ in graph.tensors]
     for layer in layers:
         for tensor in layer.inputs:
@@ -124,7 +124,7 @@ def make_problem(
     return Problem(
         graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
         work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, integers=integers),
-        loop_orders(graph), tuple(made.get(tensor, -1) for tensor in range(len(graph.tensors))),
+        loop_orders(graph), tuple(maker.get(tensor, -1) for tensor in range(len(graph.tensors))),
         tuple(map(tuple, readers)),
     )  # fmt: skip
 
@@ -145,14 +145,14 @@ def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) ->
 
 
 def _point_work(work: Work) -> int:
-    """Cost of one domain point in vector-lane operations; a matrix engine is many lanes wide."""
+    """Return the cost of a domain point in vector-lane operations."""
     if work.macs:
         return work.macs
     return round(32 * (work.vector + work.vector_per_point)) + 128 * round(work.special)
 
 
 def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    """Dimensions of every tensor from the outermost loop to the innermost, channels last."""
+    """Return the dimensions of every tensor from outermost to innermost loop, channels last."""
     channel = [len(t.shape) - 1 for t in graph.tensors]
     for tensor in graph.inputs:
         if len(graph.tensors[tensor].shape) >= 4 and _is_image(graph, tensor):  # noqa: PLR2004
@@ -160,7 +160,11 @@ def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
     for operator in graph.operators:
         axis = _channel_axis(graph, operator, channel)
         for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
-            dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
+            dims = [
+                d
+                for d, dim_access in enumerate(access.dims)
+                if any(a == axis for a, _ in dim_access.terms)
+            ]
             channel[tensor] = dims[0] if dims else len(graph.tensors[tensor].shape) - 1
     return tuple(
         (*(d for d in range(len(t.shape)) if d != last), *([last] if t.shape else []))
@@ -169,10 +173,10 @@ def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 
 def _is_image(graph: Graph, tensor: int) -> bool:
-    """Return whether an input has channels behind its samples: it does not go to products only.
+    """Return whether an input has channels after its samples: not only products read it.
 
-    What products without windows read (the keys and values of earlier positions) has heads there,
-    and lies in memory as in the file.
+    Inputs of products without windows alone (the keys and values of earlier positions) have heads
+    there, and lie in memory as in the file.
     """
     windows = products = False
     waiting, seen = [tensor], {tensor}
@@ -190,16 +194,16 @@ def _is_image(graph: Graph, tensor: int) -> bool:
 
 
 def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int | None:
-    """The axis of an operator along which its output has channels.
+    """Return the axis of an operator along which its output has channels.
 
-    Where it takes channels apart (heads, and positions in them), that is the innermost part: what
-    is next to each other in memory stays so.
+    If it splits channels (heads, and positions in them), that is the innermost part: neighbours in
+    memory stay neighbours.
     """
     if operator.engine is Engine.MATRIX and len(operator.inputs) > 1:
         # the axis that only the second operand and the output have: output channels, columns
         second = operator.input_axes(second_operand(operator))
-        own = (second - operator.input_axes(0)) & operator.output_axes
-        return max(own, default=None)
+        channel_axes = (second - operator.input_axes(0)) & operator.output_axes
+        return max(channel_axes, default=None)
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if graph.tensors[tensor].constant or not access.dims:
             continue
@@ -209,11 +213,11 @@ def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int |
 
 
 def outer_axis(operator: Operator, output: int, dim: int, *, cores: bool = False) -> int | None:
-    """The axis that splits an output dimension into contiguous parts; None if it may not be split.
+    """Return the axis that splits an output dimension into contiguous parts; None if none may.
 
     In a merged dimension that is the outermost axis with more than one step; it must be parallel,
-    and what the other axes reach must not overlap with the next step (transposed convolution).
-    ``cores`` also allows what only the cores that work on one part may share out.
+    and the reach of the other axes must not overlap with the next step (transposed convolution).
+    ``cores`` also allows an axis that only the cores of a part may divide.
     """
     access = operator.output_maps[output].dims[dim]
     terms = sorted(access.terms, key=lambda term: -abs(term[1]))

@@ -32,9 +32,9 @@ from autoturbo.schedule.problem import BATCH, Problem
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How the clusters share out the work.
+    """Division of the work among the clusters.
 
-    Where they share out samples (:data:`BATCH`), they work alike, each on samples of its own, and
+    If they divide samples (:data:`BATCH`), they work alike, each on samples of its own, and
     the figures are one cluster's. Otherwise all of them work on the same samples, and the figures
     are the chip's.
 
@@ -43,7 +43,7 @@ class Share:
         samples: samples of the busiest cluster; otherwise of the whole batch.
         batches: samples that it processes at once (the paper's batches per cluster); otherwise that
             all clusters together process at once.
-        split: what they share out, one of :data:`SPLITS`.
+        split: the dimension that they divide, one of :data:`SPLITS`.
     """
 
     clusters: int
@@ -53,24 +53,24 @@ class Share:
 
     @property
     def loops(self) -> int:
-        """Passes: of a cluster over its share; otherwise of all clusters over the batch."""
+        """Return the passes: of a cluster over its share, or of all clusters over the batch."""
         return -(-self.samples // self.batches)
 
     @property
     def copies(self) -> int:
-        """Clusters that do all that the schedule says, each by itself."""
+        """Return the number of clusters that each execute the whole schedule."""
         return self.clusters if self.split == BATCH else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnUnits:
-    """What a whole schedule was made of, on a machine of several units.
+    """Schedules of a model's parts on the units of a machine, and the origin of each instance.
 
     Attributes:
         schedules: of the parts, each on its unit.
         units: names of the parts' units.
         origin: per instance, its part and its index in the part's schedule.
-        facts: what the machine's own schedule says of itself, for those who read the whole.
+        facts: header of the machine's own schedule, for readers of the whole.
     """
 
     schedules: tuple[Schedule, ...]
@@ -87,8 +87,8 @@ class Schedule(Shown):
         model: the whole model, all samples.
         problem: the model for the samples that a cluster processes at once, and the target.
         scheduler: ``"graphturbo"`` or the name of a baseline.
-        knobs: the setting.
-        share: how the clusters share out the work.
+        knobs: the candidate.
+        share: division of the work among the clusters.
         instances: sub-graphs, their parts and the edges between them.
         order: instances in order of execution, of all clusters.
         placement: bindings and declared scopes.
@@ -96,9 +96,9 @@ class Schedule(Shown):
             every cluster where clusters do not work alike, otherwise one.
         rules: how kernels become instructions.
         own_rules: of sub-graphs that have others.
-        expected: what a measurement of it gave (the object M of ``--json``), or None.
+        expected: its measurement (the object M of ``--json``), or None.
         cluster: per instance, its cluster; empty where clusters work alike.
-        on_units: what runs each instance, of a schedule on a machine of several units.
+        on_units: the unit of each instance, of a schedule on a machine of several units.
     """
 
     model: Graph
@@ -118,7 +118,7 @@ class Schedule(Shown):
 
     @property
     def timeline(self) -> Timeline:
-        """Of the first cluster."""
+        """Return the timeline of the first cluster."""
         return self.timelines[0]
 
     @property
@@ -133,7 +133,7 @@ class Schedule(Shown):
 
     @functools.cached_property
     def text(self) -> str:
-        """The one canonical text of this schedule: its file's content."""
+        """Return the canonical text of this schedule: its file's content."""
         return schedule_text(self)
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -153,11 +153,11 @@ class Schedule(Shown):
         return f"<Schedule of {of} by {self.scheduler!r}: {len(self.order)} instances>"
 
     def rules_of(self, subgraph: int) -> InstructionRules:
-        """How the kernels of a sub-graph become instructions."""
+        """Return the instruction rules of a sub-graph's kernels."""
         return self.own_rules.get(subgraph, self.rules)
 
     def program(self, kernel: int, cluster: int = 0) -> Instructions:
-        """The program of a kernel by its place in the order of a cluster."""
+        """Return the program of a kernel by its place in the order of a cluster."""
         return next(self.programs([kernel], cluster))
 
     def programs(self, kernels: Iterable[int], cluster: int = 0) -> Iterator[Instructions]:
@@ -165,20 +165,20 @@ class Schedule(Shown):
         return instruct([self.kernel(place, cluster) for place in kernels])
 
     def kernel(self, place: int, cluster: int = 0) -> Kernel:
-        """What the program of a kernel follows from, by its place in the order of a cluster."""
+        """Return the inputs of a kernel's program, by its place in the order of a cluster."""
         timeline, instance = self.timelines[cluster], int(self.timelines[cluster].order[place])
-        template, own = timeline.templates[instance], int(self.instances.subgraph[instance])
+        template, subgraph = timeline.templates[instance], int(self.instances.subgraph[instance])
         return Kernel(
             template.stages,
             timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
             local_edges(self.problem, template.layers),
-            RulesOf.roomier(self.rules_of(own), timeline.spare[place]),
+            RulesOf.roomier(self.rules_of(subgraph), timeline.spare[place]),
             int(timeline.resident[place]),
             clearances(self.problem, template.layers),
         )
 
     def signatures(self, cluster: int = 0) -> list[bytes]:
-        """A stable hash of all that a kernel's time depends on, 16 bytes each, in order."""
+        """Return a 16-byte hash per kernel, in order, of all that determines its time."""
         timeline, problem = self.timelines[cluster], self.problem
         order = timeline.order
         templates = b"".join(timeline.templates[index].digest for index in order.tolist())
@@ -186,24 +186,24 @@ class Schedule(Shown):
         digests = np.tile(digest(self.rules), (len(self.instances.subgraphs), 1))
         for subgraph, rules in self.own_rules.items():
             digests[subgraph] = digest(rules)
-        found = hash_kernels(
+        hashes = hash_kernels(
             digests[self.instances.subgraph[order]],
             np.frombuffer(templates, np.int64).reshape(-1, 2),
             np.column_stack((timeline.resident, timeline.spare)), timeline.rows, timeline.streams,
         )  # fmt: skip
-        text = found.tobytes()
-        return [text[at : at + 16] for at in range(0, len(text), 16)]
+        text = hashes.tobytes()
+        return [text[start : start + 16] for start in range(0, len(text), 16)]
 
 
 @functools.lru_cache(maxsize=1024)
 def digest_of(target: str, dtype: str, rules: InstructionRules) -> Ints:
-    """Two integers that stand for all that is the same for all kernels of a sub-graph."""
+    """Return two integers that hash the inputs shared by all kernels of a sub-graph."""
     text = f"{target} {dtype} {list(map(int, rules))}".encode()
     return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.int64)
 
 
 def hash_kernels(settings: Ints, templates: Ints, weights: Ints, rows: Ints, streams: Ints) -> Ints:
-    """Return two 64-bit hashes per kernel: setting, template, where weights are, streams."""
+    """Return two 64-bit hashes per kernel: rules, template, place of weights, streams."""
     lanes, layers = np.arange(2), np.diff(rows)
     state = np.arange(len(streams))[:, None] - np.repeat(rows[:-1], layers)[:, None] + lanes
     for column in streams.T:
@@ -235,37 +235,37 @@ class AnySchedule(Protocol):
 
     @property
     def model(self) -> Graph:
-        """The whole model."""
+        """Return the whole model."""
         ...
 
     @property
     def scheduler(self) -> str:
-        """What made it."""
+        """Return the name of its scheduler."""
         ...
 
     @property
     def knobs(self) -> Knobs:
-        """The setting."""
+        """Return the candidate that it was built from."""
         ...
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """The schedules of its parts, each on a target; itself where there are none."""
+        """Return the schedules of its parts, each on a target; itself where there are none."""
         ...
 
     @property
     def whole(self) -> Schedule:
-        """The same as one schedule of the model, for what only regions and order matter to."""
+        """Return it as one schedule of the model, for uses that need only regions and order."""
         ...
 
     @property
     def text(self) -> str:
-        """Its file's content."""
+        """Return its file's content."""
         ...
 
     @property
     def expected(self) -> Mapping[str, Any] | None:
-        """What a measurement of it gave (the object M of ``--json``), or None."""
+        """Return the measurement it is expected to give (the object M of ``--json``), or None."""
         ...
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -274,15 +274,15 @@ class AnySchedule(Protocol):
 
 
 class Made(Protocol):
-    """What a schedule is made for."""
+    """The target or machine that a schedule is made for."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return its name, for people."""
 
     @property
     def hash(self) -> str:
-        """Of all that affects results."""
+        """Return the hash of all that affects results."""
 
 
 def save_schedule(schedule: AnySchedule, path: str | Path, *, force: bool) -> None:
@@ -296,7 +296,7 @@ def save_schedule(schedule: AnySchedule, path: str | Path, *, force: bool) -> No
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """The canonical text of a schedule."""
+    """Return the canonical text of a schedule."""
     problem, share = schedule.problem, dataclasses.asdict(schedule.share)
     if schedule.share.split == BATCH:  # named where it is not samples that clusters share out
         del share["split"]
@@ -313,7 +313,7 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def document_text(document: Mapping[str, Any]) -> str:
-    """The canonical text: one top-level field a line, one element of a list a line."""
+    """Return the canonical text: a line per top-level field, and per element of a list."""
     lines = [f"{json.dumps(name)}: {_value(value)}" for name, value in document.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -327,7 +327,7 @@ def _value(value: object) -> str:
 def header(
     form: str, version: int, schedule: AnySchedule, target: Made, dtype: str
 ) -> dict[str, Any]:
-    """What a schedule file of a target or a machine says of what it is made for."""
+    """Return the header of a schedule file: its format, versions, model and target."""
     model = schedule.model
     return {
         "format": form,
@@ -342,12 +342,12 @@ def header(
 
 
 def layer_entries(layers: Iterable[Layer]) -> list[dict[str, Any]]:
-    """What a file says of layers."""
+    """Return a file's entries of layers."""
     return [{"name": layer.name, "operators": list(layer.operators)} for layer in layers]
 
 
 def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
-    """All instances, and how many of them lie along a second axis inside a part of the first."""
+    """Return a sub-graph's factors: all instances, and those along a second axis in each part."""
     split = subgraph.split
     entry = {
         "layers": list(subgraph.layers),
@@ -361,7 +361,7 @@ def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
 
 
 def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
-    """What files say of an instance and where it runs."""
+    """Return a file's entry of an instance and where it runs."""
     graph, placement = schedule.instances, schedule.placement
     named = placement.core_ids[index] if placement.core_ids else ()
     return {
@@ -375,7 +375,7 @@ def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
 
 
 def buffers_of(schedule: Schedule) -> list[dict[str, Any]]:
-    """Of every cluster in turn, where they do not work alike; steps are each cluster's own."""
+    """Return the file's entries of the buffers of every cluster; steps are per cluster."""
     return [
         entry | ({"cluster": cluster} if schedule.cluster else {})
         for cluster, timeline in enumerate(schedule.timelines)
@@ -384,7 +384,7 @@ def buffers_of(schedule: Schedule) -> list[dict[str, Any]]:
 
 
 def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
-    """What a schedule file says of the buffers of a cluster, in their order."""
+    """Return a schedule file's entries of the buffers of a cluster, in their order."""
     tensors = schedule.problem.graph.tensors
     subgraph, part = schedule.instances.subgraph.tolist(), schedule.instances.part.tolist()
     b = timeline.buffers

@@ -18,7 +18,7 @@ WRITTEN_OUT = frozenset(("LayerNormalization", "GroupNormalization", "InstanceNo
 
 
 def simplified(graph: Graph) -> Graph:
-    """The same network with its normalisations written out; the graph itself if it has none."""
+    """Return the network with its normalisations expanded; the graph itself if it has none."""
     tensors, operators = list(graph.tensors), []
     for operator in graph.operators:
         operators.extend(_written_out(operator, tensors))
@@ -28,7 +28,7 @@ def simplified(graph: Graph) -> Graph:
 
 
 def _written_out(operator: Operator, tensors: list[Tensor]) -> list[Operator]:
-    """Mean, variance and the rest; two tensors are added for the statistics."""
+    """Return the operators of a normalisation; two tensors are added for the statistics."""
     if operator.kind not in WRITTEN_OUT or operator.opaque or len(operator.outputs) != 1:
         return [operator]
     data, access = operator.inputs[0], operator.input_maps[0]
@@ -56,7 +56,7 @@ def _reduction(
     output: int,
     statistic: AccessMap,
 ) -> Operator:
-    """A sum over the normalised axes, scaled once per result.
+    """Return a sum over the normalised axes, scaled once per result.
 
     An addition per element; for the variance also a subtraction and a multiplication.
     """
@@ -74,7 +74,7 @@ def _reduction(
 
 
 def _rest(operator: Operator, inputs: tuple[int, ...], maps: tuple[AccessMap, ...]) -> Operator:
-    """``(x - mean) * 1 / sqrt(variance + epsilon) * scale + shift``, as one operator.
+    """Return ``(x - mean) * 1 / sqrt(variance + epsilon) * scale + shift``, as one operator.
 
     Subtraction, two multiplications and an addition per element, a root and a division per
     statistic.

@@ -1,4 +1,4 @@
-"""Decisions about a machine of several processing units: who runs what, in which parts, how.
+"""Assignment of layers to the processing units of a machine, and their partition into parts.
 
 They stand in :class:`autoturbo.schedule.knobs.Knobs` as one field, ``units``; left out, a machine's
 layers are assigned as PartitionTuner does.
@@ -20,7 +20,7 @@ BRANCHES = (SIDE_BY_SIDE, IN_TURN)
 
 @dataclass(frozen=True, slots=True)
 class UnitKnobs:
-    """Who runs what on a machine.
+    """Assignment of layers to the units of a machine.
 
     Attributes:
         layers: names of layers with the names of their units, in the order of the layers' names;
@@ -35,20 +35,20 @@ class UnitKnobs:
     branches: str = SIDE_BY_SIDE
 
     def __post_init__(self) -> None:
-        """One order, so that equal settings are equal."""
+        """Sort the fields, so that equal candidates compare equal."""
         object.__setattr__(self, "layers", tuple(sorted(dict(self.layers).items())))
         object.__setattr__(self, "cuts", tuple(sorted(set(self.cuts))))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, without what is left at its default."""
-        found: dict[str, Any] = {"layers": dict(self.layers), "cuts": list(self.cuts)}
+        """Return the plain values, without defaults."""
+        values: dict[str, Any] = {"layers": dict(self.layers), "cuts": list(self.cuts)}
         if self.branches != SIDE_BY_SIDE:
-            found["branches"] = self.branches
-        return found
+            values["branches"] = self.branches
+        return values
 
     @staticmethod
     def from_dict(values: Any, at: Location) -> UnitKnobs:
-        """Check and build.
+        """Return the checked decisions of plain values.
 
         Raises:
             KnobsError: an unknown field, or a value that it does not take.

@@ -1,4 +1,4 @@
-"""What bounds a kernel: its seconds, handed out to what they were spent on, layer by layer.
+"""Attribution of a kernel's seconds to the resources that limit it, layer by layer.
 
 A kernel ends when its last instruction has completed. From there its critical path is followed
 back: an instruction began when its engine was free or when something it waits for had completed,
@@ -33,7 +33,7 @@ from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, issue, ru
 
 
 class Limit(StrEnum):
-    """What time is spent on.
+    """A resource or overhead that time is attributed to.
 
     ``MATRIX`` and ``VECTOR``: cycles of the engines. ``LB``: compute that waits for its local
     buffer's bandwidth. ``TRANSFER``: a core's link, to GB, to other cores, or to DDR where there is
@@ -62,7 +62,7 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelShares:
-    """A kernel from its first instruction to its last, handed out.
+    """A kernel's time, attributed to layers and limits.
 
     Attributes:
         seconds: it takes.
@@ -80,7 +80,7 @@ class KernelShares:
 
 
 def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelShares:
-    """Hand out a kernel's time.
+    """Return a kernel's time, attributed to limits and layers.
 
     Args:
         program: of the kernel.
@@ -105,7 +105,7 @@ def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelSh
 
 
 def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
-    """Column of :data:`LIMITS` of every instruction, by what its length follows from."""
+    """Return each instruction's column of :data:`LIMITS`: what determines its length."""
     engine, amounts = program.where[:, Column.ENGINE], program.amounts
     stored = rates[Rate.STORED]
     link = amounts[:, Amount.CORE] * stored / rates[Rate.TRANSFER]
@@ -117,7 +117,7 @@ def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
     compute = np.where(engine == MATRIX_ENGINE, _AT[Limit.MATRIX], _AT[Limit.VECTOR])
     by_link = (link > 0) & (link >= length * (1 - _EQUAL))
     by_buffer = (local > 0) & (local >= length * (1 - _EQUAL))
-    found: Ints = np.where(
+    limits: Ints = np.where(
         ends,
         np.where(by_link, _AT[Limit.TRANSFER], _AT[Limit.DDR]),
         np.where(
@@ -126,11 +126,11 @@ def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
             np.where(by_buffer, _AT[Limit.LB], compute),
         ),
     )
-    return found
+    return limits
 
 
 def _memory(totals: Floats, rates: Floats) -> tuple[float, float]:
-    """Seconds that DDR (both directions, without turning around) and GB are busy."""
+    """Return the seconds that DDR (both directions, without turning around) and GB are busy."""
     gb = float(totals[Quantity.GB_READ] + totals[Quantity.GB_WRITTEN])
     ddr = float(totals[Quantity.BUSY_DMA_IN] + totals[Quantity.BUSY_DMA_OUT])
     return ddr, gb / float(rates[Rate.GB]) if gb > 0 else 0.0
@@ -139,54 +139,54 @@ def _memory(totals: Floats, rates: Floats) -> tuple[float, float]:
 def _by_traffic(
     program: Instructions, length: Floats, moved: tuple[float, float], seconds: float, layers: int
 ) -> Floats:
-    """All of the time to the memory that needs it, by what each layer moves."""
+    """Attribute all of the time to the limiting memory, by the bytes that each layer moves."""
     engine, ddr = program.where[:, Column.ENGINE], moved[0] >= moved[1]
     dma = (engine == DMA_IN) | (engine == DMA_OUT)
     weight = np.where(dma, length, 0.0) if ddr else program.amounts[:, Amount.GB]
-    own = np.bincount(program.where[:, Column.LAYER], weight, layers)
+    moved_by_layer = np.bincount(program.where[:, Column.LAYER], weight, layers)
     shares = np.zeros((layers, len(LIMITS)))
-    shares[:, _AT[Limit.DDR if ddr else Limit.GB]] = seconds * own / own.sum()
+    shares[:, _AT[Limit.DDR if ddr else Limit.GB]] = seconds * moved_by_layer / moved_by_layer.sum()
     return shares
 
 
 def _along_path(
     program: Instructions, begin: Floats, end: Floats, done: Floats, limits: Ints, layers: int
 ) -> Floats:
-    """Follow the critical path back from the instruction that completes last."""
+    """Attribute the time along the critical path, back from the instruction that completes last."""
     shares = np.zeros((layers, len(LIMITS)))
     if not len(done):
         return shares
     before = _before(program.where[:, Column.ENGINE])
-    at, waits = int(done.argmax()), True
+    current, waits = int(done.argmax()), True
     while True:
-        layer = program.where[at, Column.LAYER]
+        layer = program.where[current, Column.LAYER]
         if waits:
-            earlier = before[at]
-            if earlier >= 0 and done[earlier] == done[at]:
-                at = int(earlier)  # it completes when the one before it on its engine has
+            earlier = before[current]
+            if earlier >= 0 and done[earlier] == done[current]:
+                current = int(earlier)  # it completes when the one before it on its engine has
                 continue
-            shares[layer, _AT[Limit.LATENCY]] += done[at] - end[at]
-        shares[layer, limits[at]] += end[at] - begin[at]
-        if begin[at] <= 0:
+            shares[layer, _AT[Limit.LATENCY]] += done[current] - end[current]
+        shares[layer, limits[current]] += end[current] - begin[current]
+        if begin[current] <= 0:
             return shares
-        at, waits = _cause(program.where, before, begin, end, done, at)
+        current, waits = _cause(program.where, before, begin, end, done, current)
 
 
 def _before(engine: Ints) -> Ints:
-    """Per instruction, the one before it on its engine; -1 for the first."""
-    found = np.full(len(engine), -1, np.int64)
+    """Return, per instruction, the one before it on its engine; -1 for the first."""
+    previous = np.full(len(engine), -1, np.int64)
     for code in range(len(ENGINES)):
-        own = np.flatnonzero(engine == code)
-        found[own[1:]] = own[:-1]
-    return found
+        of_engine = np.flatnonzero(engine == code)
+        previous[of_engine[1:]] = of_engine[:-1]
+    return previous
 
 
 def _cause(
     where: Ints, before: Ints, begin: Floats, end: Floats, done: Floats, at: int
 ) -> tuple[int, bool]:
-    """The instruction that one has waited for, and whether for its completion.
+    """Return the instruction that another waited for, and whether for its completion.
 
-    Where both its engine and another instruction held it up, the engine comes first.
+    If both its engine and another instruction delayed it, the engine comes first.
     """
     earlier = int(before[at])
     if earlier >= 0 and end[earlier] == begin[at]:
@@ -196,7 +196,7 @@ def _cause(
 
 
 def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: float) -> Floats:
-    """Return by how many seconds every instruction could begin later, all others as late as can be.
+    """Return each instruction's slack in seconds, all others being as late as possible.
 
     Args:
         where: of the program.

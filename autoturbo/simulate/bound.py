@@ -46,7 +46,7 @@ from autoturbo.stores import remembered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needs:
-    """What the outputs of a graph depend on.
+    """Parts of a graph that its outputs depend on.
 
     Attributes:
         graph: the graph.
@@ -62,24 +62,24 @@ class Needs:
 
     @staticmethod
     def of(graph: Graph, dtype: str, *, integers: bool = False) -> Needs:
-        """Follow whole outputs back to the inputs; sizes as :func:`graph_arrays` has them."""
+        """Return the needed regions, from whole outputs back to the inputs."""
         arrays = graph_arrays(graph, dtype, integers=integers)
-        found = Regions.of(arrays)
+        regions = Regions.of(arrays)
         for tensor in graph.outputs:
             part = slice(arrays.dim_start[tensor], arrays.dim_start[tensor + 1])
-            found.high[part], found.seen[tensor] = arrays.extent[part], 1
-        propagate_in(arrays, np.arange(len(graph.operators), dtype=np.int64), found)
-        steps = np.maximum(found.box_high - found.box_low, 0)
-        return Needs(graph, arrays, found, steps)
+            regions.high[part], regions.seen[tensor] = arrays.extent[part], 1
+        propagate_in(arrays, np.arange(len(graph.operators), dtype=np.int64), regions)
+        steps = np.maximum(regions.box_high - regions.box_low, 0)
+        return Needs(graph, arrays, regions, steps)
 
     def bytes(self, tensor: int) -> int:
-        """Bytes of a tensor that are needed."""
+        """Return the needed bytes of a tensor."""
         if not self.found.seen[tensor]:
             return 0
         return int(region_bytes(self.arrays, tensor, self.found.low, self.found.high))
 
     def points(self, index: int) -> tuple[int, int]:
-        """Points of an operator's domain that are needed, and of axes that are not summed over."""
+        """Return an operator's needed points, over all axes and over the axes not summed over."""
         first, end = self.arrays.axis_start[index], self.arrays.axis_start[index + 1]
         steps: list[int] = self.steps[first:end].tolist()
         axes = self.graph.operators[index].axes
@@ -87,27 +87,27 @@ class Needs:
         return math.prod(steps), math.prod(shown)
 
     def weight_bytes(self) -> int:
-        """Bytes of constants that one pass reads; a look-up counts what it picks."""
+        """Return the bytes of constants that one pass reads; a lookup counts what it picks."""
         constants = (t for t, tensor in enumerate(self.graph.tensors) if tensor.constant)
         return sum(self._read(tensor) for tensor in constants)
 
     def compulsory_bytes(self) -> int:
-        """Bytes that any schedule moves from or to DDR: used weights, inputs and outputs once."""
+        """Return the bytes that any schedule moves to or from DDR: weights, inputs, outputs."""
         written = sum(self.bytes(tensor) for tensor in set(self.graph.outputs))
         read = sum(self._read(tensor) for tensor in set(self.graph.inputs))
         return written + read + self.weight_bytes()
 
     def product_bytes(self, on_chip: float, engines: Ints) -> float:
-        """Return bytes that any order of a product moves between DDR and so many on the chip.
+        """Return the bytes that any order of a product moves between DDR and the chip.
 
-        2 x points / sqrt(S) - 2 S elements of M x N x K points where S find room (Smith, Lowery,
-        Langou, van de Geijn 2019, "A Tight I/O Lower Bound for Matrix Multiplication"). Of the
-        largest of those products of an input of the model with constants that are an output of it:
-        what is made or used up on the chip need not pass DDR.
+        These are 2 x points / sqrt(S) - 2 S elements of M x N x K points if S fit on the chip
+        (Smith, Lowery, Langou, van de Geijn 2019, "A Tight I/O Lower Bound for Matrix
+        Multiplication"). Only products of an input of the model with constants into an output
+        count, and of these the largest: other tensors need not pass DDR.
 
         Args:
             on_chip: bytes of all buffers together.
-            engines: per operator, the code of what computes it.
+            engines: per operator, the code of its engine.
         """
         graph, most = self.graph, 0.0
         for index, operator in enumerate(graph.operators):
@@ -125,7 +125,7 @@ class Needs:
         return max((self._read_by(operator, tensor) for operator in readers), default=0)
 
     def _read_by(self, operator: Operator, tensor: int) -> int:
-        """Bytes that an operator reads; one that only moves data reads what it writes."""
+        """Return the bytes that an operator reads; a lookup reads what it writes."""
         size, arrays = self.bytes(tensor), self.arrays
         if operator.engine not in (Engine.MOVE, Engine.NONE):
             return size
@@ -138,7 +138,7 @@ class Needs:
 
 @remembered(4)
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
-    """The bound for one evaluation of the whole batch on the whole chip."""
+    """Return the lower bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))
     ratio = storage_ratio(dtype)
     engines = np.asarray([priced(op, target, dtype).engine for op in graph.operators], np.int64)
@@ -176,7 +176,7 @@ def _plain_product(graph: Graph, operator: Operator) -> bool:
 
 
 def _steps_seconds(needs: Needs, index: int, target: Target, dtype: str) -> float:
-    """Return the seconds of what is needed of a recurrence, step by step."""
+    """Return the seconds of the needed part of a recurrence, step by step."""
     operator, first = needs.graph.operators[index], int(needs.arrays.axis_start[index])
     steps = needs.steps[first : first + len(operator.axes)].tolist()
     if not all(steps):
@@ -188,9 +188,9 @@ def _steps_seconds(needs: Needs, index: int, target: Target, dtype: str) -> floa
 
 
 def least_steps_seconds(recurrence: Recurrence) -> float:
-    """Return the seconds of all steps that no binding of a recurrence's parts to cores can beat.
+    """Return a lower bound on the seconds of all steps, over all bindings of a recurrence.
 
-    Hidden units are shared out within a cluster, samples and directions over all of them.
+    Hidden units are divided within a cluster, samples and directions over all clusters.
     """
     target, hidden = recurrence.target, recurrence.hidden
     cores = target.clusters * target.cores
@@ -205,7 +205,7 @@ def least_steps_seconds(recurrence: Recurrence) -> float:
 
 
 def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float]:
-    """Multiply-accumulates on the matrix engine, plain and special vector operations."""
+    """Return the matrix engine's multiply-accumulates, and plain and special vector operations."""
     matrix = vector = special = 0.0
     for index, operator in enumerate(needs.graph.operators):
         points, shown = needs.points(index)
@@ -220,10 +220,10 @@ def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float
 
 
 def compulsory_bytes(graph: Graph, dtype: str, *, integers: bool = False) -> int:
-    """Bytes that any schedule moves from or to DDR: used weights, inputs and outputs once."""
+    """Return the bytes that any schedule moves to or from DDR: weights, inputs, outputs."""
     return Needs.of(graph, dtype, integers=integers).compulsory_bytes()
 
 
 def weight_bytes(graph: Graph, dtype: str, *, integers: bool = False) -> int:
-    """Bytes of constants that one pass reads; a look-up counts what it picks."""
+    """Return the bytes of constants that one pass reads; a lookup counts what it picks."""
     return Needs.of(graph, dtype, integers=integers).weight_bytes()

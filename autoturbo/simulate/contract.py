@@ -1,4 +1,4 @@
-"""What the search needs of whatever turns knobs into measurements.
+"""The interface that the search needs of an evaluator of candidates.
 
 A protocol, not a base class: the tuner hands an evaluator to executors, tests hand in doubles that
 fail, hang or return nonsense, and neither side imports the other.
@@ -20,7 +20,7 @@ from autoturbo.simulate.measurement import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanStatistics:
-    """What is known of a setting's kernels before a schedule is built: the cost model's input.
+    """Statistics of a candidate's kernels before a schedule is built: the cost model's input.
 
     Attributes:
         values: one row per sub-graph, one column per name in
@@ -35,14 +35,14 @@ class PlanStatistics:
 
 
 class Evaluates(Protocol):
-    """Measures settings of one model on one target."""
+    """An evaluator that measures candidates of one model on one target."""
 
     def evaluate(self, knobs: Knobs) -> Outcome:
-        """Build the schedule and measure it; a failure is a value, never an exception."""
+        """Build the schedule and measure it; return a failure, never raise an exception."""
         ...
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
-        """Cheap facts about the setting's kernels; None where no plan exists."""
+        """Return cheap statistics of the candidate's kernels; None if it has no plan."""
         ...
 
 
@@ -51,23 +51,23 @@ class Scheduled(Protocol):
 
     @property
     def text(self) -> str:
-        """Canonical JSON."""
+        """Return the canonical JSON."""
         ...
 
 
 class Workshop(Evaluates, Protocol):
-    """What the tuner asks of an evaluator besides measuring."""
+    """Methods that the tuner needs of an evaluator besides measuring."""
 
     def schedule(self, knobs: Knobs) -> Scheduled:
-        """The schedule of a setting."""
+        """Return the schedule of a candidate."""
         ...
 
     def heuristic(self) -> Knobs:
-        """The published heuristic at its best: trial 0 of a search."""
+        """Return the published heuristic at its best: trial 0 of a search."""
         ...
 
     def measure_scheduler(self, name: str) -> Outcome:
-        """What another scheduler's best schedule measures."""
+        """Return the measurement of the best schedule of another scheduler."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a transfer costs the off-chip memory, by the length of its contiguous runs.
+"""Cost of transfers on the off-chip memory, by the length of their contiguous runs.
 
 A run is a stretch of consecutive addresses. Its data take their time on the bus, its rows have to
 be opened first, and whichever takes longer sets the pace (Jacob, Ng and Wang, Memory Systems, 2007,
@@ -53,7 +53,7 @@ class Memory(IntEnum):
 
 
 def memory_of(target: Target, streams: int | None = None) -> Floats:
-    """A target's off-chip memory for compiled code.
+    """Return a target's off-chip memory for compiled code.
 
     Args:
         target: the accelerator.
@@ -78,7 +78,7 @@ def memory_of(target: Target, streams: int | None = None) -> Floats:
 def dram_efficiency(
     target: Target, run: float, *, streams: int | None = None, write_share: float = 0.0
 ) -> float:
-    """Share of the off-chip memory's bandwidth that transfers reach.
+    """Return the share of the off-chip memory's bandwidth that transfers reach.
 
     Args:
         target: the accelerator.
@@ -93,7 +93,7 @@ def dram_efficiency(
 
 @borrowing
 def run_seconds(run: float, m: Floats) -> float:
-    """Return the seconds for which a run of some bytes keeps the whole off-chip memory."""
+    """Return the seconds for which a run of bytes occupies the whole off-chip memory."""
     if m[Memory.BURST] == 0:
         return float(run / m[Memory.PEAK])
     bursts = np.ceil(run / m[Memory.BURST])
@@ -115,6 +115,6 @@ def run_seconds(run: float, m: Floats) -> float:
 
 @arithmetic
 def turnaround_seconds(read: Floats | float, written: Floats | float, m: Floats) -> Floats:
-    """Return the seconds that the bus loses between reading and writing bytes side by side."""
+    """Return the seconds that the bus loses turning between concurrent reads and writes."""
     seconds: Floats = np.minimum(read, written) / m[Memory.WRITE_BATCH] * m[Memory.TURNAROUND]
     return seconds

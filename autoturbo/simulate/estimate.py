@@ -1,4 +1,4 @@
-"""What a kernel takes, in closed form: the simulator's sums without its order.
+"""Time of a kernel in closed form: the simulator's sums without its order.
 
 Tiles, amounts and seconds of instructions are the simulator's own; they are multiplied by how many
 there are instead of being issued one by one. What engines wait for each other is left out: a kernel
@@ -29,11 +29,11 @@ from autoturbo.simulate.kernels import Rate, durations, memory_seconds
 
 
 class Estimate(IntEnum):
-    """What :func:`estimates` yields: columns of its result.
+    """Columns of the result of :func:`estimates`.
 
     ``SECONDS`` of the kernel; ``LAYERS`` if its layers ran one after another, engines side by side,
-    and ``SERIAL`` if all instructions did; ``CHAIN`` of what has to follow each other.
-    ``BUSY`` seconds of each engine, in the order of ENGINES, of which not all have a name; bytes
+    and ``SERIAL`` if all instructions did; ``CHAIN`` of first fetch, computation and last store.
+    ``BUSY`` seconds of each engine, in the order of ENGINES (not all have a name here); bytes
     read from and written to DDR and moved at GB.
     """
 
@@ -80,7 +80,7 @@ def estimates(
 
 
 class _Layers:
-    """Layers of kernels, and what their instructions take.
+    """Layers of kernels, and the time of their instructions.
 
     Attributes:
         roles: of the instructions, with the layers by column.
@@ -91,7 +91,7 @@ class _Layers:
         work: seconds of computing.
         least: that a layer takes because there are so few slots.
         fill: seconds until the first of its tiles is there.
-        terms: by :class:`Estimate`, what is added up over kernels.
+        terms: by :class:`Estimate`, the terms that are added up over kernels.
     """
 
     def __init__(self, roles: Roles, rates: Floats) -> None:
@@ -106,9 +106,10 @@ class _Layers:
     def issue(
         self, role: Role, count: Ints, work: Floats | None = None, slots: Floats | float = 1.0
     ) -> None:
-        """Add ``count`` instructions of a role to each of the layers that have some.
+        """Add ``count`` instructions of a role to each layer that has some.
 
-        ``work`` is what follows each before its slot, of so many, is free; None if it needs none.
+        ``work`` is the work that follows each of them before one of its ``slots`` is free; None if
+        there is none.
         """
         emits, engine = self.roles.emits[role], ENGINE_OF[role]
         where, amounts = np.flatnonzero(emits), self.roles.amounts[role]
@@ -148,7 +149,7 @@ def _weights(k: _Layers) -> None:
 
 
 def _inputs(k: _Layers) -> None:
-    """Add what tiles read from outside LB."""
+    """Add the inputs of tiles from outside LB."""
     tiles, steps = k.roles.tiles, k.roles.stages[Stage.SEQUENCE] > 0
     count = tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
     anew = count * np.where(tiles[Tiling.KEPT] == IN_LB, 1, tiles[Tiling.COLUMNS])
@@ -172,9 +173,9 @@ def _outputs(k: _Layers) -> None:
 
 
 def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: RulesOf[Ints]) -> Floats:
-    """Add up the layers of kernels, of which each has its rules.
+    """Return the sums over the layers of kernels, each with its rules.
 
-    One after another, as the simulator would: sums in another order end in other digits.
+    Layers are added one after another, as in the simulator: another order rounds differently.
     """
     count = len(rules.across)
     computed = np.maximum(k.busy[[MATRIX_ENGINE, VECTOR_ENGINE]].max(axis=0), k.least)

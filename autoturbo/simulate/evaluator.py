@@ -44,7 +44,7 @@ class Measurer(Protocol):
     """
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
-        """One outcome per schedule."""
+        """Return one outcome per schedule."""
         ...
 
 
@@ -52,7 +52,7 @@ class Measurer(Protocol):
 class Simulator:
     """The built-in measurer; remembers kernels by signature and schedules by their timeline.
 
-    Settings that differ may give one schedule: its timeline is the same object, and with the same
+    Different candidates may give one schedule: its timeline is the same object, and with the same
     instructions it measures the same.
     """
 
@@ -62,13 +62,13 @@ class Simulator:
     )
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
-        """Simulate each."""
+        """Return the simulated measurement of each schedule."""
         return [self._measure(schedule) for schedule in schedules]
 
     def _measure(self, schedule: Schedule) -> Measurement:
         known = self.known.setdefault(schedule.timeline, {})
-        own = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
-        key = (schedule.share, schedule.rules, own, schedule.timelines[1:])
+        own_rules = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
+        key = (schedule.share, schedule.rules, own_rules, schedule.timelines[1:])
         if key not in known:
             known[key] = simulate(schedule, self.memory)
         return known[key]
@@ -81,16 +81,16 @@ def find_measurer(name: str) -> Measurer:
         UsageError: there is none of that name.
         PluginError: the plug-in cannot be had, or is no measurer.
     """
-    made = MEASURERS.make(name)
-    if not callable(getattr(made, "measure", None)):
-        what = f"gives a value of type {type(made).__name__!r}, no measurer"
+    built = MEASURERS.make(name)
+    if not callable(getattr(built, "measure", None)):
+        what = f"gives a value of type {type(built).__name__!r}, no measurer"
         raise broken(MEASURERS.find(name), what)
-    found: Measurer = made
-    return found
+    measurer: Measurer = built
+    return measurer
 
 
 def measurer_version(name: str) -> str:
-    """Return what tells measurements from others': empty for ours, else name and version.
+    """Return the version that tags measurements: empty for ours, else name and version.
 
     Raises:
         UsageError: there is none of that name.
@@ -112,7 +112,7 @@ class MeasuredBy:
     measurer: str
 
     def __call__(self, graph: Graph, target: Target, dtype: str) -> Evaluator:
-        """The evaluator of a model on a target."""
+        """Return the evaluator of a model on a target."""
         return Evaluator(graph, target, dtype, find_measurer(self.measurer))
 
 
@@ -153,23 +153,23 @@ class Evaluator:
         """By the monotonic clock, when schedulers by name have to be done with all they try."""
 
     def schedule(self, knobs: Knobs) -> Schedule:
-        """The schedule of a setting, with what is expected of it by whoever measures here.
+        """Return the schedule of a candidate, with its expected measurement if it is measured here.
 
         Raises:
-            KnobsError: the setting does not fit the model.
+            KnobsError: the candidate does not fit the model.
         """
         schedule = build_schedule(self.bench, knobs)
         return schedule if self._elsewhere else _expecting(schedule, self.measure(schedule))
 
     def evaluate(self, knobs: Knobs) -> Outcome:
-        """Build the schedule of a setting and measure it; a failure is a value."""
+        """Build the schedule of a candidate and measure it; return a failure instead of raising."""
         try:
             return self.measure(build_schedule(self.bench, knobs))
         except KnobsError as error:
             return Failure("invalid", str(error))
 
     def measure(self, schedule: Schedule) -> Outcome:
-        """Measure one schedule, or say why it does not fit."""
+        """Measure one schedule, or return why it does not fit."""
         failure = _cramped(schedule) or _overflow(schedule)
         if failure is not None:
             return failure
@@ -179,7 +179,7 @@ class Evaluator:
         return checked(asked(self.measurer, schedule), bound.seconds)
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
-        """Return what is known of a setting's kernels beforehand; None if it does not fit.
+        """Return the statistics of a candidate's kernels without building it; None if invalid.
 
         Columns are :data:`autoturbo.simulate.plan.COLUMNS`.
         """
@@ -188,7 +188,7 @@ class Evaluator:
         return self._kernels.of_plan(knobs)
 
     def scheduler(self, name: str) -> tuple[Schedule, Outcome]:
-        """The best that a scheduler by name can do, and what it measures.
+        """Return the best schedule of a named scheduler and its measurement.
 
         Raises:
             UsageError: no scheduler of that name.
@@ -201,17 +201,18 @@ class Evaluator:
         return self._published() if published else self._best_of(name)
 
     def _published(self) -> tuple[Schedule, Outcome]:
-        """The heuristic at its best, measured once: it is a baseline and trial 0 of a search."""
+        """Return the heuristic at its best, measured once: a baseline, and trial 0 of a search."""
         if self._heuristic is None:
             self._heuristic = self._best_of(PUBLISHED, partly=True)
         return self._heuristic
 
     def _best_of(self, name: str, *, partly: bool = False) -> tuple[Schedule, Outcome]:
-        """The best of what a scheduler tries, or that the time is up once :attr:`until` is over.
+        """Return the best of a scheduler's schedules, or a timeout once :attr:`until` is over.
 
         Args:
             name: of the scheduler.
-            partly: then the best of what was measured until then, of one schedule at least.
+            partly: return the best schedule measured until then, of at least one, instead of a
+                timeout.
         """
         tried: list[tuple[Schedule, Outcome]] = []
         for schedule in candidates(name, self.bench):
@@ -225,7 +226,7 @@ class Evaluator:
 
     @property
     def known_heuristic(self) -> Outcome | None:
-        """What the published heuristic measures, where that was tried."""
+        """Return the outcome of the published heuristic, or None if it has not been tried."""
         return None if self._heuristic is None else self._heuristic[1]
 
     def heuristic(self) -> Knobs:
@@ -238,10 +239,10 @@ class Evaluator:
         return Knobs() if whole else Knobs(batches_per_cluster=schedule.share.batches)
 
     def measure_scheduler(self, name: str) -> Outcome:
-        """What the best schedule of a scheduler by name measures.
+        """Return the outcome of the best schedule of a named scheduler.
 
-        ``"timeout"`` where :attr:`until` is over before all that it tries is measured: the best of
-        some would not be what the scheduler can do.
+        It is ``"timeout"`` if :attr:`until` is over before all its schedules are measured: the best
+        of some would understate the scheduler.
 
         Raises:
             UsageError: no scheduler of that name.
@@ -250,7 +251,7 @@ class Evaluator:
 
 
 def asked(measurer: Measurer, schedule: Schedule) -> Outcome:
-    """What a measurer says of one schedule; whatever goes wrong is a value."""
+    """Return a measurer's outcome of one schedule; any error becomes a failure."""
 
     def ask() -> object:
         answers = measurer.measure([schedule])
@@ -275,7 +276,7 @@ def _cramped(schedule: Schedule) -> Failure | None:
 
 
 def tiles_overflow(problem: Problem, rules: InstructionRules) -> Failure | None:
-    """Return why the staging zone of LB cannot hold the tiles in flight, None if it can.
+    """Return why the staging zone of LB cannot hold the tiles in flight; None if it can.
 
     Each is a native tile of the array.
     """
@@ -292,7 +293,7 @@ def tiles_overflow(problem: Problem, rules: InstructionRules) -> Failure | None:
 
 
 def _overflow(schedule: Schedule) -> Failure | None:
-    """DDR is the last resort: what does not fit there does not run."""
+    """Return the failure of a schedule that exceeds DDR, the last resort; None if it fits."""
     capacity = schedule.problem.target.ddr.capacity
     held = _weights_in_ddr(schedule.problem)
     demands = [held + _tensors_in_ddr(schedule, t) for t in schedule.timelines]
@@ -308,7 +309,7 @@ def _overflow(schedule: Schedule) -> Failure | None:
 
 
 def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
-    """Most bytes of tensors at once; what is handed over has room for two passes."""
+    """Return the most bytes of tensors at once; those handed over have room for two passes."""
     peak = live_peak_bytes(timeline.buffers, Scope.DDR)
     if len(schedule.timelines) == 1 or schedule.share.loops == 1:
         return peak
@@ -317,7 +318,7 @@ def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
 
 @remembered(1)
 def _weights_in_ddr(problem: Problem) -> int:
-    """Bytes of the weights that one pass reads, remembered with the problem."""
+    """Return the bytes of the weights that one pass reads; cached with the problem."""
     integers = in_integers(problem.target, problem.dtype)
     return weight_bytes(problem.graph, problem.dtype, integers=integers)
 

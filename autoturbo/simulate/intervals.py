@@ -46,27 +46,27 @@ class KernelInterval:
     done: Floats
 
     def layers(self) -> Floats:
-        """Begin and end of every layer, ``(layers, 2)``; of one without instructions, of nothing.
+        """Return begin and end of every layer, ``(layers, 2)``; NaN for one without instructions.
 
-        A layer runs from the begin of its first instruction, prefetches included, to the end of
-        its last.
+        A layer runs from the begin of its first instruction, prefetches included, to the end of its
+        last.
         """
         where = self.program.where[:, Column.LAYER]
         count = int(where.max()) + 1 if len(where) else 0
-        found = np.full((count, 2), np.nan)
+        bounds = np.full((count, 2), np.nan)
         for layer in range(count):
-            own = where == layer
-            if own.any():
-                found[layer] = self.issued[own].min(), self.done[own].max()
-        return found
+            of_layer = where == layer
+            if of_layer.any():
+                bounds[layer] = self.issued[of_layer].min(), self.done[of_layer].max()
+        return bounds
 
 
 def pass_intervals(
     schedule: Schedule, memory: KernelMemory | None = None
 ) -> tuple[KernelInterval, ...]:
-    """All kernels of the first pass, in the order of the schedule.
+    """Return the intervals of the first pass's kernels, in the order of the schedule.
 
-    Where clusters share out samples they all do the same: it is one cluster's.
+    Clusters that divide samples all do the same: the intervals are those of one cluster.
     """
     memory = KernelMemory() if memory is None else memory
     target = schedule.problem.target
@@ -78,32 +78,32 @@ def pass_intervals(
     places = _places(schedule)
     moves = [movement_times(t.copied, t.crossing, target)[:, 0] for t in schedule.timelines]
     rows = [memory.rows(schedule, cluster) for cluster in range(len(schedule.timelines))]
-    found = []
+    intervals = []
     for instance in schedule.order:
         cluster, kernel = places[instance]
-        signatures, at = rows[cluster]
+        signatures, row_of = rows[cluster]
         signature = signatures[kernel]
         if signature not in known:
             program = schedule.program(kernel, cluster)
             known[signature] = (program, *issue(program, rates))
         begin = max(free[cluster], _ready(schedule, instance, cluster, ends))
-        seconds = float(memory.totals.rows[at[kernel], Quantity.SECONDS])
+        seconds = float(memory.totals.rows[row_of[kernel], Quantity.SECONDS])
         launch = begin + float(moves[cluster][kernel])
         body = launch + target.overheads.kernel_launch
         end = launch + seconds + fixed
         program, issued, freed, done = known[signature]
-        found.append(
+        intervals.append(
             KernelInterval(
                 cluster, instance, begin, launch, body, end,
                 program, issued + body, freed + body, done + body,
             )
         )  # fmt: skip
         free[cluster] = ends[instance] = end
-    return tuple(found)
+    return tuple(intervals)
 
 
 def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
-    """Cluster and place in its order of every instance."""
+    """Return the cluster of every instance and its place in the cluster's order."""
     return {
         int(instance): (cluster, kernel)
         for cluster, timeline in enumerate(schedule.timelines)
@@ -112,10 +112,10 @@ def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
 
 
 def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, float]) -> float:
-    """When what an instance reads from other clusters is known to be there."""
+    """Return when an instance knows that its inputs from other clusters are there, in seconds."""
     if not schedule.cluster:
         return 0.0
     producers = schedule.instances.producers[instance]
-    others = [p for p in producers if schedule.cluster[p] != cluster]
+    remote = [p for p in producers if schedule.cluster[p] != cluster]
     barrier = schedule.problem.target.overheads.barrier
-    return max((ends[p] + barrier for p in others), default=0.0)
+    return max((ends[p] + barrier for p in remote), default=0.0)

@@ -1,4 +1,4 @@
-"""What a kernel takes in isolation: features of the cost model that are computed, not learned.
+"""Kernels in isolation: features of the cost model that are computed, not learned.
 
 A kernel's time depends on the rest of the schedule through little: how its output is bound, where
 its boundary tensors are kept, and what else is in the buffers meanwhile. With these fixed it
@@ -65,7 +65,7 @@ weights that a core keeps, whether all parts share them, and cores that work."""
 
 
 class Bound(NamedTuple):
-    """A sub-graph with what its layout depends on.
+    """A sub-graph, and the cores and loop that its layout depends on.
 
     Attributes:
         subgraph: its layers and split; the index does not matter.
@@ -103,7 +103,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, about."""
+        """Return the approximate bytes that it takes."""
         return self.stages.nbytes + self.streams.nbytes + 500
 
 
@@ -111,22 +111,22 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     """Return the layouts of sub-graphs, each as if it were alone.
 
     Args:
-        book: what is known of parts of the model; the sub-graphs are in terms of its layers.
+        book: the known parts of the model; the sub-graphs are in terms of its layers.
         wanted: at least one.
     """
     problem = book.problem
-    subgraphs = [one.subgraph for one in wanted]
+    subgraphs = [bound.subgraph for bound in wanted]
     graph, first = side_by_side(book, subgraphs, _representative)
     cores = problem.target.cores
-    spread = [(cores, None)] * first + [(one.cores, one.depth) for one in wanted]
-    chosen = [chosen_binding(book, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
+    spread = [(cores, None)] * first + [(bound.cores, bound.depth) for bound in wanted]
+    chosen = [chosen_binding(book, s, *spans) for s, spans in zip(graph.shape, spread, strict=True)]
     rules = [BufferRules()] * len(graph.subgraphs)
     placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
     laid = build_timeline(graph, range(graph.count), placement, rules)
-    found = []
-    for at, one in enumerate(wanted, first):
-        template = laid.templates[at]
-        streams = laid.streams[laid.rows[at] : laid.rows[at + 1]].copy()
+    layouts = []
+    for instance, bound in enumerate(wanted, first):
+        template = laid.templates[instance]
+        streams = laid.streams[laid.rows[instance] : laid.rows[instance + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
         spilled = int(streams[:, :ROOM].sum()) - min(outputs, int(streams[-1, OUT_DDR]))
         shared = shares_weights(problem, template)
@@ -134,40 +134,44 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         tail = (
             float(spilled), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
             float(stages[:, Stage.CORE_WEIGHTS].sum()), float(shared),
-            float(cores_used(chosen[at])),
+            float(cores_used(chosen[instance])),
         )  # fmt: skip
-        found.append(Layout(
-            stages, streams, outputs, int(laid.copied[at, Scope.DDR]), tail,
-            shared and one.subgraph.split.instances > 1, laid.spare[at],
+        layouts.append(Layout(
+            stages, streams, outputs, int(laid.copied[instance, Scope.DDR]), tail,
+            shared and bound.subgraph.split.instances > 1, laid.spare[instance],
         ))  # fmt: skip
-    return found
+    return layouts
 
 
 def side_by_side(
     book: PartBook, subgraphs: Sequence[SubGraph], choose: Callable[[Parts], Ints]
 ) -> tuple[InstanceGraph, int]:
-    """Return a graph of parts of sub-graphs as if each were alone, and how many layers come first.
+    """Return a graph of parts of sub-graphs, each as if alone, and the number of leading layers.
 
-    The layers that they read come first, each as one part that reads nothing; no sub-graph reads
-    another.
+    These are the layers that the parts read, each as one part that reads nothing; no sub-graph
+    reads another.
 
     Args:
-        book: what is known of parts of the model.
+        book: the known parts of the model.
         subgraphs: each in terms of the problem's layers; they may overlap.
         choose: which parts of a sub-graph, as indices.
     """
     problem, rows = book.problem, list[tuple[int, ...]]()
-    own = [parts_of(book, subgraph) for subgraph in subgraphs]
-    layers = sorted({m for p in own for t in p.inputs if (m := problem.producer[t]) >= 0})
+    subgraph_parts = [parts_of(book, subgraph) for subgraph in subgraphs]
+    layers = sorted(
+        {m for p in subgraph_parts for t in p.inputs if (m := problem.producer[t]) >= 0}
+    )
     whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
-    parts = (*(parts_of(book, s) for s in whole), *own)
+    parts = (*(parts_of(book, s) for s in whole), *subgraph_parts)
     chosen = [choose(p) for p in parts]
-    maker = {t: (at, n) for at, x in enumerate(layers) for n, t in enumerate(parts[at].outputs)}
+    maker = {
+        t: (index, n) for index, x in enumerate(layers) for n, t in enumerate(parts[index].outputs)
+    }
     reader = len(layers)
-    for p, some in zip(own, chosen[len(layers) :], strict=True):
+    for p, indices in zip(subgraph_parts, chosen[len(layers) :], strict=True):
         read = [(slot, *maker[t], t) for slot, t in enumerate(p.inputs) if t in maker]
-        for row in (p.in_base + some * len(p.inputs)).tolist():
-            rows += [(reader, slot, at, n, row + slot, t) for slot, at, n, t in read]
+        for row in (p.in_base + indices * len(p.inputs)).tolist():
+            rows += [(reader, slot, index, n, row + slot, t) for slot, index, n, t in read]
             reader += 1
     table = np.asarray(rows, np.int64).reshape(-1, 6)
     regions, element = book.regions.rows[table[:, 4]], problem.arrays.element[table[:, 5]]
@@ -180,7 +184,7 @@ def side_by_side(
 def isolated_kernels(
     problem: Problem, layouts: Sequence[Layout], rules: Sequence[KernelRules]
 ) -> Floats:
-    """Return what kernels take in isolation, ``(kernels, len(ISOLATED))``.
+    """Return the features of kernels in isolation, ``(kernels, len(ISOLATED))``.
 
     Args:
         problem: where the layouts come from.
@@ -216,6 +220,6 @@ def isolated_kernels(
 
 
 def _representative(parts: Parts) -> Ints:
-    """Return the first part of the class that has most parts, of several such the first class."""
+    """Return the first part of the class with most parts; on ties, of the first class."""
     _, first, count = np.unique(parts.shapes, return_index=True, return_counts=True)
     return np.asarray([first[count == count.max()].min()], np.int64)

@@ -47,7 +47,7 @@ PAIRS = tuple(itertools.combinations(range(len(ENGINES)), 2))
 
 
 class Quantity(IntEnum):
-    """What the simulation of a kernel yields: positions in :attr:`KernelTime.totals`.
+    """Totals of a kernel's simulation: positions in :attr:`KernelTime.totals`.
 
     Each is a sum over one cluster, so that a schedule's totals are the sums of its kernels'.
     Seconds: the kernel's own, of each engine ``BUSY``, of each pair ``OVERLAP`` (and of matrix,
@@ -94,34 +94,34 @@ class KernelTime:
 
     @property
     def seconds(self) -> float:
-        """From its first instruction to the end of its last."""
+        """Return the seconds from its first instruction to the end of its last."""
         return float(self.totals[Quantity.SECONDS])
 
     @property
     def busy(self) -> tuple[float, ...]:
-        """Seconds per engine, in the order of ENGINES."""
+        """Return the busy seconds per engine, in the order of ENGINES."""
         return tuple(self.totals[BUSY].tolist())
 
     @property
     def overlap(self) -> tuple[float, ...]:
-        """Seconds per pair of engines, in the order of :data:`PAIRS`."""
+        """Return the overlapping seconds per pair of engines, in the order of :data:`PAIRS`."""
         return tuple(overlaps_of(self.totals).values())[: len(PAIRS)]
 
     @property
     def ddr_bytes(self) -> float:
-        """Bytes that one cluster moves from and to DDR."""
+        """Return the bytes that one cluster moves to and from DDR."""
         return float(self.totals[Quantity.DDR_READ] + self.totals[Quantity.DDR_WRITTEN])
 
     @property
     def gb_bytes(self) -> float:
-        """Bytes that one cluster moves from and to its global buffer."""
+        """Return the bytes that one cluster moves to and from its global buffer."""
         return float(self.totals[Quantity.GB_READ] + self.totals[Quantity.GB_WRITTEN])
 
 
 def overlaps_of(totals: Floats) -> dict[str, float]:
-    """Overlaps in some totals by the engines' names, ``"dma_in+matrix"``, for a measurement."""
+    """Return the overlaps in totals by the engines' names, ``"dma_in+matrix"``."""
     together = (*PAIRS, (TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE))
-    names = ["+".join(ENGINES[engine] for engine in some) for some in together]
+    names = ["+".join(ENGINES[engine] for engine in engines) for engines in together]
     first = Quantity.OVERLAP_DMA_IN_TRANSFER
     return dict(zip(names, totals[first : first + len(names)].tolist(), strict=True))
 
@@ -151,9 +151,9 @@ class Rate(IntEnum):
 
 
 def rates_of(target: Target, dtype: str) -> Floats:
-    """A target's figures for compiled code, SI units, by :class:`Rate`.
+    """Return a target's figures for compiled code, in SI units, by :class:`Rate`.
 
-    From ``ARRAY`` on those of the matrix array, from ``MEMORY`` on those of off-chip memory.
+    Those of the matrix array begin at ``ARRAY``, those of off-chip memory at ``MEMORY``.
     """
     matrix, vector, dma = target.matrix, target.vector, target.dma
     figures = (
@@ -168,9 +168,9 @@ def rates_of(target: Target, dtype: str) -> Floats:
 
 
 def dma_bandwidth(target: Target) -> float:
-    """Bytes per second that one cluster's DMA gets from DDR in one direction on long runs.
+    """Return the DDR bytes per second of one cluster's DMA, in one direction on long runs.
 
-    The share of the chip's bandwidth that long transfers reach, no more than the channels move.
+    This is its share of the bandwidth that long transfers reach, at most what the channels move.
     """
     share = target.ddr_bandwidth_per_cluster * target.ddr.efficiency
     return min(share, target.dma.channels * target.dma.bandwidth)
@@ -189,25 +189,27 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
         out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
     )  # fmt: skip
     out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
-    own = [np.append(np.flatnonzero(engine == one), -1) for one in range(len(ENGINES))]
+    by_engine = [np.append(np.flatnonzero(engine == code), -1) for code in range(len(ENGINES))]
     for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
-        out[position] = _together(own[first], own[second], own[second], begin, end)
-    three = own[TRANSFER], own[MATRIX_ENGINE], own[VECTOR_ENGINE]
+        out[position] = _together(
+            by_engine[first], by_engine[second], by_engine[second], begin, end
+        )
+    three = by_engine[TRANSFER], by_engine[MATRIX_ENGINE], by_engine[VECTOR_ENGINE]
     out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
     return KernelTime(out)
 
 
 def issue(instructions: Instructions, rates: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return every instruction's begin, the end of its engine's work, and when it has completed."""
+    """Return every instruction's begin, the end of its engine's work, and its completion."""
     _, begin, end, done = _run(instructions.where, instructions.amounts, rates)
     return begin, end, done
 
 
 @borrowing
 def _ddr_seconds(size: float, run: float, r: Floats) -> float:
-    """Seconds of a cluster's DMA for bytes in runs of some length, all clusters asking alike.
+    """Return the seconds of a cluster's DMA for bytes in runs of a length, all clusters alike.
 
-    A run of no length stands for one that never ends.
+    A run of length 0 stands for one that never ends.
     """
     chip = size / r[Rate.MEMORY + Memory.PEAK]
     if size > 0 and run > 0:
@@ -217,7 +219,7 @@ def _ddr_seconds(size: float, run: float, r: Floats) -> float:
 
 @borrowing
 def duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
-    """Seconds that an instruction occupies its engine, and its latency on top."""
+    """Return the seconds that an instruction occupies its engine, and its latency on top."""
     stored = r[Rate.STORED]
     if engine in (DMA_IN, DMA_OUT):
         link = q[Amount.CORE] * stored / r[Rate.TRANSFER]
@@ -269,7 +271,7 @@ def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Fl
 
 
 def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
-    """Return what each instruction moves, in bytes as they are stored."""
+    """Return the bytes that each instruction moves, as they are stored."""
     stored, cores = r[Rate.STORED], r[Rate.STORED] * r[Rate.CORES]
     ddr = q[:, Amount.DDR] * stored
     return {
@@ -284,7 +286,7 @@ def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
 
 @njit(cache=True)
 def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Issue all instructions; what engines take, and what :func:`issue` returns."""
+    """Issue all instructions; return the engines' totals and the result of :func:`issue`."""
     total = len(where)
     begin, end, done = np.zeros(total), np.zeros(total), np.zeros(total)
     free, completed = np.zeros(len(ENGINES)), np.zeros(len(ENGINES))
@@ -310,7 +312,7 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, F
 
 @njit(cache=True)
 def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats) -> float:
-    """Return the seconds in which three engines are busy.
+    """Return the seconds in which three engines are all busy.
 
     Instructions of each engine are in order; -1 ends them.
     """

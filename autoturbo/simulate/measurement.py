@@ -1,4 +1,4 @@
-"""What a measurement says about a schedule."""
+"""Measurements of schedules, their lower bounds and failures."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ class LowerBound:
     steps_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Return the fields as JSON values."""
         parts: dict[str, Any] = {f"{name}_s": seconds for name, seconds in self.parts.items()}
         return parts if self.uncounted is None else {**parts, "uncounted": self.uncounted.as_dict()}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> LowerBound:
-        """Rebuild from :meth:`as_dict`."""
+        """Return the object that :meth:`as_dict` was called on."""
         given = values.get("uncounted")
         missing = None if given is None else Uncounted.from_dict(given)
         return LowerBound(**{**values, "uncounted": missing})
 
     @property
     def parts(self) -> dict[str, float]:
-        """Return seconds by what takes them; steps only where there is a recurrence."""
+        """Return the seconds of each resource; steps only if there is a recurrence."""
         parts = {"matrix": self.matrix_s, "vector": self.vector_s, "ddr": self.ddr_s}
         return {**parts, "steps": self.steps_s} if self.steps_s else parts
 
     @property
     def seconds(self) -> float:
-        """The largest of the parts."""
+        """Return the largest of the parts."""
         return max(self.parts.values())
 
     def checked(self, latency: float, of: str) -> float:
@@ -169,20 +169,20 @@ class Measurement(Shown):
 
     @property
     def throughput(self) -> float:
-        """Samples per second."""
+        """Return the samples per second."""
         return self.batch / self.latency
 
     @property
     def bound_fraction(self) -> float:
-        """Lower bound over latency: 1 is as good as it gets."""
+        """Return the lower bound over the latency: 1 is optimal."""
         return self.bound.seconds / self.latency
 
     def is_valid(self) -> bool:
-        """False for what a broken measurer hands out: not finite, not positive."""
+        """Return whether the latency is finite and positive, unlike a broken measurer's."""
         return math.isfinite(self.latency) and self.latency > 0
 
     def as_json(self) -> MeasurementJson:
-        """The object M of the command line's ``--json`` (product.md)."""
+        """Return the object M of the command line's ``--json`` (product.md)."""
         return {
             "latency_s": self.latency,
             "throughput_per_s": self.throughput,
@@ -200,7 +200,7 @@ class Measurement(Shown):
         }
 
     def counters(self) -> Counters:
-        """Where the time went and what was moved."""
+        """Return the times, waits, bytes and tensors."""
         return {
             "busy_s": dict(self.busy),
             "overlap_s": dict(self.overlap),
@@ -210,7 +210,7 @@ class Measurement(Shown):
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON values, for the database; :meth:`from_dict` reads it back."""
+        """Return all fields as JSON values, for the database; :meth:`from_dict` reads it back."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         values["bound"] = self.bound.as_dict()
         values["subgraph_times"] = list(self.subgraph_times)
@@ -220,7 +220,7 @@ class Measurement(Shown):
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Measurement:
-        """Rebuild from :meth:`as_dict`."""
+        """Return the object that :meth:`as_dict` was called on."""
         times = tuple(values.get("subgraph_times", ()))
         bound = LowerBound.from_dict(values["bound"])
         return Measurement(**{**values, "bound": bound, "subgraph_times": times})
@@ -259,11 +259,11 @@ class Failure:
 
     @property
     def infeasible(self) -> bool:
-        """True where the knobs are at fault, not the machinery."""
+        """Return whether the knobs are at fault, not the measurer."""
         return self.reason in REASONS[:3]
 
     def as_dict(self) -> FailureJson:
-        """All fields as JSON values."""
+        """Return all fields as JSON values."""
         return {
             "reason": self.reason, "message": self.message, "demand": self.demand,
             "capacity": self.capacity, "tensors": list(self.tensors), "levers": list(self.levers),
@@ -271,7 +271,7 @@ class Failure:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Failure:
-        """Rebuild from :meth:`as_dict`."""
+        """Return the object that :meth:`as_dict` was called on."""
         lists = {name: tuple(values.get(name, ())) for name in ("tensors", "levers")}
         return Failure(**{**values, **lists})
 

@@ -1,4 +1,4 @@
-"""What becomes of measurers that misbehave: whatever they do, there is an outcome."""
+"""Outcomes of misbehaving measurers: any error becomes a failure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
 
 TIME_IS_UP = Failure("timeout", "its part of the time budget is over")
-"""What is told in the place of an outcome, by this very object, where none is waited for."""
+"""Outcome of a schedule that is not waited for; it is recognised by identity."""
 
 
 def outcome_of(measure: Callable[[], object]) -> Outcome:
-    """What measuring gives; whatever goes wrong is a value.
+    """Return the outcome of a call that measures; any error becomes a failure.
 
-    ``"raised"`` for an exception, ``"memory"`` where there is not enough of it, ``"invalid"`` for
-    what is no outcome or not a number above zero.
+    The reason is ``"raised"`` for an exception, ``"memory"`` if memory ran out, ``"invalid"`` for a
+    value that is no outcome or not a number above zero.
     """
     try:
         outcome = measure()
@@ -32,7 +32,7 @@ def outcome_of(measure: Callable[[], object]) -> Outcome:
 
 
 def _text(error: BaseException) -> str:
-    """Return an exception's message on one line, whatever it does when it is asked for it."""
+    """Return an exception's message on one line, even if its ``__str__`` raises."""
     try:
         return " ".join(str(error).split()) or "no message"
     except Exception:  # noqa: BLE001  it is foreign code as well
@@ -40,15 +40,15 @@ def _text(error: BaseException) -> str:
 
 
 def late(seconds: float) -> Failure:
-    """What a setting gets that takes too long."""
+    """Return the failure of a candidate that takes too long."""
     return Failure("timeout", f"not measured within {seconds:g} s")
 
 
 def checked(outcome: object, bound_s: float = 0.0) -> Outcome:
-    """Return an outcome with plain numbers in it, or why it cannot be.
+    """Return an outcome with plain numbers in it, or the failure of an invalid one.
 
     Args:
-        outcome: what a measurer returned.
+        outcome: the value that a measurer returned.
         bound_s: seconds that no schedule of the model on the target can beat, besides what the
             measurement itself says.
     """
@@ -74,12 +74,12 @@ def checked(outcome: object, bound_s: float = 0.0) -> Outcome:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with Python's numbers in the place of NumPy's, which JSON does not know."""
+    """Return a value with Python's numbers in place of NumPy's, which JSON does not know."""
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Mapping) and any(isinstance(own, np.generic) for own in value.values()):
-        return {name: _plain(own) for name, own in value.items()}
-    if isinstance(value, tuple) and any(isinstance(own, np.generic) for own in value):
+    if isinstance(value, Mapping) and any(isinstance(item, np.generic) for item in value.values()):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple) and any(isinstance(item, np.generic) for item in value):
         return tuple(map(_plain, value))
     return value
 

@@ -68,17 +68,18 @@ TOGETHER: Final = 1 << 14
 """Layers of kernels that are computed together: a kilobyte each."""
 
 _KernelKey = tuple[int, int, int | None, KernelRules]
-"""What a kernel in isolation follows from: its part, its cores, the loop spread from, its rules."""
+"""Key of a kernel in isolation: its part, its cores, the loop spread from, its rules."""
 
 _OWN: Final = len(PartWork._fields) + len(CAPACITIES)
 _PASSES: Final = slice(_OWN, _OWN + len(PASSES))
 
 
 def capacities(problem: Problem, layers: tuple[int, ...]) -> tuple[float, ...]:
-    """Return what the tensors of a sub-graph can be kept in, in the order of :data:`CAPACITIES`.
+    """Return the sizes and rates of the buffers that a sub-graph's tensors compete for.
 
-    A part is laid out alone; whether what it reads and writes can stay on the chip until the next
-    part or sub-graph comes for it is a matter of whole tensors and of what the buffers hold.
+    They are in the order of :data:`CAPACITIES`. A part is laid out alone; whether its inputs and
+    outputs can stay on the chip until the next reader is a matter of whole tensors and buffer
+    sizes.
 
     Returns:
         Bytes of all that a sub-graph reads from others and writes, in a pass; bytes of a cluster's
@@ -86,10 +87,10 @@ def capacities(problem: Problem, layers: tuple[int, ...]) -> tuple[float, ...]:
         bytes a second of DDR and GB for one cluster; seconds of launch and barrier.
     """
     target, zones = problem.target, Zones.of(problem.target)
-    made = [t for t in external_inputs(problem, layers) if problem.producer[t] >= 0]
+    inner_inputs = [t for t in external_inputs(problem, layers) if problem.producer[t] >= 0]
     weights = max(target.lb.weight_capacity, zones.lb_staging)
     return (
-        _bytes(problem, made), _bytes(problem, problem.layers[layers[-1]].outputs),
+        _bytes(problem, inner_inputs), _bytes(problem, problem.layers[layers[-1]].outputs),
         target.cores * target.lb.capacity, target.cores * weights, zones.gb,
         target.ddr_bandwidth_per_cluster, target.gb.bandwidth, target.overheads.per_kernel,
     )  # fmt: skip
@@ -102,7 +103,7 @@ def _bytes(problem: Problem, tensors: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedKernels:
-    """The kernels of one setting, by the numbers of a :class:`KernelStatistics`.
+    """The kernels of one candidate, by the numbers of a :class:`KernelStatistics`.
 
     Attributes:
         kernels: number of each sub-graph's kernel.
@@ -141,14 +142,14 @@ class KernelStatistics:
 
     @property
     def full(self) -> bool:
-        """Whether it holds so many kernels that it should begin anew."""
+        """Return whether it holds so many kernels that it should begin anew."""
         return len(self.kernels) > MOST
 
     def kernels_of(self, settings: Sequence[Knobs]) -> list[PlannedKernels | None]:
-        """Return the kernels of settings; None for one that does not fit the model."""
-        found = [self._planned(knobs) for knobs in settings]
+        """Return the kernels of candidates; None for one that does not fit the model."""
+        planned = [self._planned(knobs) for knobs in settings]
         self._learn()
-        return found
+        return planned
 
     def values(self, kernels: Sequence[int] | Ints, passes: Ints | int = 0) -> Floats:
         """Return rows of :data:`COLUMNS` of kernels, given values of :data:`PASSES`."""
@@ -157,36 +158,39 @@ class KernelStatistics:
         return rows
 
     def knobs_from(self, first: int) -> list[KernelKnobs]:
-        """Return the knobs of kernels, from a number on."""
+        """Return the knobs of all kernels from number ``first`` on."""
         known = list(self.knobs)
-        return [known[own] for _, own in itertools.islice(self.kernels, first, None)]
+        return [known[number] for _, number in itertools.islice(self.kernels, first, None)]
 
     def _planned(self, knobs: Knobs) -> PlannedKernels | None:
         try:
-            found = plan(self.bench, knobs)
+            decided = plan(self.bench, knobs)
         except KnobsError:
             return None
-        parts, share, overrides = self._parts_of(found), found.share, found.overrides
-        own = [self._knobs_number(kernel_knobs(knobs))] * len(parts)
+        parts, share, overrides = self._parts_of(decided), decided.share, decided.overrides
+        knobs_numbers = [self._knobs_number(kernel_knobs(knobs))] * len(parts)
         for index, override in overrides.items():
-            own[index] = self._knobs_number(kernel_knobs(knobs, override))
+            knobs_numbers[index] = self._knobs_number(kernel_knobs(knobs, override))
         numbers = self.kernels
-        kernels = [numbers.setdefault(pair, len(numbers)) for pair in zip(parts, own, strict=True)]
+        kernels = [
+            numbers.setdefault(pair, len(numbers))
+            for pair in zip(parts, knobs_numbers, strict=True)
+        ]
         passes = np.empty((len(parts), len(PASSES)), np.int64)
-        passes[:, 0], passes[:, 1:] = found.instances, (share.loops, share.batches)
+        passes[:, 0], passes[:, 1:] = decided.instances, (share.loops, share.batches)
         return PlannedKernels(kernels, passes, overrides)
 
     def _knobs_number(self, values: KernelKnobs) -> int:
         return self.knobs.setdefault(values, len(self.knobs))
 
     def _parts_of(self, plan: Plan) -> list[int]:
-        """Return the number of each sub-graph's parts; isomorphic ones cut alike share it."""
-        found = self._of_plan.get(plan.number)
-        if found is None:
-            found = self._of_plan[plan.number] = [
+        """Return the number of each sub-graph's parts; isomorphic ones split alike share it."""
+        parts = self._of_plan.get(plan.number)
+        if parts is None:
+            parts = self._of_plan[plan.number] = [
                 self._part(plan.problem, plan.share.batches, s) for s in plan.subgraphs
             ]
-        return found
+        return parts
 
     def _part(self, problem: Problem, samples: int, subgraph: SubGraph) -> int:
         key = (samples, first_alike(problem, subgraph.layers), subgraph.split.axes)
@@ -205,23 +209,25 @@ class KernelStatistics:
         by_samples: dict[int, list[_KernelKey]] = {}
         for key in unknown:
             by_samples.setdefault(self._subgraphs[key[0]][0], []).append(key)
-        for samples, each in by_samples.items():
-            layers = itertools.accumulate(len(self._subgraphs[key[0]][1].layers) for key in each)
-            sized = zip(each, layers, strict=True)
-            for _, some in itertools.groupby(sized, lambda pair: pair[1] // TOGETHER):
-                own = [key for key, _ in some]
+        for samples, samples_keys in by_samples.items():
+            layers = itertools.accumulate(
+                len(self._subgraphs[key[0]][1].layers) for key in samples_keys
+            )
+            sized = zip(samples_keys, layers, strict=True)
+            for _, batch in itertools.groupby(sized, lambda pair: pair[1] // TOGETHER):
+                batch_keys = [key for key, _ in batch]
                 self.bench.cache.forget_when_full()
-                row = self._rows.add(self._computed(self.bench.parts(samples), own))
-                self._known.update(zip(own, itertools.count(row), strict=False))
+                row = self._rows.add(self._computed(self.bench.parts(samples), batch_keys))
+                self._known.update(zip(batch_keys, itertools.count(row), strict=False))
         self._row_of.add([self._known[key] for key in keys])
 
     def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
-        """Return what a kernel in isolation follows from: its part, its cores and its rules."""
-        said: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
-        cores = self.bench.target.cores if said["cores"] == AUTO else int(said["cores"])
-        depth = None if said["core_dim"] == AUTO else int(said["core_dim"])
+        """Return what determines a kernel in isolation: its part, its cores and its rules."""
+        values: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
+        cores = self.bench.target.cores if values["cores"] == AUTO else int(values["cores"])
+        depth = None if values["core_dim"] == AUTO else int(values["core_dim"])
         # what spills of a part alone is found with the published victim
-        rules = {name: said[name] for name in RULE_KNOBS if name != "spill_victim"}
+        rules = {name: values[name] for name in RULE_KNOBS if name != "spill_victim"}
         problem = self.bench.problem(self._subgraphs[part][0])
         return part, cores, depth, rules_of(problem, Knobs(**rules))
 
@@ -231,9 +237,10 @@ class KernelStatistics:
         wanted = list(dict.fromkeys(key[:3] for key in keys))
         new = [key for key in wanted if key not in self._layouts]
         bound = [Bound(self._subgraphs[part][1], cores, depth) for part, cores, depth in new]
-        made = dict(zip(new, lay_out(book, bound) if new else (), strict=True))
+        new_layouts = dict(zip(new, lay_out(book, bound) if new else (), strict=True))
         laid = {
-            key: self._layouts.get(key, functools.partial(made.__getitem__, key)) for key in wanted
+            key: self._layouts.get(key, functools.partial(new_layouts.__getitem__, key))
+            for key in wanted
         }
         layouts = [laid[key[:3]] for key in keys]
         rows = np.zeros((len(keys), len(COLUMNS)))
@@ -242,12 +249,14 @@ class KernelStatistics:
         return rows
 
     def of_plan(self, knobs: Knobs) -> PlanStatistics | None:
-        """Return the statistics of a setting's plan; None where it does not fit the model."""
-        (found,) = self.kernels_of([knobs])
-        if found is None:
+        """Return the statistics of a candidate's plan; None if it does not fit the model."""
+        (planned,) = self.kernels_of([knobs])
+        if planned is None:
             return None
-        values = self.values(found.kernels, found.passes)
-        return PlanStatistics(values, found.passes[:, 0] * found.passes[:, 1], found.overrides)
+        values = self.values(planned.kernels, planned.passes)
+        return PlanStatistics(
+            values, planned.passes[:, 0] * planned.passes[:, 1], planned.overrides
+        )
 
 
 def part_row(problem: Problem, subgraph: SubGraph) -> tuple[float, ...]:

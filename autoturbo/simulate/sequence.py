@@ -50,14 +50,14 @@ class KernelMemory:
 
     Attributes:
         index: row of :attr:`totals` by signature, 16 bytes.
-        totals: what each yields, by :class:`Quantity`.
+        totals: results of each kernel, by :class:`Quantity`.
     """
 
     index: dict[bytes, int] = field(default_factory=dict)
     totals: Store = field(default_factory=lambda: Store((QUANTITIES,), np.float64))
 
     def rows(self, schedule: Schedule, cluster: int = 0) -> tuple[list[bytes], Ints]:
-        """Signatures of a cluster's kernels and their rows; new kernels are simulated."""
+        """Return the signatures and rows of a cluster's kernels; new kernels are simulated."""
         signatures, new = schedule.signatures(cluster), dict[bytes, int]()
         for kernel, signature in enumerate(signatures):
             if signature not in self.index:
@@ -72,10 +72,10 @@ class KernelMemory:
 
 
 def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
-    """Return, per kernel, what copies into LB and core-to-core traffic before it take.
+    """Return the time of each kernel's copies into LB and core-to-core traffic.
 
     Columns are seconds, to the barrier that ends them, DMA and transfer busy seconds, and bytes of
-    GB. Bytes from DDR are written to GB, where there is one, and read again: both count there.
+    GB. Bytes from DDR are written to GB, if there is one, and read again: both count there.
     """
     gb, link, has_gb = target.gb, target.transfer, target.gb.capacity > 0
     from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
@@ -90,14 +90,14 @@ def movement_times(copied: Ints, crossing: Ints, target: Target) -> Floats:
 
 
 def _seconds(size: Ints | Floats, rate: float) -> Floats:
-    """Return how long bytes take; a rate may be 0 where there are none."""
+    """Return the seconds of transfers; a rate may be 0 where there are no bytes."""
     return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
 
 
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
-    """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
+    """Measure a schedule: latency of the whole batch on the whole chip, and its causes."""
     memory = KernelMemory() if memory is None else memory
-    passes = [_one_pass(schedule, memory, at) for at in range(len(schedule.timelines))]
+    passes = [_one_pass(schedule, memory, cluster) for cluster in range(len(schedule.timelines))]
     joint = _Pass(
         [s for one in passes for s in one.signatures],
         np.concatenate([one.kernels for one in passes]),
@@ -126,7 +126,7 @@ class _Pass(NamedTuple):
 
 
 def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
-    """Seconds of each kernel of a cluster in order, with the movements before it and its launch."""
+    """Return each kernel's seconds in order on a cluster, with its movements and its launch."""
     return _one_pass(schedule, memory, cluster).seconds
 
 
@@ -146,16 +146,16 @@ def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
 
 
 def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
-    """Latency of all passes where clusters hand over to each other.
+    """Return the latency of all passes if clusters hand over to each other.
 
     ``seconds`` are those of the kernels of the first cluster in order, then of the next.
     """
     graph = schedule.instances
-    own = np.zeros(graph.count)
-    own[_launched(schedule)] = seconds
+    instance_s = np.zeros(graph.count)
+    instance_s[_launched(schedule)] = seconds
     return run_passes(
-        schedule.order, schedule.cluster, own.tolist(), graph.producers, schedule.share.loops,
-        schedule.problem.target.overheads.barrier,
+        schedule.order, schedule.cluster, instance_s.tolist(), graph.producers,
+        schedule.share.loops, schedule.problem.target.overheads.barrier,
     )  # fmt: skip
 
 
@@ -184,22 +184,22 @@ def run_passes(
         log: takes instance, begin and end of every launch, pass by pass in order.
     """
     makers = [
-        [maker for maker in made if cluster[maker] != own]
-        for own, made in zip(cluster, producers, strict=True)
+        [maker for maker in made if cluster[maker] != own_cluster]
+        for own_cluster, made in zip(cluster, producers, strict=True)
     ]
     free = [0.0] * (max(cluster) + 1)
     end, read = [0.0] * len(cluster), [[0.0] * len(cluster) for _ in range(COPIES)]
     for loop in range(loops):
         seen = read[loop % COPIES]
         for instance in order:
-            own = cluster[instance]
-            start = free[own]
+            own_cluster = cluster[instance]
+            start = free[own_cluster]
             if seen[instance] > 0:
                 start = max(start, seen[instance] + barrier)
                 seen[instance] = 0.0
             for maker in makers[instance]:
                 start = max(start, end[maker] + barrier)
-            end[instance] = free[own] = start + seconds[instance]
+            end[instance] = free[own_cluster] = start + seconds[instance]
             for maker in makers[instance]:
                 seen[maker] = max(seen[maker], end[instance])
             if log is not None:
@@ -220,7 +220,10 @@ def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
 def _measurement(
     schedule: Schedule, one: _Pass, latency: float, mean: Floats, launches: int
 ) -> Measurement:
-    """Put together: ``mean`` are sums of one cluster, ``launches`` the most of any in a pass."""
+    """Return the measurement of a schedule.
+
+    ``mean`` are sums of one cluster, ``launches`` the most of any cluster in a pass.
+    """
     loops, copies = schedule.share.loops, schedule.share.copies
     bound = lower_bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
     moved = one.totals * (loops * copies)
@@ -255,7 +258,7 @@ _GB = [Quantity.GB_READ, Quantity.GB_WRITTEN]
 
 
 def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
-    """Mean seconds of one launch of each sub-graph's kernels."""
+    """Return the mean seconds of one launch of each sub-graph's kernels."""
     owner = schedule.instances.subgraph[_launched(schedule)]
     count = len(schedule.instances.subgraphs)
     sums = np.bincount(owner, seconds, count)
@@ -263,12 +266,12 @@ def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
 
 
 def _launched(schedule: Schedule) -> Ints:
-    """Instances in order, cluster by cluster."""
+    """Return the instances in order, cluster by cluster."""
     return np.concatenate([timeline.order for timeline in schedule.timelines])
 
 
 def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
-    """Joules: multiply-accumulates, bytes per level, and what is drawn all the time."""
+    """Return the joules of multiply-accumulates, of bytes per level, and of static power."""
     energy = schedule.problem.target.energy
     if energy is None:
         return None
@@ -288,8 +291,8 @@ def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
     """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
     model, problem = schedule.model, schedule.problem
     real = per_mac.get(problem.dtype, 0.0)
-    own = _quantised_macs(model) if in_integers(problem.target, problem.dtype) else 0
-    return (model.macs - own) * real + own * per_mac.get("int8", real)
+    quantised_macs = _quantised_macs(model) if in_integers(problem.target, problem.dtype) else 0
+    return (model.macs - quantised_macs) * real + quantised_macs * per_mac.get("int8", real)
 
 
 @remembered(1)
@@ -298,7 +301,7 @@ def _quantised_macs(model: Graph) -> int:
 
 
 def _tensor_counts(schedule: Schedule) -> dict[str, int]:
-    """Buffers per scope over one pass (the paper's Table 3 counts tensors)."""
+    """Return the buffers per scope over one pass (the paper's Table 3 counts tensors)."""
     counts = np.zeros(len(Scope), np.int64)
     for timeline in schedule.timelines:
         tensors = timeline.kind == KINDS.index("tensor")

@@ -1,4 +1,4 @@
-"""What bounds a schedule: its latency, handed out to what it was spent on.
+"""Attribution of a schedule's latency to the resources that limit it.
 
 Kernels run one after another on a cluster, so the latency is the sum of theirs, each with the
 movements before it, its launch and its barrier. Where clusters hand over to each other it is the
@@ -30,7 +30,7 @@ from autoturbo.simulate.sequence import (
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Seconds by what they are spent on.
+    """Seconds per limit.
 
     Attributes:
         seconds: per limit, in the order of :data:`autoturbo.simulate.attribution.LIMITS`.
@@ -40,25 +40,25 @@ class Shares:
 
     @staticmethod
     def of(row: Floats) -> Shares:
-        """From an array of as many columns."""
+        """Return the shares in the columns of an array."""
         return Shares(tuple(row.tolist()))
 
     @property
     def total(self) -> float:
-        """Their sum."""
+        """Return their sum."""
         return sum(self.seconds)
 
     @property
     def limit(self) -> Limit:
-        """What most is spent on; of equals the first."""
+        """Return the limit with the largest share; of equal ones the first."""
         return LIMITS[self.seconds.index(max(self.seconds))]
 
     def part(self, limit: Limit) -> float:
-        """The share of one limit, of 1; 0 where nothing takes any time."""
+        """Return the share of one limit, of 1; 0 if nothing takes any time."""
         return self.seconds[LIMITS.index(limit)] / self.total if self.total else 0.0
 
     def as_dict(self) -> dict[str, float]:
-        """Seconds by name."""
+        """Return the seconds by name."""
         return {limit.value: s for limit, s in zip(LIMITS, self.seconds, strict=True)}
 
 
@@ -128,11 +128,11 @@ class SubGraphShare:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleShares:
-    """A schedule's latency, handed out.
+    """A schedule's latency, attributed to limits, kernels and layers.
 
     Attributes:
         latency: of the whole batch, as measured.
-        shares: of it; what clusters wait for each other is in ``launch``.
+        shares: of it; the waits of clusters for each other are in ``launch``.
         kernels: of one pass, cluster by cluster, in order.
         subgraphs: by number.
         layers: by number.
@@ -146,47 +146,47 @@ class ScheduleShares:
 
 
 def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> ScheduleShares:
-    """Hand out a schedule's latency.
+    """Return a schedule's latency, attributed to limits.
 
     Args:
-        schedule: what is asked about.
+        schedule: the schedule.
         memory: kernels that are simulated already.
     """
     memory = KernelMemory() if memory is None else memory
     latency = simulate(schedule, memory).latency
-    found = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
-    counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in found])
+    clusters = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
+    counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in clusters])
     kernels = tuple(
-        KernelShare(int(instance), at, *_spent(row), part.seconds - part.busiest, int(count))
-        for at, (timeline, one) in enumerate(zip(schedule.timelines, found, strict=True))
+        KernelShare(int(instance), index, *_spent(row), part.seconds - part.busiest, int(count))
+        for index, (timeline, one) in enumerate(zip(schedule.timelines, clusters, strict=True))
         for instance, row, part, count in zip(
             timeline.order, one.shares, one.parts, counts[timeline.order], strict=True
         )
     )
     whole = np.zeros(len(LIMITS))
-    for timeline, one in zip(schedule.timelines, found, strict=True):
+    for timeline, one in zip(schedule.timelines, clusters, strict=True):
         whole += one.shares.T @ counts[timeline.order]
     whole[LIMITS.index(Limit.LAUNCH)] += handover
     return ScheduleShares(
         latency, Shares.of(whole), kernels, _subgraphs(schedule, kernels),
-        _layers(schedule, found, counts),
+        _layers(schedule, clusters, counts),
     )  # fmt: skip
 
 
 def _spent(row: Floats) -> tuple[float, Shares]:
-    """Return the seconds that are handed out, and their shares."""
+    """Return the attributed seconds, and their shares."""
     return float(row.sum()), Shares.of(row)
 
 
 class _Cluster(NamedTuple):
-    """Of one cluster's kernels in order: shares, and what each consists of."""
+    """Shares of one cluster's kernels in order, and the parts of each."""
 
     shares: Floats
     parts: list[KernelShares]
 
 
 def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
-    """Hand out every kernel of a pass; those of one signature once."""
+    """Attribute the time of every kernel of a pass; those of one signature once."""
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
     rates = rates_of(target, schedule.problem.dtype)
     known: dict[bytes, KernelShares] = {}
@@ -204,7 +204,7 @@ def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
 
 
 def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
-    """Shares of the movements before kernels, by the rules of :func:`movement_times`."""
+    """Return the shares of the movements before kernels, as :func:`movement_times` counts them."""
     seconds = movement_times(copied, crossing, target)
     shares = np.zeros((len(seconds), len(LIMITS)))
     by = {limit: shares[:, column] for column, limit in enumerate(LIMITS)}
@@ -217,23 +217,23 @@ def _movements(copied: Ints, crossing: Ints, target: Target) -> Floats:
 
 
 def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
-    """Per instance, passes in which it is on the critical path; seconds of handing over.
+    """Return each instance's passes on the critical path, and the seconds of handing over.
 
-    The path is followed back from the launch that ends last, each time to what held a launch up:
-    the one before it on its cluster, or else the last that it waited for on another.
+    The path goes back from the launch that ends last, each time to the launch that delayed it: the
+    one before it on its cluster, or else the last that it waited for on another cluster.
     """
     graph, cluster, loops = schedule.instances, schedule.cluster, schedule.share.loops
     if not cluster:
         return np.full(graph.count, loops, np.int64), 0.0
-    own, barrier = np.zeros(graph.count), schedule.problem.target.overheads.barrier
+    instance_s, barrier = np.zeros(graph.count), schedule.problem.target.overheads.barrier
     for timeline, times in zip(schedule.timelines, seconds, strict=True):
-        own[timeline.order] = times
+        instance_s[timeline.order] = times
     log: list[tuple[int, float, float]] = []
-    run_passes(schedule.order, cluster, own.tolist(), graph.producers, loops, barrier, log)
+    run_passes(schedule.order, cluster, instance_s.tolist(), graph.producers, loops, barrier, log)
     begin, end = dict[_Launch, float](), dict[_Launch, float]()
     before, free = dict[_Launch, _Launch | None](), dict[int, _Launch]()
-    for at, (instance, start, stop) in enumerate(log):
-        launch = at // graph.count, instance
+    for entry, (instance, start, stop) in enumerate(log):
+        launch = entry // graph.count, instance
         begin[launch], end[launch], before[launch] = start, stop, free.get(cluster[instance])
         free[cluster[instance]] = launch
     makers = [[m for m in graph.producers[i] if cluster[m] != c] for i, c in enumerate(cluster)]
@@ -285,9 +285,9 @@ def _layers(schedule: Schedule, clusters: list[_Cluster], counts: Ints) -> tuple
     for timeline, cluster in zip(schedule.timelines, clusters, strict=True):
         for instance, part in zip(timeline.order.tolist(), cluster.parts, strict=True):
             subgraph = graph.subgraphs[int(graph.subgraph[instance])]
-            own = list(subgraph.layers)
-            rows[own] += part.layers * counts[instance]
-            slack[own] = np.minimum(slack[own], part.slack)
-            owner[own] = subgraph.index
+            layers = list(subgraph.layers)
+            rows[layers] += part.layers * counts[instance]
+            slack[layers] = np.minimum(slack[layers], part.slack)
+            owner[layers] = subgraph.index
     each = enumerate(zip(owner.tolist(), rows, slack.tolist(), strict=True))
     return tuple(LayerShare(i, mine, *_spent(row), late) for i, (mine, row, late) in each)

@@ -38,7 +38,7 @@ def verify_schedule(
     """Check the regions and the memory of a schedule, and run it beside its model.
 
     Args:
-        schedule: what to check, on a target or on a machine of several units: there the whole
+        schedule: the schedule, on a target or on a machine of several units: there the whole
             model, and every part on its unit.
         path: the model's file; where it is not given, nothing is run.
         seed: of the random inputs and weights.
@@ -72,6 +72,6 @@ def verify_schedule(
 
 
 def nothing_more(schedule: Schedule) -> list[Finding]:
-    """Return what a schedule of a target is checked for besides regions, memory and numbers."""
+    """Return the additional findings about a schedule of a single target: none."""
     del schedule
     return []

@@ -1,4 +1,4 @@
-"""Compares outputs: equal up to what another order of summation explains.
+"""Comparison of outputs: equal up to the rounding of another order of summation.
 
 A value is held to
 
@@ -45,7 +45,7 @@ from autoturbo.verify.weight_values import Array
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What a network computes in.
+    """Numeric types and rounding of a network.
 
     Attributes:
         element: ONNX element type, the coarsest where there are several.
@@ -63,7 +63,7 @@ class _Bounds:
     """Tolerances of an element type.
 
     Attributes:
-        noise: relative to how much an output varies: at least 2.5 times what was measured.
+        noise: relative to how much an output varies: at least 2.5 times the measured noise.
         rounding: relative to the output itself: two units in its last place.
         ties: share of computed integers that may differ: near ties are as frequent as noise is
             large.
@@ -110,7 +110,7 @@ _QUANTISING = frozenset(
 
 
 def arithmetic_of(model: ModelProto, longest_sum: int = 1) -> Arithmetic:
-    """Return what a model computes in, by the types of its inputs, weights and conversions."""
+    """Return the arithmetic of a model, by the types of its inputs, weights and conversions."""
     used = set(_elements(model))
     element = next((e for e in _BOUNDS if e in used), TensorProto.FLOAT)
     quantised = any(node.op_type in _QUANTISING for node in model.graph.node)
@@ -118,13 +118,16 @@ def arithmetic_of(model: ModelProto, longest_sum: int = 1) -> Arithmetic:
 
 
 def longest_sum(graph: Graph) -> int:
-    """Return the most values that one mean or sum of a graph takes."""
-    return max((_summed(graph, one) for one in graph.operators if one.kind in _SUMS), default=1)
+    """Return the most values that a mean or sum of a graph adds."""
+    return max(
+        (_summed(graph, operator) for operator in graph.operators if operator.kind in _SUMS),
+        default=1,
+    )
 
 
 def _summed(graph: Graph, operator: Operator) -> int:
-    taken, made = (graph.tensors[one[0]].elements for one in (operator.inputs, operator.outputs))
-    return taken // max(made, 1)
+    taken, sums = (graph.tensors[one[0]].elements for one in (operator.inputs, operator.outputs))
+    return taken // max(sums, 1)
 
 
 def _elements(model: ModelProto) -> Iterator[int]:
@@ -137,13 +140,13 @@ def _elements(model: ModelProto) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing one output gave.
+    """Result of comparing one output.
 
     Attributes:
         name: of the output.
         difference: absolute difference where it is largest in relation to its tolerance; of
             integers, the share that differs.
-        tolerance: what it was held to there.
+        tolerance: the largest difference permitted there.
         max_abs_error: largest absolute difference of any element.
         index: position of the element in question.
         remark: why the output proves nothing or cannot be compared, or None.
@@ -158,7 +161,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """The outputs agree."""
+        """Return whether the outputs agree."""
         return self.difference <= self.tolerance
 
 
@@ -181,7 +184,7 @@ class Scale:
 
     @staticmethod
     def of(values: Array) -> Scale:
-        """Return the scale of a tensor; what is not finite counts as zero."""
+        """Return the scale of a tensor; values that are not finite count as zero."""
         if values.dtype.kind not in "fiu" or not values.size:
             return Scale(0.0, 0.0)
         known = np.where(np.isfinite(values), values, 0).astype(np.float64)
@@ -194,13 +197,13 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Compare every output of the reference with the candidate's of the same name.
 
-    An output that is not finite or constant in the reference is compared too, and remarked upon:
-    that the candidate has it as well proves little.
+    An output that is not finite or constant in the reference is compared too, with a remark:
+    equality then proves little.
 
     Args:
         reference: outputs of the original model by name.
-        candidate: of the scheduled one; an output that it lacks differs.
-        arithmetic: what the model computes in.
+        candidate: of the scheduled one; a missing output differs.
+        arithmetic: of the model.
     """
     return tuple(
         compare_part(name, wanted, candidate.get(name), arithmetic, Scale.of(wanted))
@@ -264,17 +267,24 @@ def _compare_numbers(
     wanted, found = np.where(finite, wanted, 0), np.where(finite, found, 0)
     errors = np.abs(found - wanted)
     bounds = _bounds(wanted, errors, arithmetic, scale)
-    at = _position(errors / np.maximum(bounds, np.finfo(np.float64).tiny))
-    return Comparison(name, float(errors[at]), float(bounds[at]), float(errors.max()), at, remark)
+    worst = _position(errors / np.maximum(bounds, np.finfo(np.float64).tiny))
+    return Comparison(
+        name,
+        float(errors[worst]),
+        float(bounds[worst]),
+        float(errors.max()),
+        worst,
+        remark,
+    )
 
 
 def _equal(wanted: Array, found: Array) -> Array:
-    """Return where values are equal, not-a-number being equal to itself."""
+    """Return where values are equal; not-a-number equals itself."""
     return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
 
 
 def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
-    """Return the largest difference that each element may have."""
+    """Return the largest permitted difference of each element."""
     bounds = tolerances(wanted, arithmetic, scale)
     if arithmetic.quantised and (errors > bounds).mean() <= _FLIPPED:
         return np.maximum(bounds, _FLIP * _variation(wanted, scale))
@@ -282,7 +292,7 @@ def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) 
 
 
 def tolerances(wanted: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
-    """Return the largest difference that rounding may make in each element, as float64."""
+    """Return the largest difference by rounding of each element, as float64."""
     bounds, count = _BOUNDS[arithmetic.element], arithmetic.longest_sum
     noise = bounds.noise * _variation(wanted, scale)
     unit = min(bounds.rounding / 4, _UNIT)
@@ -304,7 +314,7 @@ def _constant_remark(wanted: Array) -> str | None:
 
 
 def described(comparison: Comparison) -> str:
-    """Return an output that differs in words: its name, how far it is off, and where."""
+    """Return a text on an output that differs: its name, by how much, and where."""
     if comparison.remark is not None and not comparison.ok:
         return f"{comparison.name} {comparison.remark}"
     where = ", ".join(map(str, comparison.index))

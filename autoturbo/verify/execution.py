@@ -73,7 +73,7 @@ def run(
     Args:
         session: of the model.
         feeds: an array per input.
-        outputs: which to compute; None for all.
+        outputs: names of the outputs to compute; None for all.
 
     Raises:
         UnrunnableError: a node fails; the message names it.
@@ -87,17 +87,17 @@ def run(
 
 
 def with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
-    """Return a copy of a model that has the named values as outputs too, before its own.
+    """Return a copy of a model with the named values as outputs, before its own.
 
-    ONNX Runtime finds out their types and extents itself; names that are outputs already stay.
+    ONNX Runtime infers their types and extents; names that are outputs already stay.
     """
     copy = ModelProto()
     copy.CopyFrom(model)
     present = {value.name for value in copy.graph.output}
     added = [ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in present]
-    own = list(copy.graph.output)
+    outputs = list(copy.graph.output)
     del copy.graph.output[:]
-    copy.graph.output.extend([*added, *own])
+    copy.graph.output.extend([*added, *outputs])
     return copy
 
 
@@ -112,7 +112,7 @@ def _runtime() -> Any:
 
 
 def _options(runtime: Any) -> Any:
-    """Return options under which nodes run in the file's order, one by one, and repeatably."""
+    """Return options that run nodes in the file's order, one by one, and repeatably."""
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
@@ -131,7 +131,7 @@ def _unrunnable(error: Exception, path: Path | None) -> UnrunnableError:
 
 
 def plain_model(nodes: ModelNodes) -> ModelProto:
-    """Return the model of some nodes; every tensor of the graph has its name there."""
+    """Return the model of the nodes, with each tensor under its name in the graph."""
     graph = nodes.graph
     builder = GraphBuilder(nodes.opsets[""])
     builder.nodes.extend(nodes.constants)
@@ -157,7 +157,7 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparisonSetup:
-    """What two models are run on.
+    """Weights, inputs and reference of a comparison of two models.
 
     Attributes:
         folder: with the weights; models are saved in it.
@@ -167,7 +167,7 @@ class ComparisonSetup:
         whole: these are all samples of the model.
         feeds: an array per input.
         reference: the model that is compared with.
-        arithmetic: what it computes in.
+        arithmetic: of the model.
     """
 
     folder: Path
@@ -183,9 +183,9 @@ class ComparisonSetup:
 def prepare_comparison(
     schedule: Schedule, path: Path, folder: Path, passes: tuple[Pass, ...], seed: int
 ) -> ComparisonSetup:
-    """Write random weights and the model to compare with to a folder; draw the inputs.
+    """Write random weights and the reference model to a folder; draw the inputs.
 
-    What an earlier check of the same model with the same seed left there is used again.
+    Files of an earlier check of the same model with the same seed are reused.
 
     Raises:
         ModelError: the file is not usable.
@@ -197,7 +197,7 @@ def prepare_comparison(
         onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
     seeded = onnx.load(original, load_external_data=False)
     nodes = nodes_at(original, schedule.problem.graph, schedule.model)
-    samples = max(one.start + one.samples for one in passes)
+    samples = max(turn.start + turn.samples for turn in passes)
     whole = samples == schedule.model.batch
     graph = schedule.model if whole else schedule.problem.graph
     given = {operand.name: operand.shape for operand in nodes.given}
@@ -219,9 +219,9 @@ def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array
 
 
 def _readable(proto: ModelProto, path: Path) -> ModelProto:
-    """Return a model without local functions, and without attributes that nobody knows.
+    """Return a model without local functions and unknown attributes.
 
-    Values beside it that the import reads are taken into it: schedules depend on indices.
+    Values beside it that the import reads are moved into it: schedules depend on indices.
     """
     if proto.functions:
         proto = inliner.inline_local_functions(proto)
@@ -238,7 +238,7 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
 
 
 def _takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:
-    """Return whether a model's inputs may have the extents of some arrays."""
+    """Return whether arrays have extents that a model's inputs allow."""
     for value in proto.graph.input:
         if value.name not in feeds:
             continue
@@ -254,7 +254,7 @@ class BrokenModelError(Exception):
 
 
 class ModelRuns:
-    """What gives values of both models on the inputs of a setting.
+    """Runner of both models on the inputs of a comparison.
 
     Attributes:
         setup: with the original.
@@ -270,13 +270,13 @@ class ModelRuns:
 
     @functools.cached_property
     def nodes(self) -> ModelNodes:
-        """Of the original at the samples that are run."""
+        """Return the original's nodes at the samples that are run."""
         if not self.setup.whole:
             return self.setup.nodes
         return nodes_at(self.setup.original, self.graph, self.graph)
 
     def outputs_and(self, tensors: Sequence[int]) -> tuple[dict[str, Array], dict[int, Array]]:
-        """Return the original's outputs by name, and tensors of it by index.
+        """Return the original's outputs by name, and the given tensors by index.
 
         Raises:
             UnrunnableError: ONNX Runtime cannot run it.

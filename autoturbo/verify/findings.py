@@ -1,4 +1,4 @@
-"""What the checks of a schedule find, and what findings call instances, layers and buffers."""
+"""Findings of the checks of a schedule, and names of instances, layers and buffers in them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What running the original and the scheduled model side by side gave.
+    """Result of running the original and the scheduled model side by side.
 
     Attributes:
         batch: samples that were run.
@@ -133,16 +133,16 @@ class Verification:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All that is wrong."""
+        """Return all findings."""
         return self.regions + self.memory + (self.numbers.findings if self.numbers else ())
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether there are no findings."""
         return not self.findings
 
     def as_json(self) -> VerificationJson:
-        """Return what ``verify --json`` prints of it."""
+        """Return the JSON object that ``verify --json`` prints."""
         numbers = self.numbers
         ran = numbers is not None and numbers.skipped is None
         largest = numbers.max_abs_error if numbers else None
@@ -160,9 +160,10 @@ def _word(findings: tuple[Finding, ...]) -> str:
 
 
 def instance_name(schedule: Schedule, index: int) -> str:
-    """Return an instance's name: the last layer of its sub-graph, its part and their number.
+    """Return an instance's name: the last layer of its sub-graph, its part and the number of parts.
 
-    ``"layer4.0.conv1[2/8]"`` is the second of eight; a sub-graph that is not cut has its name only.
+    ``"layer4.0.conv1[2/8]"`` is the second of eight; a sub-graph that is not split has its name
+    only.
     """
     instances = schedule.instances
     if not 0 <= index < instances.count:
@@ -180,12 +181,12 @@ def tensor_name(schedule: Schedule, tensor: int) -> str:
 
 
 def layer_name(schedule: Schedule, layer: int) -> str:
-    """Return the name that a layer's anchor has in the model file."""
+    """Return the name of a layer's anchor in the model file."""
     return schedule.problem.layers[layer].name
 
 
 def buffer_name(schedule: Schedule, timeline: Timeline, buffer: int) -> str:
-    """Return a buffer's number, what it holds and for which instance, in words."""
+    """Return a text on a buffer: its number, its content and its instance."""
     from autoturbo.schedule.memory.timeline import KINDS
 
     kind, tensor = KINDS[timeline.kind[buffer]], int(timeline.tensor[buffer])

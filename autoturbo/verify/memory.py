@@ -50,9 +50,11 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
     ``"foreign buffer"``, ``"too small"``, ``"handed over"``, ``"output"``, ``"stream"``,
     ``"residence"``, ``"race"``.
     """
-    found, replay = check_buffers(schedule), replay_of(schedule)
-    found += replay.findings + check_rooms(schedule) + check_kept_streams(schedule)
-    return found + check_weight_tiles(schedule, replay.trace) + check_races(schedule, replay.trace)
+    findings, replay = check_buffers(schedule), replay_of(schedule)
+    findings += replay.findings + check_rooms(schedule) + check_kept_streams(schedule)
+    return (
+        findings + check_weight_tiles(schedule, replay.trace) + check_races(schedule, replay.trace)
+    )
 
 
 def check_buffers(schedule: Schedule) -> tuple[Finding, ...]:
@@ -79,14 +81,14 @@ def _check_cluster(schedule: Schedule, timeline: Timeline) -> Iterator[Finding]:
 
 
 def _check_spare(schedule: Schedule, timeline: Timeline, zones: Zones) -> Iterator[Finding]:
-    """Yield findings about buffers where weights of a kernel's recurrences stay while they live."""
+    """Yield findings about buffers in the space for weights of a kernel's recurrences."""
     buffers = timeline.buffers
     for kernel in np.flatnonzero(timeline.spare.any(axis=1)).tolist():
         first, last = kernel + timeline.rows[kernel], kernel + timeline.rows[kernel + 1]
         stages = timeline.templates[int(timeline.order[kernel])].stages
-        many = np.count_nonzero(stages[:, Stage.SEQUENCE])
+        recurrences = np.count_nonzero(stages[:, Stage.SEQUENCE])
         for level, limit in ((Scope.LB, zones.lb), (Scope.GB, zones.gb)):
-            low = limit - many * int(timeline.spare[kernel, level])
+            low = limit - recurrences * int(timeline.spare[kernel, level])
             ends = buffers.address + sizes_of(timeline, level)
             alive = (buffers.birth <= last) & (buffers.death >= first) & (buffers.scope == level)
             for buffer in np.flatnonzero(alive & (ends > low)).tolist():
@@ -114,22 +116,22 @@ def _check_scope(
     buffers, sizes = timeline.buffers, sizes_of(timeline, level)
     low = buffers.address[here]
     high = low + sizes[here]
-    for at in np.flatnonzero(high > limit).tolist():
-        message = f"ends at {high[at]} in {level.name}, which has {limit} bytes for buffers"
-        yield buffer_finding(schedule, timeline, "capacity", int(here[at]), message)
-    for at in np.flatnonzero(low % ALIGNMENT).tolist():
-        message = f"begins at {low[at]} in {level.name}, not at a multiple of {ALIGNMENT}"
-        yield buffer_finding(schedule, timeline, "alignment", int(here[at]), message)
+    for place in np.flatnonzero(high > limit).tolist():
+        message = f"ends at {high[place]} in {level.name}, which has {limit} bytes for buffers"
+        yield buffer_finding(schedule, timeline, "capacity", int(here[place]), message)
+    for place in np.flatnonzero(low % ALIGNMENT).tolist():
+        message = f"begins at {low[place]} in {level.name}, not at a multiple of {ALIGNMENT}"
+        yield buffer_finding(schedule, timeline, "alignment", int(here[place]), message)
     pairs = _clashes(low, high, buffers.birth[here], buffers.death[here])
     for one, two in here[pairs].tolist():
-        other = buffer_name(schedule, timeline, two)
+        second_name = buffer_name(schedule, timeline, two)
         start = max(int(buffers.address[one]), int(buffers.address[two]))
-        message = f"and {other} both take byte {start} of {level.name} at the same time"
+        message = f"and {second_name} both take byte {start} of {level.name} at the same time"
         yield buffer_finding(schedule, timeline, "overlap", one, message)
 
 
 def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
-    """Return pairs of intervals that meet in space and time, ``(n, 2)``, by birth."""
+    """Return pairs of intervals that overlap in space and time, ``(n, 2)``, by birth."""
     found = [np.empty((0, 2), np.int64)]
     for pairs in meeting_pairs(birth, death + 1):
         shared = high[pairs].min(axis=1) > low[pairs].max(axis=1)
@@ -140,35 +142,35 @@ def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
 
 
 def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
-    """Return findings of kind ``"overlap"`` about room for streams that tensors take.
+    """Return findings of kind ``"overlap"`` about tensors in the room for streams.
 
     While a layer runs, its room and that of the next of its kernel, which fetches ahead, lie in one
     gap between buffers.
     """
-    found, zone = list[Finding](), Zones.of(schedule.problem.target).lb
+    findings, zone = list[Finding](), Zones.of(schedule.problem.target).lb
     for timeline in schedule.timelines:
-        own, rows = timeline.buffers, timeline.rows.tolist()
-        here = np.flatnonzero((own.scope == Scope.LB) & (own.core_bytes > 0))
+        buffers, rows = timeline.buffers, timeline.rows.tolist()
+        here = np.flatnonzero((buffers.scope == Scope.LB) & (buffers.core_bytes > 0))
         for kernel, (first, end) in enumerate(itertools.pairwise(rows)):
             instance, streams = int(timeline.order[kernel]), timeline.streams[first:end]
             reads = streams[:, READ].any(axis=1)
             reads |= timeline.templates[instance].stages[:, Stage.EXCHANGED] > 0
             ahead = np.append((streams[:, ROOM] * reads)[1:], 0)
-            for at, wanted in enumerate((streams[:, ROOM] + ahead).tolist()):
-                step = first + kernel + 1 + at
-                alive = here[(own.birth[here] <= step) & (own.death[here] >= step)]
-                gap = _largest_gap(own.address[alive], own.core_bytes[alive], zone)
+            for position, wanted in enumerate((streams[:, ROOM] + ahead).tolist()):
+                step = first + kernel + 1 + position
+                alive = here[(buffers.birth[here] <= step) & (buffers.death[here] >= step)]
+                gap = _largest_gap(buffers.address[alive], buffers.core_bytes[alive], zone)
                 if wanted > gap:
                     name = instance_name(schedule, instance)
                     message = (
                         f"{name}: streams have {wanted} bytes of LB to stay in, {gap} are free"
                     )
-                    found.append(Finding(Check.MEMORY, "overlap", message, name))
-    return tuple(found)
+                    findings.append(Finding(Check.MEMORY, "overlap", message, name))
+    return tuple(findings)
 
 
 def _largest_gap(address: Ints, size: Ints, zone: int) -> int:
-    """Return the most consecutive bytes of a zone that no buffer takes."""
+    """Return the most contiguous bytes of a zone that no buffer occupies."""
     order = address.argsort()
     ends = np.maximum.accumulate(np.append(0, (address + size)[order]))
     gaps: Ints = np.append(address[order], zone) - ends
@@ -176,8 +178,8 @@ def _largest_gap(address: Ints, size: Ints, zone: int) -> int:
 
 
 def check_kept_streams(schedule: Schedule) -> tuple[Finding, ...]:
-    """Return findings of kind ``"capacity"`` about what stays of the streams of products."""
-    found = list[Finding]()
+    """Return findings of kind ``"capacity"`` about the kept streams of products."""
+    findings = list[Finding]()
     for cluster, timeline in enumerate(schedule.timelines):
         for place, instance in enumerate(timeline.order.tolist()):
             kernel, template = schedule.kernel(place, cluster), timeline.templates[instance]
@@ -194,18 +196,18 @@ def check_kept_streams(schedule: Schedule) -> tuple[Finding, ...]:
                         f"{name}, layer {of}: inputs and sums that stay take {need} bytes of "
                         f"{room} per core"
                     )
-                    found.append(Finding(Check.MEMORY, "capacity", message, name, of))
-    return tuple(found)
+                    findings.append(Finding(Check.MEMORY, "capacity", message, name, of))
+    return tuple(findings)
 
 
 def _kept_bytes(
     tiles: Ints, stage: Floats, streams: Ints, rules: InstructionRules
 ) -> tuple[int, int]:
-    """Return bytes of a core that a layer needs for what stays of its streams, and those it has.
+    """Return the bytes of a core that a layer's kept streams need, and the bytes that it has.
 
-    A product's inputs, where they are read once for several column tiles: all of them, or of as
-    many row tiles as there are slots. Partial sums, at twice the width of the result: of all row
-    tiles between two depth tiles. None of a single row and column.
+    Kept are a product's inputs, if they are read once for several column tiles: all of them, or as
+    many row tiles as there are slots. Partial sums are kept too, at twice the width of the result:
+    those of all row tiles between two depth tiles. A single row and column keeps nothing.
     """
     products, columns, depths, rows, outside, kept = tiles.tolist()
     room = int(rules.staging + streams[ROOM])
@@ -223,8 +225,8 @@ def _kept_bytes(
 
 
 def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
-    """Return findings of kind ``"capacity"`` about tiles of weights."""
-    found: list[Finding] = []
+    """Return findings of kind ``"capacity"`` about weight tiles."""
+    findings: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
         limits = _weight_tile_limits(schedule, cluster)
         for phase in phases:
@@ -239,14 +241,14 @@ def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
                     f"{name}, layer {layer}: slots for its weights take {need} bytes of {limit} "
                     f"per core"
                 )
-                found.append(Finding(Check.MEMORY, "capacity", message, name, layer))
-    return tuple(found)
+                findings.append(Finding(Check.MEMORY, "capacity", message, name, layer))
+    return tuple(findings)
 
 
 def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
     """Return a core's bytes for weight tiles by instance; ``-1`` stands for all others."""
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
-    own = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
+    capacity = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
     buffers = np.flatnonzero(timeline.kind == TILES).tolist()
     sizes = timeline.buffers.core_bytes
-    return {-1: own} | {int(timeline.owner[b]): own + int(sizes[b]) for b in buffers}
+    return {-1: capacity} | {int(timeline.owner[b]): capacity + int(sizes[b]) for b in buffers}

@@ -87,7 +87,7 @@ def check_numbers(
     """Run the original and the scheduled model side by side.
 
     Args:
-        schedule: what to check, on a target or on a machine of several units.
+        schedule: the schedule, on a target or on a machine of several units.
         path: the model's file; values that it keeps elsewhere need not be there.
         seed: of inputs and weights.
         whole: run all samples, or only those of one pass with the same decisions; None runs all
@@ -110,7 +110,7 @@ def check_numbers(
         reason = f"not comparable: {random.kind} {random.name!r} gives other values each time"
         return Numbers(schedule.model.batch, whole, seed, None, skipped=reason)
     passes = passes_of(schedule) if whole else (one_pass(schedule),)
-    samples = max(one.start + one.samples for one in passes)
+    samples = max(turn.start + turn.samples for turn in passes)
     all_of_it = samples == schedule.model.batch
     with TemporaryDirectory(prefix="autoturbo-verify-") as temporary:
         try:
@@ -149,14 +149,14 @@ def live_bytes(graph: Graph) -> int:
 
 
 def _tensor_bytes(graph: Graph, tensor: int) -> int:
-    one = graph.tensors[tensor]
-    return 0 if one.constant else 4 * one.elements
+    record = graph.tensors[tensor]
+    return 0 if record.constant else 4 * record.elements
 
 
 def compare_models(
     schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel, seed: int
 ) -> Numbers:
-    """Run a scheduled model beside what it is compared with.
+    """Run a scheduled model beside its reference and compare them.
 
     Raises:
         UnrunnableError: ONNX Runtime cannot run the original.
@@ -184,7 +184,7 @@ def compare_models(
 
 
 class _FaultLocator:
-    """Compares the outputs of a model and the results of its calls, and says what is wrong."""
+    """Comparison of a model's outputs and its calls' results, which locates the first fault."""
 
     def __init__(self, schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel) -> None:
         self.schedule, self.setup, self.model = schedule, setup, model
@@ -192,7 +192,7 @@ class _FaultLocator:
         self.trace = trace_batch(schedule.model)
 
     def compare(self) -> tuple[tuple[Comparison, ...], Finding | None]:
-        """Return the compared outputs, and what is wrong with the first instance that differs.
+        """Return the compared outputs, and a finding about the first instance that differs.
 
         Raises:
             UnrunnableError: ONNX Runtime cannot run the original.
@@ -202,13 +202,13 @@ class _FaultLocator:
         for chunk in self.chunks():
             compared, suspects = self.compare_chunk(chunk)
             outputs = outputs or compared
-            found = next(filter(None, map(self.diagnose, suspects)), None)
-            if found is not None:
-                return outputs, found
+            finding = next(filter(None, map(self.diagnose, suspects)), None)
+            if finding is not None:
+                return outputs, finding
         return outputs, None
 
     def chunks(self) -> Iterator[list[Call]]:
-        """Yield the calls in order, so many at a time as may be compared at once."""
+        """Yield the calls in order, in chunks that may be compared at once."""
         chunk: list[Call] = []
         size = 0
         for call in self.model.calls:
@@ -221,8 +221,8 @@ class _FaultLocator:
             yield chunk
 
     def _made(self, call: Call) -> dict[int, Region]:
-        made = made_regions(self.schedule, call.instance)
-        return {t: region for t, region in made.items() if t in call.outputs}
+        regions = made_regions(self.schedule, call.instance)
+        return {t: region for t, region in regions.items() if t in call.outputs}
 
     def _read(self, call: Call) -> dict[int, Region]:
         read = read_regions(self.schedule, call.instance)
@@ -232,21 +232,21 @@ class _FaultLocator:
         return next(one for one in self.model.passes if one.index == call.number)
 
     def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
-        """Return the region of an original tensor that a call should have."""
-        one, batch = self._pass(call), self.setup.samples
-        own = samples_of(whole, self.trace, tensor, (one.start, one.samples), batch)
-        return own[tuple(slice(low, high) for low, high in region)]
+        """Return the expected value of a call's region, from the original tensor."""
+        turn, batch = self._pass(call), self.setup.samples
+        samples = samples_of(whole, self.trace, tensor, (turn.start, turn.samples), batch)
+        return samples[tuple(slice(low, high) for low, high in region)]
 
     # ------------------------------------------------------------------------------- comparison
 
     def compare_chunk(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
-        """Return the compared outputs of the model, and the calls whose results are suspect."""
+        """Return the compared outputs of the model, and the calls with suspect results."""
         outputs, originals = self.runs.outputs_and([t for call in calls for t in call.outputs])
-        made = [name for call in calls for name in call.outputs.values()]
-        values = self.runs.scheduled([*made, *outputs])
-        found = compare(outputs, values, self.setup.arithmetic)
+        names = [name for call in calls for name in call.outputs.values()]
+        values = self.runs.scheduled([*names, *outputs])
+        comparisons = compare(outputs, values, self.setup.arithmetic)
         scales = {t: replace(Scale.of(whole), factor=SUSPECT) for t, whole in originals.items()}
-        return found, [c for c in calls if not self._matches(c, originals, values, scales)]
+        return comparisons, [c for c in calls if not self._matches(c, originals, values, scales)]
 
     def _matches(
         self,
@@ -271,10 +271,10 @@ class _FaultLocator:
         return compare_part(name, want, got, self.setup.arithmetic, scale)
 
     def diagnose(self, call: Call) -> Finding | None:
-        """Return why a call's results differ; None if nothing but rounding has added up.
+        """Return why a call's results differ; None if only rounding errors have added up.
 
-        It is right if it is given what others made, makes of that what its layers make of it, and
-        its layers make of the original's inputs what the original makes.
+        A call is right if its inputs are the outputs of others, its outputs are those of its layers
+        on these inputs, and its layers reproduce the original on the original's inputs.
         """
         label = instance_name(self.schedule, call.instance)
         values = self.runs.scheduled([*call.inputs.values(), *call.outputs.values()])
@@ -286,7 +286,7 @@ class _FaultLocator:
         )
 
     def _wrong_input(self, call: Call, label: str, given: Mapping[int, Array]) -> Finding | None:
-        """Return a finding about an input that is not, to the bit, what other calls made of it."""
+        """Return a finding about an input that differs by a bit from the outputs it is made of."""
         for tensor, region in self._read(call).items():
             made = self._gather_made(call, tensor, region, given[tensor])
             if not np.array_equal(made, given[tensor], equal_nan=made.dtype.kind == "f"):
@@ -296,7 +296,7 @@ class _FaultLocator:
         return None
 
     def _gather_made(self, call: Call, tensor: int, region: Region, like: Array) -> Array:
-        """Return a region of a tensor from the values that calls of the same pass made."""
+        """Return a region of a tensor, gathered from the outputs of calls of the same pass."""
         name = self.setup.nodes.graph.tensors[tensor].name
         if name in self.setup.feeds:
             return self._original_part(self.setup.feeds[name], tensor, call, region)
@@ -304,23 +304,25 @@ class _FaultLocator:
         parts = [(c, meet(self._made(c)[tensor], region)) for c in makers]
         parts = [(c, common) for c, common in parts if volume(common)]
         values = self.runs.scheduled([c.outputs[tensor] for c, _ in parts])
-        found = np.zeros([high - low for low, high in region], like.dtype)
+        gathered = np.zeros([high - low for low, high in region], like.dtype)
         for maker, common in parts:
-            own = self._made(maker)[tensor]
-            found[_slices(common, region)] = values[maker.outputs[tensor]][_slices(common, own)]
-        return found
+            made_region = self._made(maker)[tensor]
+            gathered[_slices(common, region)] = values[maker.outputs[tensor]][
+                _slices(common, made_region)
+            ]
+        return gathered
 
     def _wrong_call(
         self, call: Call, label: str, given: Mapping[int, Array], values: Mapping[str, Array]
     ) -> Finding | None:
-        """Return a finding about results that the layers do not make of what the call was given."""
+        """Return a finding about results that the layers do not give on the call's inputs."""
         alone = self._run_alone(call, list(call.outputs), given)
         for tensor, name in call.outputs.items():
-            found = self._compare_tensor(
+            comparison = self._compare_tensor(
                 tensor, alone[tensor], values[name], Scale.of(alone[tensor])
             )
-            if not found.ok:
-                message = f"{label} does not make what its layers make: {described(found)}"
+            if not comparison.ok:
+                message = f"{label} does not make what its layers make: {described(comparison)}"
                 return Finding(Check.NUMBERS, "wrong call", message, label)
         return None
 
@@ -330,30 +332,32 @@ class _FaultLocator:
         subgraph = int(self.schedule.instances.subgraph[call.instance])
         layers = self.schedule.instances.subgraphs[subgraph].layers
         held = part_needs(problem, layers, self._made(call)).regions
-        made = [
+        layer_outputs = [
             (layer, t)
             for layer in layers
             for op in problem.layers[layer].operators
             for t in problem.graph.operators[op].outputs
             if t in held and volume(held[t])
         ]
-        regions, tensors = self._read(call), [t for _, t in made]
+        regions, tensors = self._read(call), [t for _, t in layer_outputs]
         _, originals = self.runs.outputs_and([*regions, *tensors])
         inputs = {t: self._original_part(originals[t], t, call, r) for t, r in regions.items()}
         values = self._run_alone(call, tensors, inputs)
-        for layer, tensor in made:
+        for layer, tensor in layer_outputs:
             want = self._original_part(originals[tensor], tensor, call, held[tensor])
-            found = self._compare_tensor(tensor, want, values[tensor], Scale.of(originals[tensor]))
-            if not found.ok:
+            comparison = self._compare_tensor(
+                tensor, want, values[tensor], Scale.of(originals[tensor])
+            )
+            if not comparison.ok:
                 name = problem.layers[layer].name
-                message = f"{label}: layer {name}: {described(found)}"
+                message = f"{label}: layer {name}: {described(comparison)}"
                 return Finding(Check.NUMBERS, "difference", message, label, name)
         return None
 
     def _run_alone(
         self, call: Call, tensors: Sequence[int], inputs: Mapping[int, Array]
     ) -> dict[int, Array]:
-        """Return what the layers of an instance make of given inputs, by tensor index."""
+        """Return the outputs of an instance's layers on given inputs, by tensor index."""
         nodes = self.setup.nodes
         name = call.function.proto.name
         own = next(f.node for f in self.model.proto.functions if f.name == name)
@@ -380,5 +384,5 @@ class _FaultLocator:
 
 
 def _slices(region: Region, within: Region) -> tuple[slice, ...]:
-    """Return where a region lies in an array that holds a larger one."""
+    """Return the slices of a region in an array that holds a larger one."""
     return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(region, within, strict=True))

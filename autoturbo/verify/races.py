@@ -46,7 +46,7 @@ _NEVER = np.iinfo(np.int64).max
 def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
     """Return findings of kind ``"race"`` in a trace of a schedule."""
     orders: dict[int, _Order] = {}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
         for phase in phases:
             if phase.program is None:
@@ -57,15 +57,15 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
             labels = _KernelLabels(schedule, cluster, phase)
             for one, two, ring in orders[key].clashes:
                 names = labels.instruction(one), labels.instruction(two)
-                found.append(labels.race(*names, _slot_name(ring)))
-            found += _buffer_races(labels, orders[key])
-        found += _lost_barriers(schedule, cluster, phases)
-    return (*found, *_lost_waits(schedule, trace))
+                findings.append(labels.race(*names, _slot_name(ring)))
+            findings += _buffer_races(labels, orders[key])
+        findings += _lost_barriers(schedule, cluster, phases)
+    return (*findings, *_lost_waits(schedule, trace))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Order:
-    """What a program's vector clocks say.
+    """Happens-before order of a program's instructions, by vector clocks.
 
     Attributes:
         clocks: per instruction and engine, the last instruction that has ended before it begins.
@@ -98,29 +98,29 @@ def clocks_of(where: Ints) -> Ints:
     clocks, ended = [never for _ in where], [never for _ in where]
     latest = [never for _ in ENGINES]
     for index, row in enumerate(where.tolist()):
-        own, awaited = row[Column.ENGINE], [ended[b] for b in row[Column.AFTER :] if b >= 0]
-        clock = tuple(map(max, never, latest[own], *awaited))
+        engine, awaited = row[Column.ENGINE], [ended[b] for b in row[Column.AFTER :] if b >= 0]
+        clock = tuple(map(max, never, latest[engine], *awaited))
         clocks[index] = clock
         # What has ended when this one has: nothing on its engine is later than itself.
-        ended[index] = latest[own] = (*clock[:own], index, *clock[own + 1 :])
+        ended[index] = latest[engine] = (*clock[:engine], index, *clock[engine + 1 :])
     return np.asarray(clocks, np.int64).reshape(-1, len(ENGINES))
 
 
 def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, RingBuffer]]:
-    """Yield pairs of instructions that nothing orders in a slot, one per ring buffer.
+    """Yield pairs of unordered accesses to a slot, one pair per ring buffer.
 
-    Whoever reads a piece comes after those that write it; whoever fills a slot comes after all that
-    had to do with what the slot held before.
+    A reader of a piece must follow those that write it. A writer of a slot must follow all accesses
+    to its previous content.
     """
     events = program.events
     for ring in np.unique(events[:, Event.RING]).tolist():
-        own = events[events[:, Event.RING] == ring]
-        writes = own[:, Event.WRITES] == 1
-        writers, readers = own[writes], own[~writes]
+        ring_events = events[events[:, Event.RING] == ring]
+        writes = ring_events[:, Event.WRITES] == 1
+        writers, readers = ring_events[writes], ring_events[~writes]
         pair = _unordered(readers, Event.PIECE, writers, Event.PIECE, 0, program, clocks)
         if pair is None:
             slots = int(program.slots[ring])
-            pair = _unordered(writers, Event.UNIT, own, Event.UNIT, slots, program, clocks)
+            pair = _unordered(writers, Event.UNIT, ring_events, Event.UNIT, slots, program, clocks)
         if pair is not None:
             yield (*pair, RingBuffer(ring))
 
@@ -128,15 +128,15 @@ def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ri
 def _unordered(
     later: Ints, by: Event, earlier: Ints, key: Event, back: int, program: Program, clocks: Ints
 ) -> tuple[int, int] | None:
-    """Return an earlier and a later event, ``back`` keys apart, that nothing orders."""
+    """Return an earlier and a later event, ``back`` keys apart, that are unordered."""
     count = int(max(later[:, by].max(initial=-1), earlier[:, key].max(initial=-1))) + 1
     engine = program.where[earlier[:, Event.INSTRUCTION], Column.ENGINE]
     last = np.full((count, len(ENGINES)), -1, np.int64)
     np.maximum.at(last, (earlier[:, key], engine), earlier[:, Event.INSTRUCTION])
     asked = later[later[:, by] >= back]
     wanted, given = last[asked[:, by] - back], clocks[asked[:, Event.INSTRUCTION]]
-    own = wanted == asked[:, Event.INSTRUCTION][:, None]
-    wrong = np.argwhere((given < wanted) & ~own)
+    same_instruction = wanted == asked[:, Event.INSTRUCTION][:, None]
+    wrong = np.argwhere((given < wanted) & ~same_instruction)
     if not len(wrong):
         return None
     row = wrong[0, 0]
@@ -146,7 +146,7 @@ def _unordered(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _KernelLabels:
-    """A kernel's phase with what its instructions and places are called."""
+    """Names of a kernel's instructions and places for messages."""
 
     schedule: Schedule
     cluster: int
@@ -160,11 +160,11 @@ class _KernelLabels:
 
     @property
     def where(self) -> Ints:
-        """The kernel's instructions."""
+        """Return the kernel's instructions."""
         return self.phase.program.where if self.phase.program else np.zeros((0, 0), np.int64)
 
     def instruction(self, index: int) -> str:
-        """Return an instruction by its role, layer and tile, in words."""
+        """Return a text on an instruction: its role, layer and tile."""
         row = self.where[index]
         role = Role(int(row[Column.ROLE])).name.lower().replace("_", " ")
         return f"{role} {index} of {self.layer(int(row[Column.LAYER]))} tile {row[Column.TILE]}"
@@ -176,7 +176,7 @@ class _KernelLabels:
         return layer_name(self.schedule, subgraph.layers[position])
 
     def place(self, first: Ints, second: Ints) -> str:
-        """Return in words what two accesses share."""
+        """Return a text on the place that two accesses share."""
         timeline = self.schedule.timelines[self.cluster]
         names = [
             buffer_name(self.schedule, timeline, int(row[Access.BUFFER])) for row in (first, second)
@@ -188,34 +188,34 @@ class _KernelLabels:
 
 
 def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
-    """Return pairs of accesses to a common byte, one of which writes, that nothing orders.
+    """Return unordered pairs of accesses to a common byte, one of which writes.
 
-    Accesses are swept by scope and first byte, so that only those which meet are compared, some
+    Accesses are swept by scope and first byte, so that only overlapping ones are compared, some
     thousand pairs at a time. Rows are two indices, the lower first, ascending.
 
     Args:
         table: accesses, by :class:`Access`.
         last: per access and engine, its last instruction.
-        least: per access and engine, the least of what has ended before its instructions.
+        least: per access and engine, the least clock of its instructions.
     """
-    found = [np.empty((0, 2), np.int64)]
+    pairs = [np.empty((0, 2), np.int64)]
     for met in _pairs_of_one_place(table, last, least):
         one, two = met[_share_a_byte(table[met[:, 0]], table[met[:, 1]])].T
         ordered = (least[two] >= last[one]).all(axis=1) | (least[one] >= last[two]).all(axis=1)
-        found.append(np.sort(np.stack((one, two), axis=1)[~ordered], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
+        pairs.append(np.sort(np.stack((one, two), axis=1)[~ordered], axis=1))
+    return np.unique(np.concatenate(pairs), axis=0)
 
 
 def _pairs_of_one_place(table: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
-    """Yield pairs of accesses that may have a byte in common, but for many that are in order."""
+    """Yield pairs of accesses that may share a byte, without many that are in order."""
     apart = np.flatnonzero(table[:, Access.LAYER] < 0)
     for access in apart.tolist():
         others = np.flatnonzero(table[:, Access.SCOPE] == table[access, Access.SCOPE])
         others = others[others != access]
         yield np.stack((np.full_like(others, access), others), axis=1)
-    for some in _windows(table[:, Access.LAYER], last, least):
-        for scope in np.unique(table[some, Access.SCOPE]):
-            here = some[table[some, Access.SCOPE] == scope]
+    for window in _windows(table[:, Access.LAYER], last, least):
+        for scope in np.unique(table[window, Access.SCOPE]):
+            here = window[table[window, Access.SCOPE] == scope]
             for pairs in meeting_pairs(table[here, Access.LOW], table[here, Access.HIGH]):
                 yield here[pairs]
 
@@ -225,10 +225,10 @@ _WINDOW = 256
 
 
 def _windows(layer: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
-    """Yield accesses of layers, some layers at a time: others than these are in order.
+    """Yield accesses in windows of layers; accesses that share no window are in order.
 
-    Layers of a long kernel use the same bytes in turn. All up to one place are over when those
-    from some later place on begin; so an access may only clash with one before that.
+    Layers of a long kernel use the same bytes in turn. All up to one place are over when those from
+    some later place on begin; so an access may only clash with one before that.
     """
     rest = np.flatnonzero(layer >= 0)
     rest = rest[np.argsort(layer[rest], kind="stable")]
@@ -248,10 +248,10 @@ _PAIRS = 1 << 12
 
 
 def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
-    """Yield the pairs of intervals of which the second begins within the first, some at a time.
+    """Yield the pairs of intervals in which the second begins within the first, in chunks.
 
-    Rows are two indices, ascending in where the first begins, then in where the second does; the
-    one that is listed first counts as first where both begin together.
+    Rows are two indices, ascending in where the first begins, then in where the second does; of two
+    that begin together, the one listed first comes first.
 
     Args:
         begin: of every interval.
@@ -268,7 +268,7 @@ def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
 
 
 def _share_a_byte(one: Ints, two: Ints) -> NDArray[np.bool_]:
-    """Return, per pair of accesses of one scope, whether one writes a byte that both touch."""
+    """Return, per pair of accesses of one scope, whether one writes a byte that both access."""
     low = np.maximum(one[..., Access.LOW], two[..., Access.LOW])
     high = np.minimum(one[..., Access.HIGH], two[..., Access.HIGH])
     writes = one[..., Access.WRITES] | two[..., Access.WRITES]
@@ -289,8 +289,8 @@ def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
 def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
     """Yield races between accesses of a kernel to its cluster's buffers.
 
-    Tiles of one layer may write over what they read: each reads its own elements before. What other
-    cores read of it must be over by then.
+    Tiles of one layer may overwrite what they read: each reads its own elements before. Reads by
+    other cores must be over by then.
     """
     table = labels.phase.accesses
     if len(table) < 2:  # noqa: PLR2004  a pair
@@ -300,8 +300,8 @@ def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
     same = table[first, Access.LAYER] == table[second, Access.LAYER]
     alone = ((table[first, Access.ROLES] | table[second, Access.ROLES]) & ~COMPUTE) == 0
     alone |= table[first, Access.SCOPE] != Scope.LB
-    for at in np.flatnonzero(~(same & alone)).tolist():
-        one, two = int(first[at]), int(second[at])
+    for pair in np.flatnonzero(~(same & alone)).tolist():
+        one, two = int(first[pair]), int(second[pair])
         if table[one, Access.LAYER] > table[two, Access.LAYER]:
             one, two = two, one
         names = _unordered_instructions(labels, order, table[one], table[two])
@@ -311,7 +311,7 @@ def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
 def _unordered_instructions(
     labels: _KernelLabels, order: _Order, one: Ints, two: Ints
 ) -> tuple[str, str]:
-    """Return the last instruction of one access and the first of another that does not wait."""
+    """Return one access's last instruction and another's first that does not wait for it."""
     first, second = (_instructions(labels.where, row) for row in (one, two))
     engine = labels.where[:, Column.ENGINE]
     for before in first[::-1].tolist():
@@ -323,18 +323,20 @@ def _unordered_instructions(
 
 
 def _instructions(where: Ints, access: Ints) -> Ints:
-    mine = (access[Access.ROLES] >> where[:, Column.ROLE] & 1) == 1
+    by_access = (access[Access.ROLES] >> where[:, Column.ROLE] & 1) == 1
     if access[Access.LAYER] >= 0:
-        mine &= where[:, Column.LAYER] == access[Access.LAYER]
-    return np.flatnonzero(mine)
+        by_access &= where[:, Column.LAYER] == access[Access.LAYER]
+    return np.flatnonzero(by_access)
 
 
 def _lost_barriers(schedule: Schedule, cluster: int, phases: Sequence[Phase]) -> Iterator[Finding]:
     """Yield races between phases that no barrier separates, one for each phase."""
-    for at, phase in enumerate(phases):
-        later = [] if phase.barrier else _until_barrier(phases, at + 1)
-        found = (_race_across_phases(schedule, cluster, phase, other) for other in later)
-        yield from itertools.islice((one for one in found if one is not None), 1)
+    for index, phase in enumerate(phases):
+        later = [] if phase.barrier else _until_barrier(phases, index + 1)
+        races = (
+            _race_across_phases(schedule, cluster, phase, later_phase) for later_phase in later
+        )
+        yield from itertools.islice((race for race in races if race is not None), 1)
 
 
 def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
@@ -345,7 +347,7 @@ def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
 
 
 def _race_across_phases(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding | None:
-    """Return a race over a buffer or over slots between two phases, or None."""
+    """Return a race over a buffer or slots between two phases, or None."""
     labels = _KernelLabels(schedule, cluster, two)
     names = _phase_name(schedule, one), _phase_name(schedule, two)
     first, second = one.accesses[:, None], two.accesses
@@ -371,7 +373,7 @@ def _slot_name(ring: RingBuffer) -> str:
 
 
 def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
-    """Yield races with other clusters: reads of what a kernel there has not yet made.
+    """Yield races with other clusters: reads of a tensor that another cluster has not yet made.
 
     Clocks of kernels: per kernel and other cluster, the last kernel there that has ended before.
     """
@@ -394,15 +396,15 @@ def _kernel_clocks(schedule: Schedule, trace: Trace) -> dict[tuple[int, int], In
     waits: dict[tuple[int, int], list[Wait]] = {}
     for wait in trace.waits:
         waits.setdefault((wait.cluster, wait.kernel), []).append(wait)
-    at, never = kernel_positions(schedule), np.full(len(schedule.timelines), -1)
+    place, never = kernel_positions(schedule), np.full(len(schedule.timelines), -1)
     clocks: dict[tuple[int, int], Ints] = {}
     for index in schedule.order if trace.handed else ():
-        if index not in at:
+        if index not in place:
             continue
-        cluster, kernel = at[index]
-        own = clocks.get((cluster, kernel - 1), never).copy()
+        cluster, kernel = place[index]
+        clock = clocks.get((cluster, kernel - 1), never).copy()
         for wait in waits.get((cluster, kernel), []):
-            np.maximum(own, clocks.get((wait.maker, wait.made), never), out=own)
-            own[wait.maker] = max(own[wait.maker], wait.made)
-        clocks[cluster, kernel] = own
+            np.maximum(clock, clocks.get((wait.maker, wait.made), never), out=clock)
+            clock[wait.maker] = max(clock[wait.maker], wait.made)
+        clocks[cluster, kernel] = clock
     return clocks

@@ -71,10 +71,10 @@ _EMBEDDINGS = {"EmbedLayerNormalization": {0: 2, 1: 4}}
 def index_ranges(
     model: ModelProto, extents: Extents, given: Given = MappingProxyType({})
 ) -> dict[str, range]:
-    """Return the range of every input that indexes something, or says how long it is, by name.
+    """Return the range of every input that is an index or a length, by name.
 
     Indices are followed through conversions, views, joins and the addition of constants to the
-    tables that they look up; of several tables the smallest counts.
+    tables that they address; of several tables the smallest counts.
 
     Args:
         model: its weights may be missing.
@@ -84,11 +84,11 @@ def index_ranges(
     trace = _IndexTrace(model, extents, given)
     for node in model.graph.node:
         trace.follow(node)
-    found = {
+    ranges = {
         name: range(max(0, -low), max(high, max(0, -low) + 1))
         for name, (low, high) in trace.found.items()
     }
-    return _full_masks(model) | found | trace.lengths
+    return _full_masks(model) | ranges | trace.lengths
 
 
 _COUNTED = "ReduceSum"
@@ -98,29 +98,29 @@ _LENGTHS = ("GroupQueryAttention", 5)
 """Reads how many tokens each sample has, less one, and at which position."""
 
 _QUERY, _PAST, _TOTAL = 0, 3, 6
-"""Positions of what they follow from: new tokens, past ones, and how many both are."""
+"""Positions of the lengths' sources: new tokens, past ones, and the number of both."""
 
 _ON_THE_WAY = frozenset(("Cast", "Sub", "Add", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
 
 
 def _full_masks(model: ModelProto) -> dict[str, range]:
-    """Return the ranges of masks that say how long samples are: ones alone."""
+    """Return the ranges of masks that give the lengths of samples: ones alone."""
     makers = {name: node for node in model.graph.node for name in node.output}
     op_type, place = _LENGTHS
     readers = (node for node in model.graph.node if node.op_type == op_type)
-    found = {}
+    ranges = {}
     for name in {node.input[place] for node in readers if len(node.input) > place}:
         node = makers.get(name)
         while node is not None and node.op_type in _ON_THE_WAY:
             node = makers.get(node.input[0])
         while node is not None and node.op_type in (_COUNTED, "Cast"):
-            found[node.input[0]] = range(1, 2)
+            ranges[node.input[0]] = range(1, 2)
             node = makers.get(node.input[0])
-    return found
+    return ranges
 
 
 class _IndexTrace:
-    """Which inputs each value comes from, and what was added on the way.
+    """Trace of each value to the inputs it comes from, with the constants added on the way.
 
     Attributes:
         found: per input, the smallest addend and the smallest bound after addition.
@@ -142,7 +142,7 @@ class _IndexTrace:
         self.lengths: dict[str, range] = {}
 
     def follow(self, node: NodeProto) -> None:
-        """Note what a node looks up, and where its outputs come from."""
+        """Record the tables that a node addresses, and the sources of its outputs."""
         for indices, extent in self._lookups(node):
             self._bound(indices, extent)
         if node.op_type == _LENGTHS[0]:
@@ -150,7 +150,7 @@ class _IndexTrace:
         self._pass_on(node)
 
     def _fix_lengths(self, node: NodeProto) -> None:
-        """Have every sample of attention by groups hold all tokens, past ones and new ones."""
+        """Set the lengths of a grouped attention: each sample has all past and new tokens."""
         names = [*node.input, *[""] * (1 + _TOTAL - len(node.input))]
         total = self._number(names[_TOTAL]) if names[_TOTAL] else None
         if total is None:
@@ -164,7 +164,7 @@ class _IndexTrace:
                 self.lengths[source] = range(length - added, length - added + 1)
 
     def _number(self, name: str) -> int | None:
-        """Return the number that a value is, where the file has it or it was given."""
+        """Return the number that a value is, if the file or the user gives it."""
         if name in self._known:
             return int(self._known[name].reshape(-1)[0])
         origins = self._origins.get(name, {}).items()
@@ -205,7 +205,7 @@ class _IndexTrace:
         }
 
     def _lookups(self, node: NodeProto) -> Iterator[tuple[str, int]]:
-        """Yield the indices that a node reads, each with the extent of what they index."""
+        """Yield the indices that a node reads, each with the extent that it indexes."""
         dims = self._shapes.get(node.input[0]) if node.input else None
         match node.op_type:
             case "Gather" | "GatherElements" | "ScatterElements" if dims:
@@ -227,7 +227,7 @@ def _axis(node: NodeProto) -> int:
 
 
 def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
-    """Return static extents by value name, as far as file and shape inference know them."""
+    """Return static extents by value name, as far as the file and shape inference know them."""
     try:
         graph = shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception:  # noqa: BLE001 - what is declared is enough for most models
@@ -257,21 +257,21 @@ def random_inputs(
     parameters: Sequence[str] = (),
     given: Given = MappingProxyType({}),
 ) -> dict[str, Array]:
-    """Make one array per real input of a model.
+    """Return one random array per real input of a model.
 
-    Floats are standard normal. Integers stay within the tables that they index, or within what
-    the file's metadata says; lengths of samples go with the extents. Integers that index nothing,
-    and booleans, are flags, with both values in every row: attention that is masked everywhere has
-    no value.
+    Floats are standard normal. Integers stay within the tables that they index, or within the range
+    in the file's metadata; lengths of samples go with the extents. Integers that index nothing, and
+    booleans, are flags, with both values in every row: attention that is masked everywhere has no
+    value.
 
     Args:
         model: initializers that are listed as inputs get no array.
         seed: values depend on it and on the input's name only.
-        shapes: extents by input name, where the file has others or none; of other values where
-            they are known.
+        shapes: extents by input name, where the file has others or none; of other values where they
+            are known.
         parameters: inputs that are weights left out of the file; they are drawn as weights are.
-        given: elements by input name that are used in place of what is drawn for them: others
-            are drawn so that they go with these.
+        given: elements by input name that replace drawn ones: others are drawn so that they go with
+            these.
 
     Raises:
         ModelError: an input whose extents are not known, or that is no tensor of numbers.
@@ -301,25 +301,25 @@ def random_inputs(
 def _element(value: ValueInfoProto) -> int:
     element = value.type.tensor_type.elem_type
     if element in (TensorProto.UNDEFINED, TensorProto.STRING):
-        at = Location(field=value.name)
-        raise ModelError("the input is not a tensor of numbers: no values can be drawn", at)
+        place = Location(field=value.name)
+        raise ModelError("the input is not a tensor of numbers: no values can be drawn", place)
     return int(element)
 
 
 def _shape(value: ValueInfoProto) -> tuple[int, ...]:
     dims = value.type.tensor_type.shape.dim
     if not all(dim.HasField("dim_value") for dim in dims):
-        at = Location(field=value.name)
-        raise ModelError("the input has no static shape", at, "give its shape")
+        place = Location(field=value.name)
+        raise ModelError("the input has no static shape", place, "give its shape")
     return tuple(dim.dim_value for dim in dims)
 
 
 def _limits(model: ModelProto, extents: Extents, given: Given) -> dict[str, range]:
-    """Return ranges of integer inputs: the metadata's if any, else by what they index."""
+    """Return the ranges of integer inputs: the metadata's if any, else by their tables."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     named: dict[str, list[int]] = json.loads(metadata.get(LIMITS_KEY, "{}"))
-    found = index_ranges(model, extents, given)
-    return found | {name: range(low, high) for name, (low, high) in named.items()}
+    ranges = index_ranges(model, extents, given)
+    return ranges | {name: range(low, high) for name, (low, high) in named.items()}
 
 
 def _random_array(
@@ -388,7 +388,7 @@ _BIAS_STEPS = 1024.0
 
 @dataclass(frozen=True, slots=True)
 class ValueSource:
-    """How the values of a tensor are made.
+    """Source of a tensor's values: a distribution or given values.
 
     Attributes:
         fill: their distribution; None for values that are given.
@@ -400,7 +400,7 @@ class ValueSource:
 
 
 def value_sources(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> dict[str, ValueSource]:
-    """Return what to draw anew of the tensors stored in a graph; others are absent.
+    """Return how to draw the tensors stored in a graph; those that stay are absent.
 
     Args:
         graph: the graph that reads them.
@@ -421,7 +421,7 @@ class _SourceChooser:
         self._fills = fills_of(graph, dims)
 
     def source(self, name: str) -> ValueSource | None:
-        """Return how the values of a tensor are made; None for those that stay."""
+        """Return how the values of a tensor are drawn; None if they stay."""
         tensor, read = self._tensors[name], self._readings[name]
         if any(r.position in _SCALES.get(r.kind, ()) for r in read):
             return ValueSource(data=self._scale(name))
@@ -462,7 +462,7 @@ class _SourceChooser:
         return np.asarray(numpy_helper.to_array(tensor), np.float64)
 
     def _quantum(self, name: str) -> float:
-        """Return the step of a quantised weight whose dequantised values spread as wanted."""
+        """Return the step of a quantised weight whose dequantised values have the wanted spread."""
         return self._fills[name].spread / self._quantised(name).spread
 
     def _quantised(self, name: str) -> Fill:
@@ -474,7 +474,7 @@ class _SourceChooser:
         return Fill(self._zero_point(name), (high - low) / 2 / _DEVIATIONS)
 
     def _zero_point(self, name: str) -> float:
-        """Return the integer that stands for zero: the file's, else the middle of the range."""
+        """Return the integer that represents zero: the file's, else the middle of the range."""
         for reading in self._readings[name]:
             position = _ZERO_POINTS.get((reading.kind, reading.position), len(reading.node.input))
             given = self._given("".join(reading.node.input[position : position + 1]))
@@ -500,7 +500,7 @@ class _SourceChooser:
         return int(min(dims) if reading.kind.endswith("ND") else dims[_axis(reading.node)])
 
     def _zero(self, name: str) -> float:
-        """Return what stands for zero by default: the middle of short unsigned types."""
+        """Return the default zero point: the middle of short unsigned types."""
         low, high = integer_range(self._tensors[name].data_type) or (-1, 0)
         return float((high + 1) // 2) if low == 0 and high < 1 << 16 else 0.0
 
@@ -511,7 +511,7 @@ def _all_parameters(read: Sequence[Reading]) -> bool:
 
 
 def _is_parameter(reading: Reading) -> bool:
-    """Return whether parameters are read here; vectors are looked up for shapes too."""
+    """Return whether an input is a parameter; a vector in a lookup may be a shape."""
     place = (reading.kind, reading.position)
     if place == _TABLE:
         return len(reading.dims) > 1
@@ -580,7 +580,7 @@ def _values(tensor: TensorProto, source: ValueSource, seed: int) -> Iterator[byt
 
 
 def with_weights(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProto:
-    """Return a copy of a model that reads the random weights wherever it names one.
+    """Return a copy of a model that reads the random weights in place of its own.
 
     Constants that hold a weight become initializers, which alone can be references.
     """

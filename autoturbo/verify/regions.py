@@ -1,4 +1,4 @@
-"""The region check: parts tile every tensor, and what they read is made, linked and made before.
+"""The region check: parts tile every tensor, and their inputs are made earlier and linked.
 
 Nothing here asks the scheduler's compiled code: regions are worked out anew from the operators'
 access maps and compared with those that the schedule holds.
@@ -33,7 +33,7 @@ Regions = dict[int, Region]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one part computes.
+    """Regions and loops of one part.
 
     Attributes:
         regions: per tensor that it touches, the part of it: made, if a layer of the sub-graph makes
@@ -46,7 +46,7 @@ class Needs:
 
 
 def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]) -> Needs:
-    """Return what outputs of a sub-graph need, going back from its last operator.
+    """Return the regions that outputs of a sub-graph need, back from its last operator.
 
     Args:
         problem: where the layers come from.
@@ -75,14 +75,14 @@ def within(inner: Region, outer: Region) -> bool:
 
 
 def made_regions(schedule: Schedule, index: int) -> Regions:
-    """Return what an instance makes, as its schedule says: empty regions included."""
+    """Return the regions that an instance makes by its schedule, empty ones included."""
     graph = schedule.instances
     outputs = graph.parts[int(graph.subgraph[index])].outputs
     return _regions_at(schedule, outputs, int(graph.out_region[index]))
 
 
 def read_regions(schedule: Schedule, index: int) -> Regions:
-    """Return what an instance reads from outside, as its schedule says, empty regions too."""
+    """Return the regions that an instance reads by its schedule, empty ones included."""
     graph = schedule.instances
     inputs = graph.parts[int(graph.subgraph[index])].inputs
     return _regions_at(schedule, inputs, int(graph.in_region[index]))
@@ -103,18 +103,18 @@ _KNOWN: WeakKeyDictionary[Schedule, tuple[Regions, ...]] = WeakKeyDictionary()
 
 def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
     """Return, per instance, the regions of all tensors that its outputs need."""
-    found = _KNOWN.get(schedule)
-    if found is None:
+    needs = _KNOWN.get(schedule)
+    if needs is None:
         graph = schedule.instances
-        found = tuple(
+        needs = tuple(
             part_needs(
                 schedule.problem, graph.subgraphs[int(graph.subgraph[index])].layers,
                 made_regions(schedule, index),
             ).regions
             for index in range(graph.count)
         )  # fmt: skip
-        _KNOWN[schedule] = found
-    return found
+        _KNOWN[schedule] = needs
+    return needs
 
 
 def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
@@ -124,11 +124,11 @@ def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
     layer"``, ``"missing instance"``, ``"repeated instance"``, ``"order"``, ``"gap"``,
     ``"overlap"``, ``"outside"``, ``"halo"``, ``"uncovered"``, ``"unlinked"``, ``"foreign link"``.
     """
-    found = [*_structure(schedule), *_order(schedule)]
-    found += _tilings(schedule)
-    found += _halos(schedule)
-    found += _links(schedule)
-    return tuple(found)
+    findings = [*_structure(schedule), *_order(schedule)]
+    findings += _tilings(schedule)
+    findings += _halos(schedule)
+    findings += _links(schedule)
+    return tuple(findings)
 
 
 def _finding(
@@ -147,8 +147,8 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
     operators = Counter(op for layer in problem.layers for op in layer.operators)
     layers = Counter(x for s in schedule.instances.subgraphs for x in s.layers)
     for kind, counts, names, place in (
-        ("operator", operators, [one.name for one in problem.graph.operators], "layers"),
-        ("layer", layers, [one.name for one in problem.layers], "sub-graphs"),
+        ("operator", operators, [operator.name for operator in problem.graph.operators], "layers"),
+        ("layer", layers, [operator.name for operator in problem.layers], "sub-graphs"),
     ):
         for index, name in enumerate(names):
             if counts[index] != 1:
@@ -160,7 +160,7 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _left_inside(schedule: Schedule) -> Iterator[Finding]:
-    """Check that what a sub-graph makes for others comes from its last layer."""
+    """Check that the outputs of a sub-graph for others come from its last layer."""
     problem = schedule.problem
     for subgraph in schedule.instances.subgraphs:
         inside = set(subgraph.layers)
@@ -174,7 +174,7 @@ def _left_inside(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _order(schedule: Schedule) -> Iterator[Finding]:
-    """Check that every instance runs once, after all that it reads from."""
+    """Check that every instance runs once, after all its producers."""
     graph = schedule.instances
     runs = Counter(schedule.order)
     for index in range(graph.count):
@@ -195,12 +195,14 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _kernels(schedule: Schedule) -> Iterator[Finding]:
-    """Check that clusters run what the order says, in its order."""
+    """Check that clusters run the instances of the order, in its order."""
     for cluster, timeline in enumerate(schedule.timelines):
-        own = list(schedule.order)
+        expected = list(schedule.order)
         if schedule.cluster:
-            own = [i for i in own if i < len(schedule.cluster) and schedule.cluster[i] == cluster]
-        for wanted, index in itertools.zip_longest(own, timeline.order.tolist()):
+            expected = [
+                i for i in expected if i < len(schedule.cluster) and schedule.cluster[i] == cluster
+            ]
+        for wanted, index in itertools.zip_longest(expected, timeline.order.tolist()):
             if wanted != index:
                 names = [
                     "nothing" if one is None else instance_name(schedule, one)
@@ -216,11 +218,11 @@ def _tilings(schedule: Schedule) -> Iterator[Finding]:
     graph = schedule.instances
     rows = graph.book.regions.rows
     for subgraph, parts in enumerate(graph.parts):
-        own = np.flatnonzero(graph.subgraph == subgraph)
+        instances = np.flatnonzero(graph.subgraph == subgraph)
         for position, tensor in enumerate(parts.outputs):
             shape = schedule.problem.graph.tensors[tensor].shape
-            boxes = rows[graph.out_region[own] + position][:, : len(shape)]
-            yield from _tiling(schedule, tensor, boxes, own)
+            boxes = rows[graph.out_region[instances] + position][:, : len(shape)]
+            yield from _tiling(schedule, tensor, boxes, instances)
 
 
 def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
@@ -281,7 +283,7 @@ def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
 
 
 def _halos(schedule: Schedule) -> Iterator[Finding]:
-    """Check that every part has all that its outputs need of what it reads."""
+    """Check that every part has the regions that its outputs need."""
     for index, needs in enumerate(needs_of(schedule)):
         for tensor, given in read_regions(schedule, index).items():
             need = needs.get(tensor)
@@ -294,18 +296,18 @@ def _halos(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _links(schedule: Schedule) -> Iterator[Finding]:
-    """Check that a part's linked makers, or the model's inputs, cover what it reads."""
+    """Check that a part's linked makers, or the model's inputs, cover its inputs."""
     graph, given = schedule.instances, set(schedule.problem.graph.inputs)
     makers = {t: s for s, parts in enumerate(graph.parts) for t in parts.outputs}
-    made = [made_regions(schedule, index) for index in range(graph.count)]
+    made_by_instance = [made_regions(schedule, index) for index in range(graph.count)]
     for index in range(graph.count):
-        own = range(int(graph.links.start[index]), int(graph.links.start[index + 1]))
+        link_range = range(int(graph.links.start[index]), int(graph.links.start[index + 1]))
         regions = read_regions(schedule, index)
         for slot, (tensor, region) in enumerate(regions.items()):
-            linked = [int(graph.links.maker[x]) for x in own if graph.links.slot[x] == slot]
+            linked = [int(graph.links.maker[x]) for x in link_range if graph.links.slot[x] == slot]
             if tensor in makers:
                 home = makers[tensor]
-                yield from _covered(schedule, index, tensor, region, linked, home, made)
+                yield from _covered(schedule, index, tensor, region, linked, home, made_by_instance)
             elif tensor not in given and volume(region):
                 message = (
                     f"{instance_name(schedule, index)} reads {tensor_name(schedule, tensor)}, "
@@ -319,16 +321,16 @@ def _covered(
     schedule: Schedule, index: int, tensor: int, region: Region, linked: Sequence[int], home: int,
     made: Sequence[Regions],
 ) -> Iterator[Finding]:  # fmt: skip
-    """Check that the regions of the links of one input of one part add up to it.
+    """Check that the linked regions of one input of one part add up to it.
 
-    Makers tile the tensor (that is checked for itself), so equal sums mean that none is missing;
-    only where they differ are all makers looked at.
+    Makers tile the tensor (another check), so equal sums mean that none is missing; all makers are
+    looked at only if the sums differ.
     """
     names = instance_name(schedule, index), tensor_name(schedule, tensor)
     for maker in linked:
         if not 0 <= maker < len(made) or tensor not in made[maker]:
-            other = instance_name(schedule, maker)
-            message = f"{names[0]} is to read {names[1]} from {other}, which does not make it"
+            maker_name = instance_name(schedule, maker)
+            message = f"{names[0]} is to read {names[1]} from {maker_name}, which does not make it"
             yield _finding(schedule, "foreign link", message, index)
             return
     pieces = {maker: volume(meet(made[maker][tensor], region)) for maker in linked}
@@ -338,8 +340,10 @@ def _covered(
     parts = range(int(graph.first[home]), int(graph.first[home + 1]))
     missing = [m for m in parts if m not in pieces and volume(meet(made[m][tensor], region))]
     for maker in missing:
-        other = instance_name(schedule, maker)
-        message = f"{names[0]} reads {names[1]} without a link to {other}, which makes part of it"
+        maker_name = instance_name(schedule, maker)
+        message = (
+            f"{names[0]} reads {names[1]} without a link to {maker_name}, which makes part of it"
+        )
         yield _finding(schedule, "unlinked", message, index)
     total = sum(pieces.values()) + sum(volume(meet(made[m][tensor], region)) for m in missing)
     if total != volume(region):
@@ -348,7 +352,7 @@ def _covered(
 
 
 def _edges(schedule: Schedule) -> Iterator[Finding]:
-    """Check that producers and consumers, which clusters wait by, are those of the links."""
+    """Check that producers and consumers, which clusters wait for, match the links."""
     graph = schedule.instances
     linked = set(zip(graph.links.maker.tolist(), graph.links.reader.tolist(), strict=True))
     known = {

@@ -68,9 +68,9 @@ _COLUMN_NAMES = ("in GB", "in DDR", "out to GB", "out to DDR", "late from GB", "
 
 
 class _Use(Enum):
-    """What is done to a buffer: the roles (bits) that do it, by its scope; and 1 for writing.
+    """Kind of access to a buffer: the roles (bits) that do it, by its scope; and 1 for writing.
 
-    ``READ`` is of what was there before the kernel, ``LATE`` of what the kernel itself made;
+    ``READ`` is of data from before the kernel, ``LATE`` of data that the kernel itself made;
     ``HOLD`` reads weights that stay and ``KEEP`` is when they are brought in.
     """
 
@@ -88,7 +88,7 @@ class Replay(NamedTuple):
 
     Attributes:
         trace: of it.
-        findings: what is wrong with its reads, writes and streams.
+        findings: defects of its reads, writes and streams.
     """
 
     trace: Trace
@@ -109,21 +109,21 @@ def replay_of(schedule: Schedule) -> Replay:
             kernel = _Kernel(walk, cluster, int(cluster.timeline.order[len(cluster.uses)]))
             cluster.uses.append((kernel.before, kernel.during))
             kernel.run()
-    at, programs = kernel_positions(schedule), dict[bytes, Program]()
+    place, programs = kernel_positions(schedule), dict[bytes, Program]()
     phases = (tuple(_phases(schedule, c, own, programs)) for c, own in enumerate(walk.clusters))
     handed = tuple(
-        (Wait(number, kernel, *at[maker]), tensor, maker)
+        (Wait(number, kernel, *place[maker]), tensor, maker)
         for number, cluster in enumerate(walk.clusters)
         for kernel, (maker, tensor) in cluster.absent
-        if at.get(maker, (number, 0))[0] != number
+        if place.get(maker, (number, 0))[0] != number
     )
-    return Replay(Trace(tuple(phases), _waits(schedule, at), handed), tuple(walk.findings))
+    return Replay(Trace(tuple(phases), _waits(schedule, place), handed), tuple(walk.findings))
 
 
 def _phases(
     schedule: Schedule, number: int, cluster: _Cluster, programs: dict[bytes, Program]
 ) -> Iterator[Phase]:
-    """Yield the phases of a cluster; kernels that the order leaves out touch nothing."""
+    """Yield the phases of a cluster; kernels that are not in the order access nothing."""
     idle: tuple[_Uses, _Uses] = ({}, {})
     for kernel, signature in enumerate(schedule.signatures(number)):
         before, during = cluster.uses[kernel] if kernel < len(cluster.uses) else idle
@@ -141,24 +141,24 @@ def _table(rows: Mapping[tuple[int, ...], None]) -> Ints:
 
 def _waits(schedule: Schedule, at: Mapping[int, tuple[int, int]]) -> frozenset[Wait]:
     """Return the waits of kernels for producers that other clusters run."""
-    found = (
+    waits = (
         Wait(*at[reader], *at[maker])
         for reader, makers in enumerate(schedule.instances.producers)
         for maker in makers
         if reader in at and maker in at
     )
-    return frozenset(wait for wait in found if wait.cluster != wait.maker)
+    return frozenset(wait for wait in waits if wait.cluster != wait.maker)
 
 
 def moved_core_bytes(
     need: Region, pieces: Sequence[Region], wanted: Binding | None, element: int
 ) -> int:
-    """Return the most bytes that a core has of some moved pieces, bound as wanted.
+    """Return the most bytes that a core has of moved pieces, bound as wanted.
 
     Args:
-        need: what the kernel reads of the tensor.
-        pieces: what is brought in of it, each within ``need``.
-        wanted: the binding; a core may have to hold all of it where there is none.
+        need: the region of the tensor that the kernel reads.
+        pieces: the moved regions, each within ``need``.
+        wanted: the binding; a core may have to hold all of it if there is none.
         element: bytes of one element.
     """
     if wanted is None or len(wanted) != len(need):
@@ -184,7 +184,7 @@ _Uses = dict[tuple[int, ...], None]
 
 
 class _Cluster:
-    """What is known of a cluster while time passes.
+    """State of a cluster at a time of the replay.
 
     Attributes:
         timeline: its kernels and buffers.
@@ -192,7 +192,7 @@ class _Cluster:
         last: the last step.
         buffers: by kind, tensor and owner.
         spans: per buffer, scope, first byte and one past the last; its number in DDR.
-        holds: what is in a buffer.
+        holds: the content of a buffer.
         where: the buffer that has some content.
         kept: per sub-graph whose weights stay, who brought them and the buffer.
         uses: per kernel that ran, accesses of the movements before it, and its own.
@@ -223,7 +223,7 @@ class _Cluster:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Walk:
-    """What all clusters and kernels share."""
+    """State that all clusters and kernels share."""
 
     schedule: Schedule
     clusters: tuple[_Cluster, ...]
@@ -238,7 +238,7 @@ class _Kernel:
         held: bindings of the tensors that it makes; all outputs of a layer have the same one.
         position: of the layer at hand; -1 before the first.
         moved: the buffer of each piece that is brought in before it runs.
-        streams: what the layer at hand moves, as its buffers imply.
+        streams: bytes that the current layer moves, as its buffers imply.
         crossing: of each tensor that the layer at hand reads, bytes that a core gets from others.
         before, during: accesses of the movements, and of the kernel.
     """
@@ -265,19 +265,19 @@ class _Kernel:
     # --------------------------------------------------------------------------- notes and sizes
 
     def report(self, kind: str, message: str) -> None:
-        """Note a finding about the layer at hand; the instance's name comes before the message."""
+        """Record a finding about the current layer, after the instance's name."""
         name = instance_name(self.schedule, self.index)
         where = self.layers[self.position].name if self.position >= 0 else None
-        at = f"{name}, layer {where}," if where and where != name else name
-        self.walk.findings.append(Finding(Check.MEMORY, kind, f"{at} {message}", name, where))
+        place = f"{name}, layer {where}," if where and where != name else name
+        self.walk.findings.append(Finding(Check.MEMORY, kind, f"{place} {message}", name, where))
 
     def report_buffer(self, kind: str, buffer: int, message: str) -> None:
-        """Note a finding about a buffer."""
-        found = buffer_finding(self.schedule, self.cluster.timeline, kind, buffer, message)
-        self.walk.findings.append(found)
+        """Record a finding about a buffer."""
+        finding = buffer_finding(self.schedule, self.cluster.timeline, kind, buffer, message)
+        self.walk.findings.append(finding)
 
     def use(self, use: _Use, buffer: int, tensor: int = -1) -> None:
-        """Note a use of a buffer by the layer at hand; none may have a role in it."""
+        """Record a use of a buffer by the current layer, if any instruction performs it."""
         scope, low, high = self.cluster.spans[buffer]
         by_scope, writes = use.value
         roles, without_gb = by_scope[scope], not self.schedule.rules.has_gb
@@ -293,7 +293,7 @@ class _Kernel:
             rows[self.position, roles, scope, low, high, writes, buffer] = None
 
     def describe(self, content: Content) -> str:
-        """Return a tensor of an instance, in words."""
+        """Return a text on a tensor of an instance."""
         name = instance_name(self.schedule, content[0])
         return f"{tensor_name(self.schedule, content[1])} of {name}"
 
@@ -305,14 +305,14 @@ class _Kernel:
         return int(self.schedule.problem.arrays.element[tensor])
 
     def bytes_of(self, tensor: int) -> int:
-        """Return the bytes of what the kernel touches of a tensor."""
+        """Return the bytes of a tensor that the kernel accesses."""
         region = self.regions.get(tensor)
         if region is None:
             return 0
         return int(whole_bytes(self.schedule.problem.arrays, [volume(region)], [tensor])[0])
 
     def core_bytes(self, tensor: int) -> int:
-        """Return the bytes that the core with most of a tensor that is made here has."""
+        """Return the bytes of a tensor made here on the core that has most of it."""
         region = self.regions.get(tensor)
         if region is None:
             return 0
@@ -341,13 +341,13 @@ class _Kernel:
             self.cluster.clock += 1
 
     def _compare(self, declared: Ints) -> None:
-        """Check the streams that the schedule has for the layer at hand."""
+        """Check the streams that the schedule declares for the current layer."""
         for column in np.flatnonzero(declared[:ROOM] != self.streams[:ROOM]).tolist():
             message = f"streams {declared[column]} bytes {_COLUMN_NAMES[column]}, its buffers imply"
             self.report("stream", f"{message} {self.streams[column]}")
 
     def _read(self, buffer: int, content: Content) -> Scope:
-        """Check that a buffer that is read is alive and holds what is meant."""
+        """Check that a buffer that is read is alive and holds the expected content."""
         cluster, clock = self.cluster, self.cluster.clock
         buffers, meant = cluster.timeline.buffers, self.describe(content)
         held = cluster.holds.get(buffer)
@@ -370,7 +370,7 @@ class _Kernel:
             self.report_buffer("lifetime", buffer, message)
 
     def _check_fit(self, buffer: int, core: int, cluster: int, what: str) -> None:
-        """Check that a buffer has space for what is written to it, where it is."""
+        """Check that a buffer has space for its content in its scope."""
         scope = self.cluster.scope(buffer)
         room = int(sizes_of(self.cluster.timeline, scope)[buffer])
         need, whose = (core, " of every core") if scope is Scope.LB else (cluster, "")
@@ -383,14 +383,14 @@ class _Kernel:
     def _bring_inputs(self) -> None:
         """Replay the movements before the kernel.
 
-        All moved pieces of an input share one buffer in LB; where it found no room they are read
-        from where they lie, by the layers that read them.
+        All moved pieces of an input share one buffer in LB; if it found no room, layers read the
+        pieces where they lie.
         """
         copied = [0, 0, 0]
         for slot, tensor in enumerate(self.inputs):
-            own = [x for x in self.links if self.schedule.instances.links.slot[x] == slot]
-            if own:
-                self._bring_input(tensor, own, copied)
+            slot_links = [x for x in self.links if self.schedule.instances.links.slot[x] == slot]
+            if slot_links:
+                self._bring_input(tensor, slot_links, copied)
         declared = self.cluster.timeline.copied[self.number].tolist()
         if declared[1:] != copied[1:]:
             message = (
@@ -415,8 +415,8 @@ class _Kernel:
             if stays:
                 continue
             scope = self._read(source, content)
-            made = made_regions(self.schedule, content[0]).get(tensor, ())
-            piece = meet(made, self.inputs[tensor])
+            made_region = made_regions(self.schedule, content[0]).get(tensor, ())
+            piece = meet(made_region, self.inputs[tensor])
             if brought:
                 self.use(_Use.BRING_FROM, source)
                 self.moved[content] = brought[0]
@@ -447,7 +447,7 @@ class _Kernel:
             self.report("handed over", f"reads {name} of another cluster, which does not stay")
 
     def _fill_buffer(self, buffer: int, tensor: int, pieces: Sequence[Region]) -> None:
-        """Check that a buffer into which pieces are moved is new, in LB, and large enough."""
+        """Check that the destination of moved pieces is new, in LB, and large enough."""
         self._check_birth(buffer)
         scope, element = self.cluster.scope(buffer), self.element(tensor)
         if scope is not Scope.LB:
@@ -462,7 +462,7 @@ class _Kernel:
     # ------------------------------------------------------------------------------------ weights
 
     def _weights(self) -> None:
-        """Check that weights that stay are there, alive, large enough, and the same."""
+        """Check that kept weights are present, alive, large enough, and unchanged."""
         cluster, buffers = self.cluster, self.cluster.timeline.buffers
         subgraph = int(self.schedule.instances.subgraph[self.index])
         end = cluster.clock + len(self.layers) - 1
@@ -496,7 +496,7 @@ class _Kernel:
         self.use(_Use.KEEP, buffer)
 
     def _same_weights(self, buffer: int, first: int) -> None:
-        """Check that the weights that stay are all that this part reads."""
+        """Check that the kept weights are all that this part reads."""
         kept, tensors = needs_of(self.schedule)[first], self.schedule.problem.graph.tensors
         for tensor, region in self.regions.items():
             given = kept.get(tensor, ())
@@ -508,7 +508,7 @@ class _Kernel:
     # ------------------------------------------------------------------------------------- layers
 
     def _layer(self) -> None:
-        """Replay the layer at hand: its reads, then its writes; add up what it streams."""
+        """Replay the current layer: its reads, then its writes; add up its streams."""
         problem, position = self.schedule.problem, self.position
         layer = self.layers[position]
         self.streams = np.zeros(STREAM_COLUMNS, np.int64)
@@ -544,8 +544,8 @@ class _Kernel:
             if links.slot[link] != slot:
                 continue
             content = (int(links.maker[link]), tensor)
-            made = made_regions(self.schedule, content[0]).get(tensor, need)
-            size = volume(meet(made, need)) * self.element(tensor)
+            made_region = made_regions(self.schedule, content[0]).get(tensor, need)
+            size = volume(meet(made_region, need)) * self.element(tensor)
             source = self.cluster.where.get(content)
             if content in self.moved:
                 source, content = self.moved[content], (self.index, tensor)
@@ -559,7 +559,7 @@ class _Kernel:
                 self.streams[IN_GB if scope is Scope.GB else IN_DDR] += size
 
     def _write(self, tensor: int, dying: list[int]) -> None:
-        """Replay the write of a tensor to a buffer of its own, or over one that dies here."""
+        """Replay the write of a tensor to its own buffer, or over one that dies here."""
         cluster, problem = self.cluster, self.schedule.problem
         buffer = self._target(tensor, dying)
         if buffer < 0:
@@ -583,13 +583,13 @@ class _Kernel:
 
     def _target(self, tensor: int, dying: list[int]) -> int:
         """Return the buffer that the layer writes a tensor to; -1 if it has none."""
-        own = self.cluster.buffers.get((TENSOR, tensor, self.index), [])
-        if len(own) > 1:
+        buffers = self.cluster.buffers.get((TENSOR, tensor, self.index), [])
+        if len(buffers) > 1:
             name = self.describe((self.index, tensor))
-            self.report("foreign buffer", f"writes {name}, which has {len(own)} buffers")
-        if own:
-            self._check_birth(own[0])
-            return own[0]
+            self.report("foreign buffer", f"writes {name}, which has {len(buffers)} buffers")
+        if buffers:
+            self._check_birth(buffers[0])
+            return buffers[0]
         source = (self.index, dying.pop(0)) if dying else (-1, -1)
         buffer = self.cluster.where.get(source, -1)
         if buffer < 0:

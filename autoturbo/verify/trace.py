@@ -1,4 +1,4 @@
-"""What happens when, and where: a schedule's instructions and the memory that each touches.
+"""Trace of a schedule in time: its instructions and the memory that each accesses.
 
 A cluster's trace is a list of phases: the movements before a kernel, where there are any, and the
 kernel. A barrier ends each, and a kernel waits for those on other clusters that make what it reads.
@@ -67,11 +67,11 @@ class Event(IntEnum):
 
 
 def ring_slots(rules: InstructionRules) -> Ints:
-    """Return how many slots each ring buffer has, by :class:`RingBuffer`.
+    """Return the number of slots of each ring buffer, by :class:`RingBuffer`.
 
     One is computed from while ``ahead`` are fetched, and one more is on its way from DDR to GB.
-    What tiles exchange is fetched one tile ahead; inputs that stay in GB are those of two layers;
-    the matrix engine makes one tile's sums while the vector engine works on another's.
+    Exchanged pieces are fetched one tile ahead; inputs that stay in GB are those of two layers; the
+    matrix engine makes one tile's sums while the vector engine works on another's.
     """
     here = rules.ahead + 1
     return np.asarray([here, here + 1, here, here + 1, 2, 2, 2, here, here, 2], np.int64)
@@ -95,18 +95,18 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(counts: Ints, stages: Floats) -> Tiles:
-    """Return what the tiles of a kernel share, from its table of tiles."""
+    """Return the shared properties of a kernel's tiles, from its table of tiles."""
     first, first_weight = [0], [0]
     columns: list[list[NDArray[np.int64]]] = [[] for _ in range(5)]
     for row, stage in zip(counts, stages, strict=True):
-        own = _layer_tiles(row)
+        layer_tiles = _layer_tiles(row)
         for column, values, base in zip(
-            columns, own, (first_weight[-1], *(first[-1],) * 3, 0), strict=True
+            columns, layer_tiles, (first_weight[-1], *(first[-1],) * 3, 0), strict=True
         ):
             column.append(values + base)
         has = stage[Stage.WEIGHTS] > 0
-        first_weight.append(first_weight[-1] + (int(own[0].max()) + 1 if has else 0))
-        first.append(first[-1] + len(own[0]))
+        first_weight.append(first_weight[-1] + (int(layer_tiles[0].max()) + 1 if has else 0))
+        first.append(first[-1] + len(layer_tiles[0]))
     weight, source, from_gb, held, kept = (np.concatenate(c) for c in columns)
     return Tiles(
         np.asarray(first), weight, source, from_gb, held, kept > 0,
@@ -135,13 +135,13 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
 def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int) -> Ints:
     """Return all writes and reads of slots by a program: a row per :class:`Event`.
 
-    Without a GB, what is fetched arrives in LB itself.
+    Without a GB, fetches arrive in LB itself.
     """
     role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
     brings = np.isin(role, (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS))
     base = np.where(brings, tiles.first_weight[layer], tiles.first[layer])
     tile = base + where[:, Column.TILE]
-    found: list[Ints] = []
+    rows: list[Ints] = []
 
     def of(*roles: Role) -> Ints:
         return np.flatnonzero(np.isin(role, roles))
@@ -151,7 +151,7 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
         read: Ints | None = None, held: Ints | None = None,
     ) -> None:  # fmt: skip
         read = tile[readers] if read is None else read
-        found.extend(_ring_events(ring, writers, tile[writers], readers, read, held))
+        rows.extend(_ring_events(ring, writers, tile[writers], readers, read, held))
 
     computes, multiplied, applied = of(Role.MULTIPLY, Role.APPLY), of(Role.MULTIPLY), of(Role.APPLY)
     # weights
@@ -185,7 +185,7 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
     note(RingBuffer.RESULTS_IN_LB, computes[np.isin(tile[computes], tile[leaving])], leaving)
     if rules.has_gb:
         note(RingBuffer.RESULTS_IN_GB, stored[np.isin(tile[stored], tile[saved])], saved)
-    return np.concatenate(found) if found else np.zeros((0, len(Event)), np.int64)
+    return np.concatenate(rows) if rows else np.zeros((0, len(Event)), np.int64)
 
 
 def _ring_events(
@@ -193,7 +193,7 @@ def _ring_events(
 ) -> Iterator[Ints]:
     """Yield the events of one ring buffer, with the unit of each piece.
 
-    Units are numbered as they come; readers of what is not brought in do not take part.
+    Units are numbered in order; readers of pieces that are not moved in are left out.
     """
     if not len(writers):
         return
@@ -217,7 +217,7 @@ class Program:
 
     Attributes:
         where: as :class:`autoturbo.schedule.codegen.instructions.Column` says.
-        events: what is done to slots, as :class:`Event` says.
+        events: accesses to slots, by :class:`Event`.
         slots: per ring, how many there are.
         weights: bytes of all slots with the largest tile of weights, and the layer that has it;
             of tiles that could be smaller.
@@ -248,7 +248,7 @@ class Access(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
-    """What a cluster does between two barriers.
+    """Accesses of a cluster between two barriers.
 
     Attributes:
         instance: whose kernel it is, or whose inputs are moved.
@@ -279,7 +279,7 @@ class Trace:
     Attributes:
         clusters: per cluster, its phases in order.
         waits: between clusters.
-        handed: what kernels read of other clusters: the wait that it needs, tensor and instance.
+        handed: reads of other clusters' tensors: the wait that each needs, tensor and instance.
     """
 
     clusters: tuple[tuple[Phase, ...], ...]
@@ -291,25 +291,25 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     """Return the program of a kernel, by its place in a cluster's order, with its slots."""
     stages, streams, _, rules, resident, _ = schedule.kernel(kernel, cluster)
     counts, slots = tile_counts(stages, streams, rules, resident), ring_slots(rules)
-    made = schedule.program(kernel, cluster)
-    events = events_of(made.where, tiles_of(counts, stages), rules, resident)
-    role, layer = made.where[:, Column.ROLE], made.where[:, Column.LAYER]
+    instructions = schedule.program(kernel, cluster)
+    events = events_of(instructions.where, tiles_of(counts, stages), rules, resident)
+    role, layer = instructions.where[:, Column.ROLE], instructions.where[:, Column.LAYER]
     finest = [_finest(row, stage, rules) for row, stage in zip(counts, stages, strict=True)]
     passes = (role == Role.PASS_WEIGHTS).any()
     arrives = role == (Role.PASS_WEIGHTS if passes else Role.FETCH_WEIGHTS)
-    own = np.flatnonzero(arrives & ~np.asarray(finest)[layer])
-    largest, weights = made.amounts[own, Amount.CORE], (0, -1)
-    if len(own):
+    divisible = np.flatnonzero(arrives & ~np.asarray(finest)[layer])
+    largest, weights = instructions.amounts[divisible, Amount.CORE], (0, -1)
+    if len(divisible):
         size = int(largest.max() * slots[RingBuffer.WEIGHTS_IN_LB])
-        weights = size, int(layer[own[largest.argmax()]])
-    return Program(made.where, events, slots, weights)
+        weights = size, int(layer[divisible[largest.argmax()]])
+    return Program(instructions.where, events, slots, weights)
 
 
 def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
-    """Return whether a layer's weights are cut as finely as tiles can be.
+    """Return whether a layer's weights are split as finely as tiles can be.
 
-    Every product, column and native depth by itself, or as many rows as there are at most. Weights
-    of a recurrence are not cut: they stay as a whole, or stream through at every step.
+    Every product, column and native depth is separate, or there are as many rows as possible.
+    Weights of a recurrence are not split: they stay whole, or stream through at every step.
     """
     if stage[Stage.SEQUENCE] > 0:
         return True

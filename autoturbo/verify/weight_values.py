@@ -49,7 +49,7 @@ class Reading:
     """One place where a stored tensor is read.
 
     Attributes:
-        node: what reads it, perhaps through views: transposed, converted, dequantised.
+        node: its reader, perhaps through views: transposed, converted, dequantised.
         position: which input of the node it is.
         dims: its extents as the node sees them (views that regroup elements are not followed).
     """
@@ -60,7 +60,7 @@ class Reading:
 
     @property
     def kind(self) -> str:
-        """Operator type of the node."""
+        """Return the operator type of the node."""
         return str(self.node.op_type)
 
 
@@ -90,7 +90,7 @@ def _convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
 
 
 def _transposed_convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
-    """Extents are input channels, output channels of a group, kernel."""
+    """Return the fill of a transposed convolution: input channels, output channels, kernel."""
     groups = integer_of(node, "group", 1)
     outputs = dims[1] * groups if len(dims) > 1 else 1
     return _spread(2.0, math.prod(dims) // outputs)
@@ -127,12 +127,12 @@ _RULES: Mapping[tuple[str, int], Callable[[NodeProto, Sequence[int]], Fill]] = {
 
 
 def fills(graph: GraphProto) -> dict[str, Fill]:
-    """Choose a fill for every initializer, by its first reader that has a rule."""
+    """Return a fill for every initializer, by its first reader that has a rule."""
     return fills_of(graph, {tensor.name: tuple(tensor.dims) for tensor in graph.initializer})
 
 
 def fills_of(graph: GraphProto, dims: Mapping[str, Dims]) -> dict[str, Fill]:
-    """The same for any values that a graph reads, given their extents."""
+    """Return a fill for every value that a graph reads, given their extents."""
     read = readings(graph, dims)
     return {name: _fill(read[name], shape) for name, shape in dims.items()}
 
@@ -146,28 +146,28 @@ def _fill(read: Sequence[Reading], dims: Dims) -> Fill:
 
 
 def _by_shape(dims: Sequence[int]) -> Fill:
-    """Of a tensor whose readers have no rule: vectors are added, matrices may multiply."""
+    """Return the fill without a reader's rule: vectors are added, matrices may multiply."""
     wide = sum(d > 1 for d in dims) > 1
     return _spread(1.0, max(dims)) if wide else BIAS
 
 
 def readings(graph: GraphProto, dims: Mapping[str, Dims]) -> dict[str, list[Reading]]:
-    """Where each of the named values is read, bodies of control flow included, in graph order."""
-    found: dict[str, list[Reading]] = {name: [] for name in dims}
+    """Return the readers of each value in graph order, control-flow bodies included."""
+    by_name: dict[str, list[Reading]] = {name: [] for name in dims}
     seen = {name: (name, shape) for name, shape in dims.items()}
     for node in nodes_in(graph.node):
         for position, name in enumerate(node.input):
             if name in seen:
                 origin, shape = seen[name]
-                found[origin].append(Reading(node, position, shape))
+                by_name[origin].append(Reading(node, position, shape))
         if node.op_type in VIEWS and not domain_of(node) and node.input[0] in seen:
             origin, shape = seen[node.input[0]]
             seen[node.output[0]] = (origin, _viewed(node, shape))
-    return found
+    return by_name
 
 
 def _viewed(node: NodeProto, dims: Dims) -> Dims:
-    """Extents after a view; those of a reshape are not followed, so a later order may not fit."""
+    """Return the extents after a view; a reshape is not followed, so later views may not fit."""
     if node.op_type != "Transpose":
         return dims
     backwards = list(range(len(dims)))[::-1]
@@ -185,7 +185,7 @@ Array = np.ndarray[Any, Any]
 
 
 def generator(seed: str | int, name: str) -> np.random.Generator:
-    """The random stream of what is called ``name``."""
+    """Return the random stream of a name."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 
@@ -203,7 +203,7 @@ def pieces(tensor: TensorProto, fill: Fill, seed: str | int) -> Iterator[bytes]:
 
 
 def drawn(stream: np.random.Generator, fill: Fill, count: int) -> Array:
-    """``count`` values of a distribution, as float32."""
+    """Return ``count`` values of a distribution, as float32."""
     if fill.uniform:
         width = np.float32(2 * fill.spread)
         return stream.random(count, np.float32) * width + np.float32(fill.mean - fill.spread)
@@ -221,7 +221,7 @@ _SUB_BYTE: dict[int, tuple[int, int]] = {
 
 
 def integer_range(element: int) -> tuple[int, int] | None:
-    """Smallest and largest value of an ONNX integer type; None for any other type."""
+    """Return the smallest and largest value of an ONNX integer type; None for other types."""
     if element in _SUB_BYTE:
         return _SUB_BYTE[element]
     dtype = helper.tensor_dtype_to_np_dtype(element)
@@ -232,7 +232,7 @@ def integer_range(element: int) -> tuple[int, int] | None:
 
 
 def _converted(values: Array, dtype: np.dtype[Any], element: int) -> Array:
-    """As the type has them: integers rounded and kept within its range."""
+    """Return values in an element type: integers are rounded and clipped to its range."""
     bounds = integer_range(element)
     if bounds is not None:
         return np.clip(np.rint(values), *bounds).astype(dtype)

@@ -54,14 +54,14 @@ EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {
     (MICROSOFT, "QLinearWhere"): fused.quantised_selection,
     (MICROSOFT, "SkipGroupNorm"): fused.group_norm,
 }
-"""What writes a node out, by ``(domain, operator type)``."""
+"""Functions that write a node out, by ``(domain, operator type)``."""
 
 _MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError)
-"""What an expansion may stumble over in a node that breaks its operator's definition."""
+"""Errors of an expansion for a node that breaks its operator's definition."""
 
 
 def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphProto | None:
-    """Return the graph that stands for a node, or None where the node stays as it is.
+    """Return the graph that replaces a node, or None if the node is kept.
 
     The graph reads the node's inputs, and makes its outputs, under their own names.
 
@@ -82,7 +82,7 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
 
 
 def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.Trips] | str:
-    """Return the first trip of a loop that stays whole, and its trips; or why it is not known.
+    """Return the first trip of a loop that is kept and its trips, or the reason they are unknown.
 
     Args:
         step: the node with its inputs looked up.
@@ -100,7 +100,7 @@ def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.Trips] | 
 
 
 def _is_defined(kind: tuple[str, str], schema: defs.OpSchema | None) -> bool:
-    """Whether ONNX defines an operator by a body, and the table lacks it."""
+    """Return whether ONNX defines an operator by a function body and the table lacks it."""
     known: Any = schema
     if known is None or kind in ROWS:
         return False
@@ -108,7 +108,7 @@ def _is_defined(kind: tuple[str, str], schema: defs.OpSchema | None) -> bool:
 
 
 def _written(step: Step, source: Source) -> GraphProto | None:
-    """The graph from :data:`EXPANSIONS`, None where that has none for this form of the node."""
+    """Return the graph of :data:`EXPANSIONS`, or None if it has none for this form of the node."""
     write = EXPANSIONS.get((domain_of(step.node), step.node.op_type))
     opset = source.opsets.get("", 1)
     if write is None or opset < OLDEST:

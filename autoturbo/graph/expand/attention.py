@@ -23,7 +23,7 @@ _FLAT, _HEADS, _PACKED = 3, 4, 5
 """Ranks of operands with heads folded into channels, with heads, and with several in one."""
 
 _MASKED = -10000.0
-"""What ONNX Runtime adds to scores that a mask of keys hides, unless a node says otherwise."""
+"""Value that ONNX Runtime adds to scores that a key mask hides, unless a node says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _join_heads(w: Writer, name: str, to: str | None) -> str:
 
 
 def _hidden(w: Writer, allowed: str, value: float | None = None) -> str:
-    """Write what is added to scores: nothing where allowed, else the lowest number or ``value``."""
+    """Write the mask added to scores: 0 where allowed, else ``value`` or the lowest number."""
     element = w.element()
     if value is None and element == TensorProto.BFLOAT16:
         value = -3.38e38
@@ -66,7 +66,7 @@ def _hidden(w: Writer, allowed: str, value: float | None = None) -> str:
 
 
 def _total(w: Writer, *terms: str) -> str:
-    """Write the sum of the terms that are there; ``""`` if there are none."""
+    """Write the sum of the terms that are present; return ``""`` if there are none."""
     result = ""
     for term in terms:
         result = w.op("Add", result, term) if result and term else result or term
@@ -80,7 +80,7 @@ def _attended(
     added: str = "",
     sink: Callable[[Writer], str] = lambda _: "",
 ) -> str:
-    """Write the values under the softmax of the scores: ``[batch, heads, rows, channels]``.
+    """Write the attention-weighted values: ``[batch, heads, rows, channels]``.
 
     Args:
         w: where to.
@@ -96,7 +96,7 @@ def _attended(
 
 
 def _scores(w: Writer, query: str, key: str, sizes: _Sizes) -> str:
-    """The scores ``[batch, heads, rows, length]``, scaled and bounded as the node says."""
+    """Write the scores ``[batch, heads, rows, length]``, scaled and capped as the node says."""
     element = w.element()
     factor = w.attribute("scale", 0.0) or 1.0 / math.sqrt(sizes.channels)
     query = w.op("Mul", query, w.number(factor, element))
@@ -109,7 +109,7 @@ def _scores(w: Writer, query: str, key: str, sizes: _Sizes) -> str:
 
 
 def _grouped(w: Writer, name: str, sizes: _Sizes) -> str:
-    """Heads that share a head of keys become rows."""
+    """Fold the query heads that share a key head into the rows."""
     if sizes.heads == sizes.key_heads:
         return name
     rows = sizes.heads // sizes.key_heads * sizes.rows
@@ -123,27 +123,27 @@ def _ungrouped(w: Writer, name: str, sizes: _Sizes) -> str:
 
 
 def _softmax(w: Writer, name: str, sink: str) -> str:
-    """Write the softmax along the last dimension, a share of which a sink may take."""
+    """Write the softmax along the last dimension, with an optional sink logit."""
     if not sink:
         return w.op("Softmax", name, axis=-1)
-    most = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
-    powers = w.op("Exp", w.op("Sub", name, most))
-    share = w.op("Exp", w.op("Sub", sink, most))
+    largest = w.op("Max", w.reduce("ReduceMax", name, -1), sink)
+    powers = w.op("Exp", w.op("Sub", name, largest))
+    share = w.op("Exp", w.op("Sub", sink, largest))
     return w.op("Div", powers, w.op("Add", w.reduce("ReduceSum", powers, -1), share))
 
 
 def _positions(w: Writer, count: int) -> str:
-    """Write ``0 .. count - 1``, made by a node where it is long."""
+    """Write ``0 .. count - 1``, by a Range node where it is long."""
     return w.op("Range", *(w.whole(k) for k in (0, count, 1)))
 
 
 def _columns(w: Writer, sizes: _Sizes) -> str:
-    """Positions of keys, as scores have them."""
+    """Write the positions of keys, shaped to broadcast over scores."""
     return w.reshape(_positions(w, sizes.length), 1, 1, 1, -1)
 
 
 def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
-    """Write which keys a row sees: none after itself, none further back than a window.
+    """Write the causal mask of each row, limited to a window where one is given.
 
     Args:
         w: where to.
@@ -167,7 +167,7 @@ def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
 
 
 def multi_head(w: Writer) -> None:
-    """Write com.microsoft.MultiHeadAttention with a cache, packed operands or a mask by lengths."""
+    """Write com.microsoft.MultiHeadAttention with a cache, packed operands or a length mask."""
     one_operator_unless(_needs_writing(w))
     refuse_unless(not (w.has(8) or w.has(9) or w.wants(3)), "a shared buffer, beams or scores")
     heads = int(w.attribute("num_heads", 0))
@@ -189,7 +189,7 @@ def multi_head(w: Writer) -> None:
 
 
 def _needs_writing(w: Writer) -> bool:
-    """Whether the table has no row for this form."""
+    """Return whether the table has no row for this form."""
     flat = all(w.has(k) and len(w.shape(k)) == _FLAT for k in range(3))
     plain = flat and w.shape(1) == w.shape(2) and not any(w.has(k) for k in range(6, 10))
     lengths = w.has(4) and len(w.shape(4)) == 1
@@ -208,7 +208,7 @@ def _key_length(w: Writer) -> int:
 
 
 def _operands(w: Writer, heads: int) -> tuple[str, str, str]:
-    """Queries, keys and values, each ``[batch, heads, positions, channels]``, biases added."""
+    """Write biased queries, keys and values, each ``[batch, heads, positions, channels]``."""
     if len(w.shape(0)) == _PACKED:
         query, key, value = _unpacked(w, 0, 3)
         return query, key, value
@@ -225,13 +225,13 @@ def _operands(w: Writer, heads: int) -> tuple[str, str, str]:
 
 
 def _unpacked(w: Writer, position: int, count: int) -> list[str]:
-    """Operands that are packed in one input."""
+    """Write the operands that are packed in one input."""
     refuse_unless(not w.has(3), "a bias of packed operands")
     return [w.transpose(w.pick(w.input(position), 3, k), 0, 2, 1, 3) for k in range(count)]
 
 
 def _biases(w: Writer) -> tuple[str, str, str]:
-    """The bias of queries, keys and values, ``""`` where there is none."""
+    """Write the biases of queries, keys and values; ``""`` where there is none."""
     if not w.has(3):
         return "", "", ""
     hidden_size, everything = w.shape(0)[-1], w.shape(3)[0]
@@ -240,7 +240,7 @@ def _biases(w: Writer) -> tuple[str, str, str]:
 
 
 def _cut(w: Writer, name: str, axis: int, bounds: Sequence[int]) -> Iterator[str]:
-    """Write the parts of a dimension between bounds, each when it is asked for."""
+    """Write the slices of a dimension between bounds, lazily."""
     return (w.slice(name, axis, start, end) for start, end in pairwise(bounds))
 
 
@@ -252,7 +252,7 @@ def _unidirectional(w: Writer, sizes: _Sizes) -> str:
 
 
 def _mask(w: Writer, position: int, sizes: _Sizes) -> str:
-    """What a mask of keys adds to the scores; ``""`` without one."""
+    """Write the term that a key mask adds to the scores; return ``""`` without a mask."""
     if not w.has(position):
         return ""
     name, shape = w.input(position), w.shape(position)
@@ -271,7 +271,7 @@ def _mask(w: Writer, position: int, sizes: _Sizes) -> str:
 
 
 def _within_lengths(w: Writer, name: str, count: int, batch: int, sizes: _Sizes) -> str:
-    """Keys before an end per sample, and from a start on where there are both."""
+    """Write which keys lie before each sample's end and, if given, after its start."""
     column = _columns(w, sizes)
     lengths = w.cast(name, TensorProto.INT64)
     end = w.reshape(w.slice(lengths, 0, 0, batch), -1, 1, 1, 1)
@@ -311,7 +311,7 @@ def _projected(w: Writer, heads: int) -> tuple[str, str, str]:
     joined = _total(w, w.op("MatMul", w.input(0), w.input(1)), w.input(2))
     sizes = _qkv_sizes(w)
     bounds = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
-    query, key, value = (_split_heads(w, one, heads) for one in _cut(w, joined, 2, bounds))
+    query, key, value = (_split_heads(w, part, heads) for part in _cut(w, joined, 2, bounds))
     return query, key, value
 
 
@@ -362,7 +362,7 @@ def _standard_past(w: Writer, name: str, which: int) -> str:
 
 
 def _standard_masks(w: Writer, sizes: _Sizes, past: int, window: int) -> str:
-    """What a mask, lengths per sample and the order of positions add to the scores."""
+    """Write the term that a mask, lengths per sample and causality add to the scores."""
     added, first = "", w.whole(past)
     if w.has(3):
         refuse_unless(w.shape(3)[-1] == sizes.length, "a mask of fewer keys")
@@ -396,7 +396,7 @@ class _Cache:
         rows: new ones.
         length: past and new ones that are attended to.
         extent: of the buffer that is made.
-        prompt: nothing is past, whatever the buffer holds.
+        prompt: there are no past keys, even if the buffer holds some.
         first: position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
     """
 
@@ -409,7 +409,7 @@ class _Cache:
 
 
 def group_query(w: Writer) -> None:
-    """Write GroupQueryAttention; quantised or windowed caches and lengths of queries stay whole."""
+    """Write GroupQueryAttention; quantised or windowed caches and query lengths stay whole."""
     _check(w)
     heads, key_heads = int(w.attribute("num_heads", 0)), int(w.attribute("kv_num_heads", 0))
     query, key, value = _grouped_operands(w, heads, key_heads)
@@ -436,7 +436,7 @@ def _check(w: Writer) -> None:
 
 
 def _grouped_operands(w: Writer, heads: int, key_heads: int) -> tuple[str, str, str]:
-    """Queries, keys and values, each ``[batch, heads, rows, channels]``."""
+    """Write queries, keys and values, each ``[batch, heads, rows, channels]``."""
     counts = (heads, key_heads, key_heads)
     if w.has(1):
         names = [w.input(k) for k in range(3)]
@@ -483,7 +483,7 @@ def _rotated(w: Writer, name: str, cache: _Cache, channels: int) -> str:
 
 
 def _places(w: Writer, cache: _Cache) -> str:
-    """Position of every row of every sample; in a prompt, of the first row."""
+    """Write the position of each sample's rows; in a prompt, of the first row."""
     if w.has(9):
         if not cache.prompt:
             return w.input(9)
@@ -495,7 +495,7 @@ def _places(w: Writer, cache: _Cache) -> str:
 
 
 def _present(w: Writer, new: str, position: int, cache: _Cache, to: str | None) -> str:
-    """Write the buffer with what is new, and give what of it is attended to."""
+    """Write the cache with the new entries; return the part that is attended to."""
     if cache.prompt:
         _padded(w, new, cache.extent - cache.rows, to)
         return new
@@ -515,7 +515,7 @@ def _present(w: Writer, new: str, position: int, cache: _Cache, to: str | None) 
 
 
 def _padded(w: Writer, new: str, count: int, to: str | None) -> None:
-    """Write the buffer of a prompt: zeros behind what is new."""
+    """Write the cache of a prompt: the new entries, padded with zeros."""
     if to is None:
         return
     if not count:
@@ -526,19 +526,19 @@ def _padded(w: Writer, new: str, count: int, to: str | None) -> None:
 
 
 def _placed(w: Writer, new: str, column: str, cache: _Cache) -> str:
-    """What is new at its positions; elsewhere anything."""
+    """Write the new entries at their positions in the cache; the rest is undefined."""
     if cache.rows == 1:
         return new
     row = w.op("Sub", column, cache.first)
     row = w.op("Max", w.op("Min", row, w.whole(cache.rows - 1)), w.whole(0))
-    found = w.reshape(row, 0, cache.extent, 1)
+    row_indices = w.reshape(row, 0, cache.extent, 1)
     moved = w.transpose(new, 0, 2, 1, 3)
-    picked = w.op("GatherND", moved, found, batch_dims=1)
+    picked = w.op("GatherND", moved, row_indices, batch_dims=1)
     return w.transpose(picked, 0, 2, 1, 3)
 
 
 def _added(w: Writer, sizes: _Sizes, cache: _Cache) -> str:
-    """What the order of positions, a window and a bias add to the scores."""
+    """Write the term that causality, a window and a bias add to the scores."""
     bias = w.input(10)
     if bias and w.shape(10)[-1] != sizes.length:
         bias = w.slice(bias, 3, 0, sizes.length)

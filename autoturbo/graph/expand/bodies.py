@@ -36,7 +36,7 @@ class Renaming:
 
     def nodes(self, nodes: Iterable[NodeProto]) -> list[NodeProto]:
         """Return copies of some nodes under the new names."""
-        return [self._node(one, f"{self.stem}/{k}_{one.op_type}") for k, one in enumerate(nodes)]
+        return [self._node(node, f"{self.stem}/{k}_{node.op_type}") for k, node in enumerate(nodes)]
 
     def name(self, formal: str) -> str:
         """Return the new name of a value of the body."""
@@ -89,7 +89,7 @@ class Trips:
 
 
 def loop(w: Writer, *, once: bool = False) -> Trips:
-    """Write a Loop whose trips are known before it runs; only the first trip if that is asked."""
+    """Write a Loop of known trip count; write only the first trip if asked."""
     body = _body(w)
     trips = w.value(0).data
     refuse_unless(trips is not None and _always_on(w, body), "its end depends on data")
@@ -101,15 +101,15 @@ def loop(w: Writer, *, once: bool = False) -> Trips:
     on = w.array(np.array(True))  # noqa: FBT003 - ONNX's condition
     for trip in range(1 if once else count):
         number = w.whole(trip)
-        made = _trip(w, body, trip, [number, on, *carried])[1:]
-        carried, rows = made[: len(carried)], made[len(carried) :]
+        trip_outputs = _trip(w, body, trip, [number, on, *carried])[1:]
+        carried, rows = trip_outputs[: len(carried)], trip_outputs[len(carried) :]
         stacked.append(rows)
     _finish(w, carried, stacked, [0] * (len(body.output) - 1 - len(carried)))
     return Trips(count, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
 def scan(w: Writer, *, once: bool = False) -> Trips:
-    """Write a Scan: its trips are the entries of the values that it goes through."""
+    """Write a Scan, one trip per entry of its scanned inputs."""
     body, count = _body(w), int(w.attribute("num_scan_inputs", 0))
     states = len(w.step.inputs) - count
     refuse_unless(w.attribute("directions", None) is None, "a batch of scans")
@@ -128,20 +128,20 @@ def scan(w: Writer, *, once: bool = False) -> Trips:
             w.pick(w.input(states + k), axis, place)
             for k, (axis, place) in enumerate(zip(axes, places, strict=True))
         ]
-        made = _trip(w, body, trip, [*carried, *rows])
-        carried = made[:states]
-        stacked.append(made[states:])
+        trip_outputs = _trip(w, body, trip, [*carried, *rows])
+        carried = trip_outputs[:states]
+        stacked.append(trip_outputs[states:])
     backwards = _list(w, "scan_output_directions", results)
     _finish(w, carried, stacked, _list(w, "scan_output_axes", results), backwards)
     return Trips(trips, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
 def _body(w: Writer) -> GraphProto:
-    found: GraphProto | None = w.attribute("body", None)
-    if found is None:
+    body: GraphProto | None = w.attribute("body", None)
+    if body is None:
         raise LookupError("body")
-    refuse_unless(not found.sparse_initializer, "sparse constants in a body")
-    return found
+    refuse_unless(not body.sparse_initializer, "sparse constants in a body")
+    return body
 
 
 def _list(w: Writer, name: str, count: int) -> list[int]:
@@ -156,7 +156,7 @@ def _check(body: GraphProto, trips: int, *, once: bool) -> None:
 
 
 def _always_on(w: Writer, body: GraphProto) -> bool:
-    """Whether nothing but the number of trips ends a loop."""
+    """Return whether only the trip count ends a loop."""
     condition = w.step.inputs[1] if len(w.step.inputs) > 1 else None
     if condition is not None and (condition.data is None or not condition.data.all()):
         return False
@@ -173,7 +173,7 @@ def _always_on(w: Writer, body: GraphProto) -> bool:
 
 
 def _trip(w: Writer, body: GraphProto, trip: int, given: Sequence[str]) -> list[str]:
-    """Write one trip, and give the names of what it makes."""
+    """Write one trip and return the names of its outputs."""
     formal = [value.name for value in body.input]
     names = dict(zip(formal, given, strict=True))
     names |= {name: name for name in free_names(body)}
@@ -191,7 +191,7 @@ def _finish(
     axes: Sequence[int],
     backwards: Sequence[int] = (),
 ) -> None:
-    """Write the outputs: what the last trip carries on, and an entry per trip of the others."""
+    """Write the outputs: the last carried values, and the stacked values of all trips."""
     for position, name in enumerate(carried):
         if w.wants(position):
             w.op("Identity", name, to=w.output(position))
@@ -209,7 +209,7 @@ def _finish(
 
 
 def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProto:
-    """Return ONNX's own body of a node, under the names of its inputs and outputs.
+    """Return ONNX's function body of a node, under the names of its inputs and outputs.
 
     Args:
         step: the node.
@@ -224,7 +224,10 @@ def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProt
 
 
 def _function(step: Step, schema: Any, opset: int) -> FunctionProto:
-    """The body of the newest version up to the model's; its operators must mean the same there."""
+    """Return the function body of the newest version up to the model's opset.
+
+    Its operators must mean the same in both opsets.
+    """
     if schema.has_context_dependent_function:
         versions = schema.context_dependent_function_opset_versions
     else:
@@ -255,7 +258,7 @@ def _since(node: NodeProto, opset: int) -> int:
 
 
 def _graph(node: NodeProto, function: FunctionProto, schema: defs.OpSchema) -> GraphProto:
-    """The body with the names and attributes of the node."""
+    """Return the body with the names and attributes of the node."""
     stem = next(name for name in node.output if name)
     names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
     made = zip(function.output, node.output, strict=False)

@@ -21,7 +21,7 @@ _ACTIVATIONS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 
 
 def attributes(w: Writer, *without: str) -> dict[str, Any]:
-    """Return the attributes of the node but for some."""
+    """Return the attributes of the node, without the named ones."""
     return {
         item.name: helper.get_attribute_value(item)
         for item in w.step.node.attribute
@@ -61,10 +61,10 @@ def matmul(w: Writer) -> None:
 
 
 def convolution(w: Writer) -> None:
-    """Write FusedConv: a convolution, maybe a value added, then the activation."""
+    """Write FusedConv: a convolution, an optional addend, then the activation."""
     plain = attributes(w, "activation", "activation_params")
-    made = w.op("Conv", *(w.input(k) for k in range(3)), **plain)
-    activated(w, w.op("Add", made, w.input(3)) if w.has(3) else made, w.output(0))
+    convolved = w.op("Conv", *(w.input(k) for k in range(3)), **plain)
+    activated(w, w.op("Add", convolved, w.input(3)) if w.has(3) else convolved, w.output(0))
 
 
 def channels_last(w: Writer) -> None:
@@ -76,21 +76,21 @@ def channels_last(w: Writer) -> None:
     channels = w.shape(0)[-1] // int(w.attribute("group", 1))
     if w.step.node.op_type == "NhwcConv" and w.shape(1)[-1] == channels != w.shape(1)[1]:
         weight = _first(w, weight, rank)
-    made = w.op("Conv", data, weight, w.input(2), **plain)
+    convolved = w.op("Conv", data, weight, w.input(2), **plain)
     if w.has(3):
-        made = w.op("Add", made, _first(w, w.input(3), rank))
-    _last(w, activated(w, made, None), rank, w.output(0))
+        convolved = w.op("Add", convolved, _first(w, w.input(3), rank))
+    _last(w, activated(w, convolved, None), rank, w.output(0))
 
 
 def max_pool(w: Writer) -> None:
     """Write NhwcMaxPool: a pool between transpositions."""
     rank = len(w.shape(0))
-    made = w.op("MaxPool", _first(w, w.input(0), rank), **attributes(w))
-    _last(w, made, rank, w.output(0))
+    pooled = w.op("MaxPool", _first(w, w.input(0), rank), **attributes(w))
+    _last(w, pooled, rank, w.output(0))
 
 
 def _first(w: Writer, name: str, rank: int) -> str:
-    """Channels from the last place to the second."""
+    """Move the channels from the last dimension to the second."""
     return w.transpose(name, 0, rank - 1, *range(1, rank - 1))
 
 
@@ -129,7 +129,7 @@ def group_norm(w: Writer) -> None:
 
 
 def _extents(w: Writer, *, last: bool) -> tuple[int, tuple[int, ...]]:
-    """Channels, and the extents of space."""
+    """Return the number of channels and the spatial extents."""
     shape = w.shape(0)
     return (shape[-1], shape[1:-1]) if last else (shape[1], shape[2:])
 
@@ -139,13 +139,13 @@ def _filled(w: Writer, count: int, value: float, element: int) -> str:
 
 
 def _per_channel(w: Writer, position: int, element: int, rank: int) -> str:
-    """Scale and shift are real numbers of 32 bits whatever the data are."""
+    """Write a scale or shift as ``[channels, 1, ...]`` in the element type of the data."""
     name = w.reshape(w.input(position), -1, *(1,) * (rank - 2))
     return name if w.element(position) == element else w.cast(name, element)
 
 
 def _skipped(w: Writer, rank: int, last: bool) -> str:
-    """What is added first: of full extent, or one number per sample and channel."""
+    """Write the skip input: of full extent, or one number per sample and channel."""
     if len(w.shape(3)) == rank:
         return w.input(3)
     ones = (1,) * (rank - 2)
@@ -153,12 +153,12 @@ def _skipped(w: Writer, rank: int, last: bool) -> str:
 
 
 def bias_add(w: Writer) -> None:
-    """Write BiasAdd: a bias and a value of the same shape are added."""
+    """Write BiasAdd: a bias and a value of the same shape added."""
     w.op("Add", w.op("Add", w.input(0), w.input(1)), w.input(2), to=w.output(0))
 
 
 def bias_split_gelu(w: Writer) -> None:
-    """Write BiasSplitGelu: one half times the Gelu of the other, a bias added to both."""
+    """Write BiasSplitGelu: a bias, then one half times the Gelu of the other."""
     name, last = w.op("Add", w.input(0), w.input(1)), len(w.shape(0)) - 1
     width = w.shape(0)[-1]
     left, right = (w.slice(name, last, k * width // 2, (k + 1) * width // 2) for k in (0, 1))
@@ -167,7 +167,7 @@ def bias_split_gelu(w: Writer) -> None:
 
 
 def bias_softmax(w: Writer) -> None:
-    """Write BiasSoftmax: a mask is added before a softmax over the last dimensions."""
+    """Write BiasSoftmax: a mask, then a softmax over the last dimensions."""
     shape, axis = w.shape(0), int(w.attribute("axis", 1))
     rank = len(shape)
     refuse_unless(axis % rank == rank - 1, "a softmax over several dimensions")
@@ -197,7 +197,7 @@ def embeddings(w: Writer) -> None:
 
 
 def _mask_index(w: Writer) -> None:
-    """The number of words of each sample, where a mask says which are."""
+    """Write the number of words of each sample, from the mask where there is one."""
     mask = w.input(7) or w.op("Mul", w.input(0), w.number(0, w.element()))
     count = w.reduce("ReduceSum", mask, 1, keep=False)
     w.cast(count, TensorProto.INT32, to=w.output(1))
@@ -209,7 +209,7 @@ elements that a result between may have."""
 
 
 def einsum(w: Writer) -> None:
-    """Write an Einsum of three operands or more as Einsums of two, in the cheapest order.
+    """Write an Einsum of three or more operands as pairwise Einsums, in the cheapest order.
 
     Raises:
         OneOperatorError: it has two operands at most.
@@ -227,13 +227,13 @@ def einsum(w: Writer) -> None:
     path, _ = np.einsum_path(f"{left}->{result}", *shapes, optimize=(order, _ANY_SIZE))
     terms = [(w.input(k), term) for k, term in enumerate(left.split(","))]
     for first, second in path[1:]:
-        pair = [terms.pop(at) for at in sorted((first, second), reverse=True)][::-1]
+        pair = [terms.pop(position) for position in sorted((first, second), reverse=True)][::-1]
         needed = set(result).union(*(term for _, term in terms))
-        made = "".join(x for x in dict.fromkeys(pair[0][1] + pair[1][1]) if x in needed)
-        made = made if terms else result
-        spelt = f"{pair[0][1]},{pair[1][1]}->{made}"
+        letters = "".join(x for x in dict.fromkeys(pair[0][1] + pair[1][1]) if x in needed)
+        letters = letters if terms else result
+        spelt = f"{pair[0][1]},{pair[1][1]}->{letters}"
         to = None if terms else w.output(0)
-        terms.append((w.op("Einsum", pair[0][0], pair[1][0], to=to, equation=spelt), made))
+        terms.append((w.op("Einsum", pair[0][0], pair[1][0], to=to, equation=spelt), letters))
 
 
 # ------------------------------------------------------------------------------ quantised operators
@@ -262,7 +262,7 @@ def _real(w: Writer, position: int, scale: int, zero: int, axis: int | None = No
 
 
 def _scalar(w: Writer, position: int) -> str:
-    """A scale for all, without dimensions."""
+    """Return a per-tensor scale without dimensions."""
     return w.op("Squeeze", w.input(position)) if w.shape(position) == (1,) else w.input(position)
 
 
@@ -289,9 +289,9 @@ def _integer_product(
 ) -> None:
     product = w.cast(w.op("MatMulInteger", *operands), TensorProto.FLOAT)
     scale = w.op("Mul", *scales)
-    made = w.op("Mul", product, scale, to=None if w.has(bias) else w.output(0))
+    scaled = w.op("Mul", product, scale, to=None if w.has(bias) else w.output(0))
     if w.has(bias):
-        w.op("Add", made, w.input(bias), to=w.output(0))
+        w.op("Add", scaled, w.input(bias), to=w.output(0))
 
 
 def quantised_gemm(w: Writer) -> None:
@@ -304,9 +304,9 @@ def quantised_gemm(w: Writer) -> None:
         factor = w.op("Mul", steps, w.number(w.attribute("alpha", 1.0), TensorProto.FLOAT))
         bias = w.op("Mul", w.cast(w.input(6), TensorProto.FLOAT), factor)
     to = None if w.has(7) else w.output(0)
-    made = w.op("Gemm", left, right, bias, to=to, **attributes(w))
+    product = w.op("Gemm", left, right, bias, to=to, **attributes(w))
     if w.has(7):
-        _quantised(w, made, 7, 8)
+        _quantised(w, product, 7, 8)
 
 
 def quantised_attention(w: Writer) -> None:
@@ -366,6 +366,6 @@ def quantised_convolution(w: Writer) -> None:
     if last:
         names[0] = _first(w, names[0], rank)
     to = None if last else w.output(0)
-    made = w.op("QLinearConv", *names, to=to, **attributes(w, "channels_last"))
+    convolved = w.op("QLinearConv", *names, to=to, **attributes(w, "channels_last"))
     if last:
-        _last(w, made, rank, w.output(0))
+        _last(w, convolved, rank, w.output(0))

@@ -108,8 +108,8 @@ class Writer:
         """Return an attribute, text as ``str``."""
         for item in self.step.node.attribute:
             if item.name == name:
-                found = helper.get_attribute_value(item)
-                return found.decode() if isinstance(found, bytes) else found
+                value = helper.get_attribute_value(item)
+                return value.decode() if isinstance(value, bytes) else value
         return default
 
     # ------------------------------------------------------------------------------- writing nodes
@@ -144,15 +144,15 @@ class Writer:
             inputs = inputs[:-1]
         number = len(self.nodes)
         hint = f"{op_type}_{number}"
-        made = [
+        names = [
             self._name(hint if not k else f"{hint}_{k}") if name is None else name
             for k, name in enumerate(outputs)
         ]
         label = f"{self.step.node.name or self.stem}/{hint}"
         self.nodes.append(
-            helper.make_node(op_type, inputs, made, name=label, domain=domain, **attributes)
+            helper.make_node(op_type, inputs, names, name=label, domain=domain, **attributes)
         )
-        return made
+        return names
 
     def array(self, array: np.ndarray) -> str:
         """Write a constant and return its name; equal ones are written once."""
@@ -163,15 +163,15 @@ class Writer:
         return self._known[key]
 
     def integers(self, *values: int) -> str:
-        """Write a constant of one dimension: extents, bounds."""
+        """Write a one-dimensional int64 constant, such as extents or bounds."""
         return self.array(np.array(values, dtype=np.int64))
 
     def whole(self, value: int) -> str:
-        """Write a whole number without dimensions: a position, the limit of a range."""
+        """Write an int64 scalar, such as a position or the limit of a range."""
         return self.number(value, TensorProto.INT64)
 
     def number(self, value: float, element: int) -> str:
-        """Write a constant without dimensions of an ONNX element type."""
+        """Write a scalar constant of an ONNX element type."""
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
         return self.array(np.asarray(value).astype(dtype))
 
@@ -180,18 +180,18 @@ class Writer:
 
     @property
     def stem(self) -> str:
-        """In front of every name that is made up."""
+        """Return the prefix of all new names: the node's first output."""
         return str(next(name for name in self.step.node.output if name))
 
     def graph(self) -> GraphProto:
-        """Return what was written, with the outputs of the node."""
+        """Return the written nodes as a graph, with the outputs of the node."""
         outputs = [helper.make_empty_tensor_value_info(n) for n in self.step.node.output if n]
         return helper.make_graph(self.nodes, "body", [], outputs, self.constants)
 
     # -------------------------------------------------------- operators that opsets spell otherwise
 
     def reshape(self, name: str, *extents: int, to: str | None = None) -> str:
-        """Write a Reshape; 0 keeps an extent, -1 is what is left."""
+        """Write a Reshape; 0 keeps an extent, -1 stands for the rest."""
         return self.op("Reshape", name, self.integers(*extents), to=to)
 
     def transpose(self, name: str, *order: int, to: str | None = None) -> str:
@@ -229,5 +229,5 @@ class Writer:
         return self.op("Unsqueeze", name, axes=[axis])
 
     def pick(self, name: str, axis: int, index: int) -> str:
-        """Write a Gather of one entry of a dimension, which goes away."""
+        """Write a Gather of one entry of a dimension, which is removed."""
         return self.op("Gather", name, self.whole(index), axis=axis)

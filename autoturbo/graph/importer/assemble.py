@@ -30,7 +30,7 @@ MOST_ELEMENTS = 2**40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assembled:
-    """A graph and what its operators were made from.
+    """A graph and the steps of its operators.
 
     Attributes:
         graph: the graph.
@@ -47,7 +47,7 @@ class Assembled:
 
 
 def build_graph(program: Program, source: Source) -> Assembled:
-    """The graph of a propagated model.
+    """Return the graph of a propagated model.
 
     Args:
         program: its inputs, steps and outputs.
@@ -89,7 +89,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
 
 
 def _alive(program: Program) -> list[Step]:
-    """The steps that an output depends on."""
+    """Return the steps that an output depends on."""
     needed = set(program.outputs)
     alive = []
     for step in reversed(program.steps):
@@ -105,9 +105,9 @@ _SHAPE_OR_TYPE = {"EyeLike": 0, "CastLike": 1}
 
 
 def _forget_elements(step: Step) -> None:
-    """Let a node that asks for a value's extents or type read zeros instead.
+    """Replace inputs whose extents or type alone a node reads by zeros.
 
-    What makes the value may have no other reader: nothing would be computed from it.
+    Their producers may have no other reader: nothing would be computed from them.
     """
     place = _SHAPE_OR_TYPE.get(step.node.op_type)
     value = None if place is None or domain_of(step.node) else step.inputs[place]
@@ -123,14 +123,14 @@ def _forget_elements(step: Step) -> None:
 
 
 def values_read(steps: Iterable[Step], outputs: Iterable[Value]) -> Iterator[Value]:
-    """The values that steps read or that leave the model."""
+    """Return the values that steps read or that leave the model."""
     for step in steps:
         yield from step.read
     yield from outputs
 
 
 def _drop_unused_outputs(steps: Iterable[Step], read: set[Value], source: Source) -> None:
-    """Forget optional outputs that nobody reads (a dropout's mask, a recurrent net's state)."""
+    """Drop optional outputs that nobody reads (a dropout's mask, a recurrent net's state)."""
     for step in steps:
         optional = _optional_outputs(step, source)
         step.outputs = [
@@ -140,7 +140,7 @@ def _drop_unused_outputs(steps: Iterable[Step], read: set[Value], source: Source
 
 
 def _optional_outputs(step: Step, source: Source) -> set[int]:
-    """Positions that may be left out; of unknown operators those of unknown shape."""
+    """Return the outputs that may be left out; of unknown operators, those of unknown shape."""
     schema = schema_of(step.node, source)
     if schema is None:
         return {k for k, value in enumerate(step.outputs) if value and value.unknown}
@@ -149,7 +149,7 @@ def _optional_outputs(step: Step, source: Source) -> set[int]:
 
 
 def _values_of(program: Program, steps: Iterable[Step]) -> Iterator[Value]:
-    """Every value of the graph, in order of first appearance."""
+    """Return every value of the graph, in order of first appearance."""
     yield from program.inputs
     for step in steps:
         yield from step.read
@@ -171,7 +171,7 @@ def _check_values(program: Program, steps: Iterable[Step], source: Source) -> No
 
 
 def check_size(values: Sequence[Value], source: Source) -> None:
-    """Refuse tensors that no machine could hold: a mistake in a shape.
+    """Refuse tensors that no machine can hold: they come from a mistake in a shape.
 
     Raises:
         ModelError: naming the largest tensor.
@@ -193,30 +193,30 @@ def _sample_dims(program: Program) -> tuple[tuple[int, int], ...]:
 
 
 def _with_batch(graph: Graph, asked: int | None, source: Source) -> Graph:
-    """Return a graph with the batch that was asked for, else the one that its inputs agree on.
+    """Return a graph with the requested batch, else the batch that its inputs agree on.
 
-    Where they do not agree, samples that can be followed to every output tell which it is; where
-    none can, it is one if the first input has one: what others have more of may be layers or steps.
+    If they do not agree, the batch is that of the samples that can be followed to every output. If
+    none can, it is 1 where the first input has 1: larger extents may be layers or steps.
     """
-    own = {graph.tensors[t].name: count for t, count in graph.sample_counts.items()}
-    counts = [count for count, _ in Counter(own.values()).most_common()]
+    counts_by_name = {graph.tensors[t].name: count for t, count in graph.sample_counts.items()}
+    counts = [count for count, _ in Counter(counts_by_name.values()).most_common()]
     if not counts or asked in counts or len(counts) == 1:
         return replace(graph, batch=asked if asked in counts else next(iter(counts), 1))
     several = [replace(graph, batch=count) for count in counts if count > 1]
-    found = next((one for one in several if trace_batch(one).obstacle is None), None)
-    if found is None:
-        found = graph if next(iter(own.values())) == 1 else several[0]
-    others = ", ".join(f"{name}: {n}" for name, n in own.items() if n != found.batch)
-    text = f"batch taken as {found.batch}; other inputs begin with another extent ({others})"
+    rebatched = next((one for one in several if trace_batch(one).obstacle is None), None)
+    if rebatched is None:
+        rebatched = graph if next(iter(counts_by_name.values())) == 1 else several[0]
+    others = ", ".join(f"{name}: {n}" for name, n in counts_by_name.items() if n != rebatched.batch)
+    text = f"batch taken as {rebatched.batch}; other inputs begin with another extent ({others})"
     source.note(f"{text}; --batch N for another")
-    return replace(found, notes=tuple(source.notes))
+    return replace(rebatched, notes=tuple(source.notes))
 
 
 # --------------------------------------------------------------------------- tensors and operators
 
 
 class Tensors:
-    """Numbers values in order of first use, inputs first; names are made unique."""
+    """Numbering of values in order of first use, inputs first, with unique names."""
 
     def __init__(self, inputs: Iterable[Value]) -> None:
         self._index: dict[Value, int] = {}
@@ -227,24 +227,24 @@ class Tensors:
             self.index(value)
 
     def index(self, value: Value) -> int:
-        """The index of the tensor of a value."""
+        """Return the index of a value's tensor, which is added if it is new."""
         if value not in self._index:
             self._index[value] = len(self._tensors)
             name = _fresh(value.name, self._names)
             shape = value.shape or ()
-            own = 1 if value.stored and value.stored.integer else None
-            made = Tensor(
-                name, shape, value.dtype, value.constant, own, value.stored, value.original
+            int_bytes = 1 if value.stored and value.stored.integer else None
+            tensor = Tensor(
+                name, shape, value.dtype, value.constant, int_bytes, value.stored, value.original
             )  # fmt: skip
-            self._tensors.append(made)
+            self._tensors.append(tensor)
         return self._index[value]
 
     def known(self, value: Value) -> int:
-        """The index of the tensor of a value, -1 where the graph does not hold it."""
+        """Return the index of a value's tensor, or -1 if the graph does not hold it."""
         return self._index.get(value, -1)
 
     def name(self, value: Value) -> str:
-        """The unique name of a value, given now if the graph does not hold it."""
+        """Return the unique name of a value, which is chosen now if the graph does not hold it."""
         if value in self._index:
             return self._tensors[self._index[value]].name
         if value not in self._others:
@@ -252,12 +252,12 @@ class Tensors:
         return self._others[value]
 
     def all(self) -> tuple[Tensor, ...]:
-        """The tensors made so far."""
+        """Return the tensors added so far."""
         return tuple(self._tensors)
 
 
 def _fresh(name: str, taken: Counter[str]) -> str:
-    """A name not taken yet, and now taken: the name itself or ``name_2``, ``name_3``, ..."""
+    """Return ``name`` or the first free one of ``name_2``, ``name_3``, ...; mark it as taken."""
     candidate = name
     while taken[candidate]:
         taken[name] += 1
@@ -267,7 +267,7 @@ def _fresh(name: str, taken: Counter[str]) -> str:
 
 
 def _unique_names(steps: Sequence[Step]) -> list[str]:
-    """Node names; ``Kind_index`` where there is none, a number behind repeated ones."""
+    """Return unique node names; ``Kind_index`` where there is none."""
     taken: Counter[str] = Counter()
     return [
         _fresh(step.node.name or f"{step.node.op_type}_{index}", taken)
@@ -276,7 +276,7 @@ def _unique_names(steps: Sequence[Step]) -> list[str]:
 
 
 def _check_channels(step: Step, name: str, source: Source) -> None:
-    """A convolution's data must have the channels that its weights take: ONNX does not look.
+    """Refuse a convolution whose data and weights differ in channels: ONNX does not check it.
 
     Raises:
         ModelError: they differ.
@@ -294,7 +294,7 @@ def _check_channels(step: Step, name: str, source: Source) -> None:
 
 
 def _check_states(step: Step, name: str, source: Source) -> None:
-    """A recurrence's states must be those of the samples that it goes through: ONNX does not look.
+    """Refuse a recurrence whose states and inputs differ in samples: ONNX does not check it.
 
     Raises:
         ModelError: they are of more or fewer.
@@ -314,7 +314,7 @@ def _check_states(step: Step, name: str, source: Source) -> None:
 def _operator(
     step: Step, name: str, needed: set[Value], tensors: Tensors, source: Source
 ) -> tuple[Operator, tuple[int, ...]]:
-    """Return an operator, and the places of its inputs in its node.
+    """Return an operator and the positions of its inputs in its node.
 
     An output that its node must have but that nobody reads is in the node only: nothing is
     computed or stored for it.
@@ -337,12 +337,12 @@ def _operator(
         spec = _repeated(spec, step.repeats, source)
     read, input_maps, positions = _addressed(inputs, spec.inputs, tensors)
     results = [value if value in needed else None for value in step.outputs]
-    made, output_maps, _ = _addressed(results, spec.outputs, tensors)
+    output_tensors, output_maps, _ = _addressed(results, spec.outputs, tensors)
     operator = Operator(
         name=name,
         kind=kind_of(step.node),
         inputs=read,
-        outputs=made,
+        outputs=output_tensors,
         axes=spec.axes,
         input_maps=input_maps,
         output_maps=output_maps,
@@ -359,17 +359,17 @@ def _operator(
 
 
 def _repeated(spec: OperatorSpec, repeats: Repeats, source: Source) -> OperatorSpec:
-    """Return a loop that stays whole with the work of all its trips.
+    """Return a kept loop with the work of all its trips.
 
-    Its products count as as many of the largest one's shape, or of one that divides their work: an
-    array takes as long for them, and no multiply-accumulate is lost.
+    Its products are counted in units of the largest one's shape, or of one that divides their work,
+    so that no multiply-accumulate is lost.
     """
     if not repeats.trips:
         return replace(spec, opaque=f"{spec.opaque}: {repeats.why}")
-    made = {value for step in repeats.steps for value in step.outputs if value}
+    trip_values = {value for step in repeats.steps for value in step.outputs if value}
     inner, tensors = [], Tensors(())
     for number, step in enumerate(repeats.steps):
-        inner.append(_operator(step, f"{step.name}_{number}", made, tensors, source)[0])
+        inner.append(_operator(step, f"{step.name}_{number}", trip_values, tensors, source)[0])
     work = Work(
         macs=1,
         vector=float(repeats.trips * sum(operator.vector_ops for operator in inner)),
@@ -388,10 +388,10 @@ def _repeated(spec: OperatorSpec, repeats: Repeats, source: Source) -> OperatorS
 
 
 def _product_axes(trips: int, macs: int, largest: Operator) -> tuple[Axis, ...]:
-    """Return the axes of ``trips`` products with so many multiply-accumulates each.
+    """Return the axes of ``trips`` products with ``macs`` multiply-accumulates each.
 
-    Rows and columns are those of the largest product where they divide them, else what they have in
-    common with them; the rest is summed over.
+    Rows and columns are those of the largest product where they divide the work, else their
+    greatest common divisor with it; the remaining factor is summed over.
     """
     first, second = largest.input_axes(0), largest.input_axes(min(1, len(largest.inputs) - 1))
     rows = math.prod(largest.extents[axis] for axis in (largest.output_axes & first) - second)
@@ -405,13 +405,13 @@ def _product_axes(trips: int, macs: int, largest: Operator) -> tuple[Axis, ...]:
 def _addressed(
     values: Sequence[Value | None], maps: Sequence[AccessMap | None], tensors: Tensors
 ) -> tuple[tuple[int, ...], tuple[AccessMap, ...], tuple[int, ...]]:
-    """Tensors, access maps and places of the values that an operator addresses."""
-    found = [
+    """Return the tensors, access maps and positions of the values that an operator addresses."""
+    rows = [
         (tensors.index(value), access, place)
         for place, (value, access) in enumerate(zip(values, maps, strict=True))
         if value is not None and access is not None
     ]
-    return tuple(x[0] for x in found), tuple(x[1] for x in found), tuple(x[2] for x in found)
+    return tuple(x[0] for x in rows), tuple(x[1] for x in rows), tuple(x[2] for x in rows)
 
 
 def _view(value: Value | None) -> ValueView | None:
@@ -421,7 +421,7 @@ def _view(value: Value | None) -> ValueView | None:
 
 
 def attributes_of(node: NodeProto) -> Mapping[str, object]:
-    """Attributes as plain values; bodies of control flow and large tensors are left out."""
+    """Return attributes as plain values, without bodies of control flow and large tensors."""
     return {
         attribute.name: _plain(attribute)
         for attribute in node.attribute

@@ -58,11 +58,11 @@ class WireError(Exception):
 
 
 class TruncatedError(WireError):
-    """A field is longer than what is left of the file."""
+    """A field is longer than the rest of the file."""
 
 
 def read_without_weights(path: Path) -> ModelProto:
-    """The model in a file, payloads above :data:`LARGE` bytes left behind.
+    """Return the model in a file, without payloads above :data:`LARGE` bytes.
 
     Raises:
         WireError: the file is not a protobuf message.
@@ -83,7 +83,7 @@ def read_without_weights(path: Path) -> ModelProto:
 
 
 def inline_bytes(tensor: TensorProto) -> int | None:
-    """Bytes of the ``raw_data`` left behind (0: not known); None where the tensor has its own."""
+    """Return the bytes of a skipped payload (0: not known), or None if the tensor has its own."""
     for entry in tensor.external_data:
         if entry.key == INLINE:
             return int(entry.value)
@@ -91,7 +91,7 @@ def inline_bytes(tensor: TensorProto) -> int | None:
 
 
 def restore(tensor: TensorProto, path: Path) -> None:
-    """Read the payload that was left behind into the tensor.
+    """Read a skipped payload into the tensor.
 
     Raises:
         OSError: the file cannot be read.
@@ -107,7 +107,7 @@ def restore(tensor: TensorProto, path: Path) -> None:
 
 
 def _skim(view: memoryview, message: Descriptor, start: int, end: int) -> Iterator[Part]:
-    """The bytes of a message from ``start`` to ``end``, large payloads replaced."""
+    """Return the bytes of a message from ``start`` to ``end``, large payloads replaced."""
     kept = start
     for number, begin, position, stop in _long_fields(view, start, end):
         described = message.fields_by_number.get(number)
@@ -128,7 +128,7 @@ def _skim(view: memoryview, message: Descriptor, start: int, end: int) -> Iterat
 
 
 def _long_fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Fields longer than :data:`LARGE`: number, start, start of the payload, end."""
+    """Return fields longer than :data:`LARGE`: number, start, start of the payload, end."""
     stop = start
     while (begin := stop) < end:
         tag, position = _varint(view, begin, end)
@@ -155,7 +155,7 @@ def _mark(size: int, place: str) -> bytes:
 
 
 def _header(number: int, size: int) -> bytes:
-    """The bytes in front of a payload."""
+    """Return the bytes before a payload: its tag and length."""
     return _as_varint(number << 3 | _LENGTH_DELIMITED) + _as_varint(size)
 
 
@@ -169,7 +169,7 @@ def _as_varint(value: int) -> bytes:
 
 
 def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
-    """A variable-length integer and the position after it."""
+    """Return a variable-length integer and the position after it."""
     value = shift = 0
     while position < end:
         byte = view[position]
@@ -209,7 +209,7 @@ _SUB_BYTE_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 
 @dataclass(slots=True)
 class DataFiles:
-    """What became of the external data of a model.
+    """Data files of a model: those that are missing, and how much may still be read.
 
     Attributes:
         missing: the file of each tensor whose data file does not exist.
@@ -220,7 +220,7 @@ class DataFiles:
     left: int = MOST_READ
 
     def wants(self, tensor: TensorProto) -> bool:
-        """Whether the elements of a tensor are to be read, and that they will be."""
+        """Return whether to read the elements of a tensor, which is then marked as read."""
         size: int = math.prod(tensor.dims)
         if size <= SMALL:
             return True
@@ -231,12 +231,12 @@ class DataFiles:
 
 
 def most_elements(element: int) -> int:
-    """Return how many elements of an ONNX element type a value may have to be computed with."""
+    """Return the most elements of an ONNX element type for which a value is computed."""
     return INDICES if element in (TensorProto.INT32, TensorProto.INT64) else SMALL
 
 
 def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every tensor stored in a graph: initializers, attributes, bodies of control flow."""
+    """Return every tensor stored in a graph: initializers, attributes, bodies of control flow."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -254,9 +254,9 @@ def _tensors_of_attribute(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def is_stored(tensor: TensorProto) -> bool:
-    """Whether the values of a tensor are in the message itself.
+    """Return whether the message itself holds the values of a tensor.
 
-    A file may say "here" behind the payload that was left behind: the mark counts.
+    A file may say "here" behind a payload that was skipped: the mark counts.
     """
     return tensor.data_location != TensorProto.EXTERNAL and inline_bytes(tensor) is None
 
@@ -291,7 +291,7 @@ def attach(graph: GraphProto, source: Source, *, seeded: bool = False) -> DataFi
 
 
 def _check_length(tensor: TensorProto, raw_bytes: int, source: Source) -> None:
-    """Refuse a payload of the wrong length; 0 bytes say that it is spelt in another way."""
+    """Refuse a payload of the wrong length; 0 bytes mean that it is stored in another field."""
     needed = stored_bytes(tensor, source) if raw_bytes else 0
     if raw_bytes != needed:
         raise source.error(f"holds {raw_bytes} bytes, its shape needs {needed}", tensor.name)
@@ -326,7 +326,7 @@ def _attach(tensor: TensorProto, files: DataFiles, source: Source) -> None:
 
 
 def stored_bytes(tensor: TensorProto, source: Source) -> int:
-    """Bytes that the values of a tensor take in a file (0 for strings)."""
+    """Return the bytes that the values of a tensor take in a file (0 for strings)."""
     if tensor.data_type == TensorProto.STRING:
         return 0
     elements: int = math.prod(tensor.dims)
@@ -340,7 +340,7 @@ def stored_bytes(tensor: TensorProto, source: Source) -> int:
 
 
 def _inside(location: str | bytes, name: str, source: Source) -> Path:
-    """The path of a data file, refused if it leaves the model's folder."""
+    """Return the path of a data file; refuse it if it leaves the model's folder."""
     if not location or not isinstance(location, str):
         raise source.error("external data without a readable location", name)
     folder = source.path.absolute().parent
@@ -359,7 +359,7 @@ def _inside(location: str | bytes, name: str, source: Source) -> Path:
 
 
 def _is_there(path: Path, location: str, name: str, source: Source) -> bool:
-    """Return whether a data file is there; a name that the file system does not take is refused."""
+    """Return whether a data file exists; refuse a name that the file system does not take."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -370,7 +370,7 @@ def _is_there(path: Path, location: str, name: str, source: Source) -> bool:
 
 
 def _extent(place: dict[str, str], name: str, source: Source) -> tuple[int, int | None]:
-    """Offset and length in bytes; None where the length is not given."""
+    """Return offset and length in bytes; the length is None where it is not given."""
     try:
         offset = int(place.get("offset") or 0)
         length = int(place["length"]) if place.get("length") else None
@@ -382,7 +382,7 @@ def _extent(place: dict[str, str], name: str, source: Source) -> tuple[int, int 
 
 
 def _read(tensor: TensorProto, path: Path, offset: int, length: int) -> None:
-    """Read the elements into the message, which keeps what it says of the file."""
+    """Read the elements into the message and keep its reference to the data file."""
     with path.open("rb") as file:
         file.seek(offset)
         tensor.raw_data = file.read(length)
@@ -390,7 +390,7 @@ def _read(tensor: TensorProto, path: Path, offset: int, length: int) -> None:
 
 
 def reference(tensor: TensorProto) -> TensorProto:
-    """A tensor as its file has it: one that was read from a data file refers to it again."""
+    """Return a tensor as its file has it: one read from a data file refers to it again."""
     if not (is_stored(tensor) and tensor.external_data):
         return tensor
     copy = TensorProto()
@@ -403,7 +403,7 @@ def reference(tensor: TensorProto) -> TensorProto:
 def put_outside(
     tensor: TensorProto, values: Iterable[bytes], stream: BinaryIO, location: str
 ) -> None:
-    """Append the elements of a tensor to a data file and let the tensor refer to them there.
+    """Append the elements of a tensor to a data file and point the tensor to them.
 
     Args:
         tensor: loses the elements that it holds.

@@ -59,7 +59,7 @@ _INDICES = frozenset(("int32", "int64"))
 
 
 def small_array(tensor: TensorProto) -> np.ndarray | None:
-    """The elements of a stored tensor, or None where they are many or were left behind.
+    """Return the elements of a stored tensor, or None if they are many or were skipped.
 
     Raises:
         ValueError: the payload does not fit the extents or the element type.
@@ -72,7 +72,7 @@ def small_array(tensor: TensorProto) -> np.ndarray | None:
 
 
 def constant_array(node: NodeProto) -> np.ndarray | None:
-    """The value of a Constant node, or None where it is large or of a kind that is not needed."""
+    """Return the value of a Constant node, or None if it is large or of an unused kind."""
     for attribute in node.attribute:
         if attribute.name == "value":
             return small_array(attribute.t)
@@ -128,7 +128,7 @@ class Folder:
         return arrays
 
     def _run(self, plain: NodeProto, given: Mapping[str, Value]) -> list[np.ndarray]:
-        """Run a node as it is written, or else as it is written at the newest opset."""
+        """Run a node as it is written; if that fails, at the newest opset."""
         feeds = {name: value.data for name, value in given.items()}
         if self._means_otherwise(plain):
             return _outputs(self._newest(plain, given), feeds)
@@ -142,13 +142,13 @@ class Folder:
             raise
 
     def _means_otherwise(self, plain: NodeProto) -> bool:
-        """Whether the reference computes the node, but not as its opset defines it."""
+        """Return whether the reference implementation computes the node unlike its opset."""
         if plain.op_type in _ONE_AXIS_SINCE_13:
             return not plain.domain and self._version < 13  # noqa: PLR2004 - ONNX's version
         return not plain.domain and any(item.name == "broadcast" for item in plain.attribute)
 
     def _may_keep(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Whether results are few enough to be kept; those above the limit count together."""
+        """Return whether results are small enough to keep; those above the limit share a budget."""
         large = [array for array in arrays if array.size > SMALL]
         if any(array.dtype.name not in _INDICES or array.size > INDICES for array in large):
             return False
@@ -162,7 +162,7 @@ class Folder:
         return self._evaluators[key]
 
     def _newest(self, plain: NodeProto, given: Mapping[str, Value]) -> ReferenceEvaluator:
-        """Return what evaluates a node of ONNX's own as the newest opset has it."""
+        """Return an evaluator of the standard operators at the newest opset."""
         inputs = [helper.make_value_info(name, value.type) for name, value in given.items()]
         outputs = [ValueInfoProto(name=name) for name in plain.output if name]
         graph = helper.make_graph([plain], "node", inputs, outputs)
@@ -182,7 +182,7 @@ def _outputs(
 
 
 def _plain(node: NodeProto, present: Sequence[bool]) -> NodeProto:
-    """The node with positions for names, so that like nodes share an evaluator."""
+    """Return the node with positions for names, so that equal nodes share an evaluator."""
     plain = NodeProto(op_type=node.op_type, domain=domain_of(node))
     plain.input.extend(f"i{k}" if given else "" for k, given in enumerate(present))
     plain.output.extend(f"o{k}" if name else "" for k, name in enumerate(node.output))

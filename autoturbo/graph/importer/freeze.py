@@ -1,4 +1,4 @@
-"""Gives every input a static shape: what the file says, ``--batch``, ``--dim`` and ``--shape``."""
+"""Static shapes of all inputs, from the file, ``--batch``, ``--dim`` and ``--shape``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_SAMPLES = re.compile(
     "seq|len|tok|past|time|step|frame|point|pixel|height|width|chan|feat|box|node|edge|rows|cols",
     re.IGNORECASE,
 )
-"""What a leading dimension may be called that is not the batch."""
+"""Names of a leading dimension that is not the batch."""
 
 _ARITHMETIC = {
     ast.Add: operator.add,
@@ -115,8 +115,8 @@ def freeze(
     _check_request(declared, asked, source)
     bindings = _bindings(declared, asked, source)
     places = {name: samples.get(name, 0) for name in declared}
-    own = _own(declared, asked, places)
-    leading = _leading(own, asked, bindings, source)
+    batches_by_input = _own(declared, asked, places)
+    leading = _leading(batches_by_input, asked, bindings, source)
     wanted = {
         name: _wanted(dims, asked.shapes.get(name), bindings) for name, dims in declared.items()
     }
@@ -130,11 +130,11 @@ def freeze(
 
 
 def in_doubt(inputs: Sequence[ValueInfoProto], asked: Extents, samples: Mapping[str, int]) -> bool:
-    """Return whether a batch is asked for, but inputs do not agree on which it is so far."""
+    """Return whether a batch is requested but inputs do not yet agree on which it is."""
     declared = {value.name: _declared(value) for value in inputs}
     places = {name: samples.get(name, 0) for name in declared}
-    own = _own(declared, Extents(), places).values()
-    return asked.batch is not None and len(set(own)) > 1 and all(map(_static, own))
+    batches = _own(declared, Extents(), places).values()
+    return asked.batch is not None and len(set(batches)) > 1 and all(map(_static, batches))
 
 
 def _own(declared: Declared, asked: Extents, places: Mapping[str, int]) -> dict[str, Dim]:
@@ -156,7 +156,7 @@ def _declared(value: ValueInfoProto) -> list[Dim] | None:
 
 
 def _static(dim: Dim) -> TypeGuard[int]:
-    """Whether a declared extent is a usable number; some exporters write -1 or 0 for 'any'."""
+    """Return whether a declared extent is usable; some exporters write -1 or 0 for "any"."""
     return isinstance(dim, int) and dim > 0
 
 
@@ -206,7 +206,7 @@ def _spelt(name: str, dims: Sequence[object]) -> str:
 
 
 def _bindings(declared: Declared, asked: Extents, source: Source) -> dict[str, int]:
-    """Return extents of named dimensions, as they and whole shapes are given."""
+    """Return the extents of named dimensions, given by name or by the shape of an input."""
     bindings = dict(asked.dims)
     for name, extents in asked.shapes.items():
         for dim, extent in zip(declared[name] or [], extents, strict=False):
@@ -221,11 +221,11 @@ def _bindings(declared: Declared, asked: Extents, source: Source) -> dict[str, i
 def _leading(
     own: Mapping[str, Dim], asked: Extents, bindings: dict[str, int], source: Source
 ) -> dict[str, int]:
-    """Return the batch by the inputs that have it, and bind the names that it has there.
+    """Return the batch of the inputs that have one, and bind its dimension names.
 
-    Where any of these extents is open, those are the batch: all of them if a batch is asked for,
-    else those not called otherwise, and it is 1. Where none is open, the batch is baked in: inputs
-    that have another one (a table) keep theirs.
+    If any of these extents is open, the open ones are the batch: all of them if a batch is
+    requested, else those not named otherwise, and it is 1. If none is open, the batch is fixed in
+    the file: inputs that have another one (a table) keep theirs.
     """
     open_ones = {name: dim for name, dim in own.items() if _value(dim, bindings) is None}
     if asked.batch is None:
@@ -243,7 +243,7 @@ def _leading(
 
 
 def _like_a_batch(dim: Dim) -> bool:
-    """Return whether an open leading dimension may be taken for the batch."""
+    """Return whether an open leading dimension may be the batch."""
     return dim != 0 and not (isinstance(dim, str) and _NOT_SAMPLES.search(dim))
 
 
@@ -256,7 +256,7 @@ def _wanted(
 
 
 def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
-    """Return the extent of a dimension: its own, or what is given to its name or names."""
+    """Return the extent of a dimension: its own, or that bound to its name or names."""
     if not isinstance(dim, str):
         return dim if _static(dim) else None
     if dim in bindings:
@@ -267,7 +267,7 @@ def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
 
 
 def _expression(name: str) -> ast.expr | None:
-    """Return a dimension's name as exporters compute it (``past + 1``), None where they do not."""
+    """Return a dimension's name parsed as an expression (``past + 1``), None if it is not one."""
     if len(name) > _LONGEST_NAME:
         return None
     try:
@@ -291,7 +291,7 @@ def _computed(expression: ast.expr, bindings: Mapping[str, int]) -> int | None:
 
 
 def _names(dim: Dim) -> list[str]:
-    """Return the names that may be given an extent: a dimension's, and those it is computed of."""
+    """Return the names that determine an extent: a dimension's, or those in its expression."""
     if not isinstance(dim, str):
         return []
     expression = _expression(dim)
@@ -303,7 +303,7 @@ def _names(dim: Dim) -> list[str]:
 
 
 def _check_complete(declared: Declared, wanted: Wanted, source: Source) -> None:
-    """Refuse inputs with open dimensions; the first is named, with the flags that close all."""
+    """Refuse inputs with open dimensions; name the first, with the flags that close all."""
     open_inputs = [name for name, dims in wanted.items() if None in dims]
     if not open_inputs:
         return
@@ -322,14 +322,14 @@ def _check_complete(declared: Declared, wanted: Wanted, source: Source) -> None:
 
 
 def _flags(name: str, declared: Declared, wanted: Wanted) -> list[str]:
-    """Return the flags that give an input the extents it lacks."""
+    """Return the flags that give an input its missing extents."""
     dims = declared[name]
     if dims is None:
         return [f"--shape {shlex.quote(_spelt(name, (1, 3, 224, 224)))}"]
     missing = [dim for dim, extent in zip(dims, wanted[name], strict=True) if extent is None]
     if all(isinstance(dim, str) for dim in missing):
-        inner = [one for dim in missing for one in (_names(dim)[1:] or _names(dim))]
-        return [f"--dim {shlex.quote(f'{one}={_EXAMPLE}')}" for one in inner]
+        inner = [dim_name for dim in missing for dim_name in (_names(dim)[1:] or _names(dim))]
+        return [f"--dim {shlex.quote(f'{dim_name}={_EXAMPLE}')}" for dim_name in inner]
     extents = [_EXAMPLE if extent is None else extent for extent in wanted[name]]
     if wanted[name][0] is None:
         extents[0] = 1
@@ -346,7 +346,7 @@ def _frozen(
     bindings: dict[str, int],
     places: Mapping[str, int],
 ) -> Frozen:
-    """Compare what the file was made for with what it has become."""
+    """Return the final shapes, with their changes against the file's own."""
     stated = {name: _made_for(declared[name], shape) for name, shape in final.items()}
     made_for = {
         name: tuple(
@@ -380,7 +380,7 @@ def _made_for(dims: list[Dim] | None, shape: tuple[int, ...]) -> tuple[int, ...]
 
 
 def resolve(kind: TypeProto, bindings: Mapping[str, int]) -> TypeProto:
-    """A declared type with its named dimensions replaced by the extents given to them."""
+    """Return a declared type with its named dimensions replaced by the given extents."""
     if not kind.tensor_type.HasField("shape") or dims_of(kind) is None:
         return kind
     resolved = type(kind)()

@@ -1,4 +1,4 @@
-"""What the inputs of a graph are: which are weights, and where the others have their samples.
+"""Inputs of a graph: which are weights, and which dimension of the others counts samples.
 
 Exporters can leave the parameters out of the file.
 
@@ -34,7 +34,7 @@ PARAMETERS: dict[str, tuple[int, ...]] = {
     "GRU": (1, 2, 3),
     "RNN": (1, 2, 3),
 }
-"""Input positions that hold parameters, whatever their rank."""
+"""Input positions that hold parameters of any rank."""
 
 _MATRIX = ("MatMul", 1)
 """Reads a parameter where the operand is a plain matrix."""
@@ -57,7 +57,7 @@ _OUTPUT = "(output of the graph)"
 
 
 def real_inputs(graph: GraphProto, source: Source) -> tuple[list[ValueInfoProto], set[str]]:
-    """Inputs that change from call to call, and the names of the inputs that are weights.
+    """Return the inputs that change from call to call, and the names of those that are weights.
 
     Initializers are no inputs, though they may be listed as such (before IR version 4).
     """
@@ -65,7 +65,9 @@ def real_inputs(graph: GraphProto, source: Source) -> tuple[list[ValueInfoProto]
     plain = [value for value in graph.input if value.name not in stored]
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in plain}
     readers = _readers(graph, _views_of(graph))
-    read = {name: [(one, rank) for one in readers.get(name, ())] for name, rank in ranks.items()}
+    read = {
+        name: [(reader, rank) for reader in readers.get(name, ())] for name, rank in ranks.items()
+    }
     weights = {name for name, uses in read.items() if uses and all(starmap(_is_parameter, uses))}
     if weights:
         weights |= {n for n, uses in read.items() if uses and all(starmap(_is_companion, uses))}
@@ -80,7 +82,7 @@ def real_inputs(graph: GraphProto, source: Source) -> tuple[list[ValueInfoProto]
 
 
 def _views_of(graph: GraphProto) -> dict[str, str]:
-    """The value behind each transposed, reshaped or converted one."""
+    """Return the source of each transposed, reshaped or converted value."""
     origin: dict[str, str] = {}
     for node in graph.node:
         if node.op_type in _VIEWS and node.input and node.output:
@@ -89,7 +91,7 @@ def _views_of(graph: GraphProto) -> dict[str, str]:
 
 
 def _readers(graph: GraphProto, origin: dict[str, str]) -> dict[str, list[Reader]]:
-    """Nodes and positions that read each value, views looked through."""
+    """Return the nodes and input positions that read each value, through views."""
     readers: dict[str, list[Reader]] = {}
     for node in graph.node:
         if node.op_type in _VIEWS and not node.domain:
@@ -102,13 +104,13 @@ def _readers(graph: GraphProto, origin: dict[str, str]) -> dict[str, list[Reader
 
 
 def _is_parameter(reader: Reader, rank: int) -> bool:
-    """Whether a value of this rank is read where only parameters are."""
+    """Return whether a reader takes only parameters at this input, for a value of this rank."""
     kind, position = reader
     return position in PARAMETERS.get(kind, ()) or (reader == _MATRIX and rank == _MATRIX_RANK)
 
 
 def _is_companion(reader: Reader, rank: int) -> bool:
-    """Whether it may be one too, given that other inputs are parameters."""
+    """Return whether a reader may take a parameter here if its other inputs are parameters."""
     addend = reader[0] in _ADDENDS and rank <= 1
     table = reader == _TABLE and rank == _MATRIX_RANK
     return addend or table or _is_parameter(reader, rank)
@@ -138,16 +140,16 @@ NO_SAMPLES = -1
 def sample_dims(graph: GraphProto) -> dict[str, int]:
     """Return the dimension that counts samples, of the inputs of recurrent nets.
 
-    Followed back from recurrences that go through time in front of the samples; other inputs have
-    them in front.
+    It is traced back from recurrences that have time before the samples; other inputs have the
+    samples first.
 
     Returns:
-        By input name; :data:`NO_SAMPLES` of one that gets the dimension inside the model.
+        By input name; :data:`NO_SAMPLES` for one that gets the dimension inside the model.
     """
     makers = {name: node for node in graph.node for name in node.output if name}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     inputs = {value.name for value in graph.input} - stored.keys()
-    found: dict[str, int] = {}
+    dims_by_input: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
     ahead = [
         (node.input[place], 1)
@@ -162,16 +164,16 @@ def sample_dims(graph: GraphProto) -> dict[str, int]:
             continue
         seen.add((name, dim))
         if name in inputs:
-            found.setdefault(name, dim)
+            dims_by_input.setdefault(name, dim)
         elif name in makers:
             ahead += _before(makers[name], dim, makers, stored)
-    return found
+    return dims_by_input
 
 
 def _before(
     node: NodeProto, dim: int, makers: Mapping[str, NodeProto], stored: Mapping[str, TensorProto]
 ) -> list[tuple[str, int]]:
-    """Where the inputs of a node have what its output has in a dimension; empty if not known."""
+    """Return the inputs of a node with the dimension that one of its output's comes from."""
     kind, (first, second) = node.op_type, (*node.input, "", "")[:2]
     if domain_of(node) or dim == NO_SAMPLES:
         return [(first, dim)] if dim == NO_SAMPLES else []
@@ -192,7 +194,7 @@ def _before(
 
 
 def _around(name: str, dim: int, axes: list[int], *, gone: bool) -> list[tuple[str, int]]:
-    """A dimension before some others went away, or came; empty where it is not known."""
+    """Return a dimension's position before other dimensions were removed or inserted."""
     if not axes or axes[0] < 0:
         return []
     if not gone and dim in axes:
@@ -203,7 +205,7 @@ def _around(name: str, dim: int, axes: list[int], *, gone: bool) -> list[tuple[s
 
 
 def _numbers(tensor: TensorProto) -> list[int]:
-    """The elements of a small tensor, empty where they cannot be read."""
+    """Return the elements of a small tensor, or an empty list if they cannot be read."""
     try:
         return [int(number) for number in numpy_helper.to_array(tensor).ravel()]
     except (ValueError, TypeError, LookupError, OSError):
@@ -213,13 +215,13 @@ def _numbers(tensor: TensorProto) -> list[int]:
 def _constant(
     name: str, makers: Mapping[str, NodeProto], stored: Mapping[str, TensorProto]
 ) -> TensorProto | None:
-    """The small tensor of a name, None where it is none."""
+    """Return the small constant of a name, or None if there is none."""
     if name in stored or name not in makers:
         return stored.get(name)
     return stored_tensor(makers[name])
 
 
 def _integers(node: NodeProto, name: str) -> list[int]:
-    """The numbers of an attribute, empty where it is not given."""
-    found = next((one for one in node.attribute if one.name == name), None)
-    return [] if found is None else [found.i] if found.type == found.INT else list(found.ints)
+    """Return the numbers of an attribute, or an empty list if it is not given."""
+    item = next((candidate for candidate in node.attribute if candidate.name == name), None)
+    return [] if item is None else [item.i] if item.type == item.INT else list(item.ints)

@@ -30,7 +30,7 @@ _OTHER_FORMATS = {
 
 
 def open_model(source: Source, *, weights: bool = False) -> ModelProto:
-    """The model of a file; fills in the versions of ``source``.
+    """Return the model of a file and fill in the versions of ``source``.
 
     Model-local functions are inlined; attributes that an operator does not have are left out.
 
@@ -54,7 +54,7 @@ def open_model(source: Source, *, weights: bool = False) -> ModelProto:
 
 
 def _drop_unknown(graph: GraphProto, source: Source) -> None:
-    """Take away attributes that an operator does not have; a note names them."""
+    """Drop attributes that an operator does not have; a note names them."""
     for node in nodes_in(graph.node):
         version = source.opsets.get(domain_of(node), 1)
         for name in drop_unknown_attributes(node, source):
@@ -97,7 +97,7 @@ def _refuse_other_formats(head: bytes, source: Source) -> None:
 
 
 def _check_text(graph: GraphProto, source: Source) -> None:
-    """Refuse names that are not UTF-8: protobuf hands them out as bytes."""
+    """Refuse names that are not UTF-8: protobuf returns them as bytes."""
     texts: list[str | bytes] = [*initializer_names(graph), *(v.name for v in graph.input)]
     texts += [value.name for value in (*graph.output, *graph.value_info)]
     for node in graph.node:
@@ -142,7 +142,7 @@ def _check_opset(source: Source) -> None:
 
 
 def _without_functions(model: ModelProto, source: Source) -> ModelProto:
-    """The model with its local functions inlined, however deep they call each other."""
+    """Return the model with its local functions inlined, nested calls included."""
     check_calls(model, source)
     if not model.functions:
         return model
@@ -166,7 +166,7 @@ class _Size(NamedTuple):
 
 
 def check_calls(model: ModelProto, source: Source) -> None:
-    """Refuse a model that is too large, once its functions are inlined if it has any.
+    """Refuse a model that is too large once its functions are inlined.
 
     Raises:
         ModelError: more nodes or bytes than the limits; a function that calls itself.
@@ -195,7 +195,7 @@ def _called(node: NodeProto) -> _Key:
 
 
 def _size(nodes: Iterable[NodeProto], sizes: dict[_Key, _Size]) -> _Size:
-    """Return what nodes come to, given what the functions that they call come to."""
+    """Return the size of nodes, from the sizes of the functions that they call."""
     count = total = 0
     for node in nodes_in(nodes):
         inner = sizes.get(_called(node), _Size(1, node.ByteSize()))
@@ -204,7 +204,7 @@ def _size(nodes: Iterable[NodeProto], sizes: dict[_Key, _Size]) -> _Size:
 
 
 def _callees_first(functions: dict[_Key, FunctionProto], source: Source) -> list[_Key]:
-    """Return the functions, each after those that it calls; refuse one that calls itself."""
+    """Return the functions, callees first; refuse one that calls itself."""
     calls = {
         key: [name for node in nodes_in(function.node) if (name := _called(node)) in functions]
         for key, function in functions.items()

@@ -1,4 +1,4 @@
-"""One pass over the nodes in topological order: shapes, small values, and what is constant.
+"""Propagation of shapes, small values and constants, in one topological pass over the nodes.
 
 For each node, in this order: its inputs are looked up; an ``If`` whose condition is known is
 replaced by its branch; operators that pass their input on are dropped; its output types are
@@ -68,7 +68,7 @@ Scope = ChainMap[str, Value]
 
 @dataclass(slots=True)
 class Program:
-    """What is left of a model.
+    """A model after propagation: the steps that depend on its inputs, with static shapes.
 
     Attributes:
         inputs: the real inputs.
@@ -144,7 +144,7 @@ class Propagation:
         return Program(inputs, self.steps, distinct, self.shapes, self.constants, outputs)
 
     def _graph(self, graph: GraphProto, scope: Scope) -> list[Value]:
-        """Propagate through a graph, or a branch that is certain to run; its outputs."""
+        """Propagate through a graph or a branch that is certain to run; return its outputs."""
         check_names(graph, scope, self.source)
         self._used.update(value.name for value in graph.output)
         for node in graph.node:
@@ -196,7 +196,7 @@ class Propagation:
             scope.update((value.name, value) for value in step.outputs if value is not None)
 
     def _written_out(self, step: Step, scope: Scope) -> bool:
-        """Go on with the graph that stands for a node; False where there is none that fits."""
+        """Propagate through the graph that replaces a node; return False if there is none."""
         schema = schema_of(step.node, self.source)
         body = expand(step, schema, self.source)
         if body is None:
@@ -214,11 +214,11 @@ class Propagation:
         return True
 
     def _repeats(self, step: Step, scope: Scope) -> Repeats:
-        """Go through the first trip of a loop that stays whole; nothing of it is kept."""
-        found = first_trip(step, self.source)
-        if isinstance(found, str):
-            return Repeats(0, (), found)
-        (body, trips), inner = found, scope.new_child()
+        """Propagate through the first trip of a kept loop, without keeping its nodes."""
+        first = first_trip(step, self.source)
+        if isinstance(first, str):
+            return Repeats(0, (), first)
+        (body, trips), inner = first, scope.new_child()
         kept, notes = (len(self.steps), len(self.constants)), list(self.source.notes)
         try:
             self._graph(body, inner)
@@ -228,7 +228,7 @@ class Propagation:
         finally:
             del self.steps[kept[0] :], self.constants[kept[1] :]
             self.source.notes[:] = notes
-        if any(value and value.unknown for one in steps for value in one.outputs):
+        if any(value and value.unknown for trip_step in steps for value in trip_step.outputs):
             return Repeats(0, (), "extents within are not known")
         if any(inner[old].shape != inner[new].shape for old, new in trips.carried):
             return Repeats(0, (), "extents change from trip to trip")
@@ -236,7 +236,7 @@ class Propagation:
         return Repeats(trips.count, steps, f"{why}: counted as the first trip {trips.count} times")
 
     def _outputs(self, step: Step) -> list[Value | None]:
-        """The values that a node makes, constant where it depends on no real input."""
+        """Return the outputs of a node; they are constant if it depends on no real input."""
         schema = schema_of(step.node, self.source)
         self._check(step.node, schema)
         types = self._types(step, schema)
@@ -263,15 +263,15 @@ class Propagation:
         return outputs
 
     def _keep(self, step: Step) -> None:
-        """Keep a node that depends on a real input, or whose constants are not all known."""
-        made = [value for value in step.outputs if value is not None]
-        if not all(value.constant for value in made):
+        """Keep a node that depends on a real input or whose constants are not all known."""
+        outputs = [value for value in step.outputs if value is not None]
+        if not all(value.constant for value in outputs):
             self.steps.append(step)
-        elif any(value.data is None for value in made) or kind_of(step.node) in _KEPT:
+        elif any(value.data is None for value in outputs) or kind_of(step.node) in _KEPT:
             self.constants.append(step)
 
     def _check(self, node: NodeProto, schema: defs.OpSchema | None) -> None:
-        """Refuse a node that its operator's definition does not allow."""
+        """Refuse a node that its operator's schema does not allow."""
         has_inner = any(a.HasField("g") or a.graphs or a.HasField("t") for a in node.attribute)
         if schema is None or has_inner:
             return
@@ -283,7 +283,7 @@ class Propagation:
     # ------------------------------------------------------------------------------------ types
 
     def _types(self, step: Step, schema: defs.OpSchema | None) -> dict[str, TypeProto]:
-        """Types of a node's outputs: inferred, else as the file states them, else bounded."""
+        """Return the types of a node's outputs: inferred, else as the file states, else bounded."""
         named = dict(zip(step.node.input, step.inputs, strict=True))
         named.update(zip(outer_names(step.node), step.captured, strict=True))
         read = {name: value for name, value in named.items() if value is not None}
@@ -316,7 +316,7 @@ class Propagation:
         return self.source.error(text, step.name, hint)
 
     def _bound(self, step: Step, types: dict[str, TypeProto]) -> None:
-        """Take extents that depend on data at their largest."""
+        """Set data-dependent extents to their upper bounds."""
         for name, kind in upper_bounds(step, types).items():
             types[name] = kind
             shape = list(static_shape(kind) or ())
@@ -327,7 +327,7 @@ class Propagation:
     def _record(
         self, step: Step, schema: defs.OpSchema | None, outputs: Sequence[Value | None]
     ) -> None:
-        """Note the shapes of new values, or why they are not known."""
+        """Record the shapes of new values, or why they are not known."""
         for value in outputs:
             if value is None:
                 continue
@@ -358,10 +358,10 @@ class Propagation:
         return self.source.error(text, step.name, hint)
 
     def _choosing(self, step: Step) -> str:
-        """Return the flags that decide an If; empty where they would not be single numbers."""
+        """Return the flags that decide an If, or ``""`` if they would not be single numbers."""
         if step.node.op_type != "If" or domain_of(step.node):
             return ""
-        makers = {id(made): one for one in self.steps for made in one.outputs}
+        makers = {id(output): earlier for earlier in self.steps for output in earlier.outputs}
         deciding: dict[int, Value] = {}
         waiting = list(step.inputs)
         while waiting:
@@ -391,7 +391,7 @@ class Propagation:
             return None, Unfolded(step.name, text)
 
     def _computed(self, step: Step, types: Mapping[str, TypeProto]) -> list[np.ndarray]:
-        """Return the elements of constant outputs; raises FoldError where they are not computed."""
+        """Compute the elements of constant outputs; raise FoldError if they cannot be computed."""
         node = step.node
         if not domain_of(node) and node.op_type in _FROM_SHAPE:
             return _shape_data(step)
@@ -420,13 +420,13 @@ _FROM_SHAPE = frozenset(("Shape", "Size"))
 
 
 def _is_large(kind: TypeProto) -> bool:
-    """Whether a value of this type is not computed for its size."""
+    """Return whether a value of this type is too large to be computed."""
     shape = static_shape(kind)
     return shape is not None and math.prod(shape) > most_elements(element_type(kind))
 
 
 def _only_shape_matters(step: Step) -> bool:
-    """Whether the outputs follow from static input shapes alone."""
+    """Return whether the outputs depend on static input shapes alone."""
     plain = not domain_of(step.node) and step.node.op_type in _FROM_SHAPE
     value = step.inputs[0] if plain and step.inputs else None
     return value is not None and value.shape is not None
@@ -442,13 +442,13 @@ def _shape_data(step: Step) -> list[np.ndarray]:
 
 
 def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:
-    """The type of computed elements; the element type as inferred, where it was."""
+    """Return the type of computed elements; the inferred element type has precedence."""
     element = element_type(kind) or helper.np_dtype_to_tensor_dtype(data.dtype)
     return tensor_type(element, data.shape)
 
 
 def _certain_branch(node: NodeProto, inputs: Sequence[Value | None]) -> GraphProto | None:
-    """The branch of an If whose condition is known."""
+    """Return the branch that an If of known condition takes."""
     if node.op_type != "If" or domain_of(node) or not inputs or inputs[0] is None:
         return None
     condition = inputs[0].data
@@ -459,7 +459,7 @@ def _certain_branch(node: NodeProto, inputs: Sequence[Value | None]) -> GraphPro
 
 
 def _passes_on(node: NodeProto, inputs: Sequence[Value | None], used: set[str]) -> bool:
-    """Whether a node's first output is its first input: Identity, and Dropout when not training."""
+    """Return whether a node passes its first input on: Identity, and Dropout outside training."""
     if domain_of(node) or not inputs or inputs[0] is None or not node.output:
         return False
     if node.op_type == "Identity":

@@ -119,13 +119,13 @@ class Rebatch:
     _made: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
     def scaled_type(self, kind: TypeProto) -> TypeProto:
-        """A type that the file states for its own batch, at the new one."""
+        """Return a type that the file states for its own batch, at the new batch."""
         shape = static_shape(kind)
         grown = self._grown(shape, 0) if shape else None
         return kind if grown is None else tensor_type(element_type(kind), grown)
 
     def adjust(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
-        """The inputs of a node with the batch written into its constants replaced."""
+        """Return the inputs of a node, constants that hold the batch replaced."""
         into_constant = node.op_type in _SCATTERS and bool(inputs[0] and inputs[0].constant)
         changes = (
             (node.op_type in ("Reshape", "Expand"), self._retarget),
@@ -141,7 +141,7 @@ class Rebatch:
         return inputs if change is None or domain_of(node) else change(node, inputs)
 
     def follow(self, step: Step) -> None:
-        """Note where the outputs of a node hold the batch."""
+        """Record where the outputs of a node hold the batch."""
         if self._reached.isdisjoint(step.read):
             return
         for value in step.outputs:
@@ -151,7 +151,7 @@ class Rebatch:
                 self._inherit(step, value)
 
     def place(self, value: Value) -> None:
-        """Note where a value holds the batch: the one dimension that has grown."""
+        """Record where a value holds the batch: the one dimension that has grown."""
         before, after = self.baked.get(value.name), value.shape
         if before is None or after is None or len(before) != len(after):
             return
@@ -161,7 +161,7 @@ class Rebatch:
             self._reached.add(value)
 
     def _inherit(self, step: Step, value: Value) -> None:
-        """What is to the right of the batch within its dimension follows from the inputs."""
+        """Derive the extent to the right of the batch, within its dimension, from the inputs."""
         layout = self._layouts.get(value)
         known = [source for source in step.read if source in self._layouts]
         if layout is None or not known:
@@ -181,14 +181,14 @@ class Rebatch:
     # -------------------------------------------------------------------------------- arithmetic
 
     def _grown(self, shape: Shape, axis: int) -> Shape | None:
-        """A shape with one extent scaled, or None where that is not a whole number."""
+        """Return a shape with one extent scaled, or None if that is not a whole number."""
         extent = shape[axis] * self.ratio
         if extent.denominator != 1:
             return None
         return (*shape[:axis], int(extent), *shape[axis + 1 :])
 
     def _extent(self, value: Value) -> int:
-        """The file's own extent of the dimension that holds the batch."""
+        """Return the file's extent of the dimension that holds the batch."""
         return self.baked[value.name][self._layouts[value].axis]
 
     def _right_of_batch(self, value: Value) -> int:
@@ -196,7 +196,7 @@ class Rebatch:
         return layout.inner * math.prod(self.baked[value.name][layout.axis + 1 :])
 
     def _axis_after(self, right_of_batch: int, shape: Shape) -> int | None:
-        """The dimension that holds the batch after a reshape to ``shape`` (the file's own)."""
+        """Return the dimension that holds the batch after a reshape to the file's ``shape``."""
         candidates = []
         for axis, extent in enumerate(shape):
             right = math.prod(shape[axis + 1 :])
@@ -230,7 +230,7 @@ class Rebatch:
         return [data, scaled, *inputs[2:]]
 
     def _spread(self, data: Value, target: Value, before: Shape) -> Value:
-        """A constant of the file's batch that is expanded to extents that follow the batch."""
+        """Return a constant that is expanded from the file's batch to the new one."""
         after = () if target.data is None else tuple(target.data.tolist())
         grown = [
             k for k in range(-len(after), 0) if len(after) == len(before) and after[k] != before[k]
@@ -240,7 +240,7 @@ class Rebatch:
         return self._repeated(data, grown[0], before[grown[0]], 1)
 
     def _resize(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
-        """The sizes of all dimensions, the batch among them; other forms do not name it."""
+        """Return the inputs of a Resize with sizes of the new batch; other forms do not name it."""
         data, *_, sizes = inputs
         before = self.baked.get(node.output[0])
         if len(inputs) != _WITH_SIZES or data not in self._layouts or sizes is None or not before:
@@ -270,7 +270,7 @@ class Rebatch:
         ]
 
     def _rerotate(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
-        """Positions and angles of the samples that are rotated."""
+        """Return the inputs of a rotary embedding, positions and angles repeated per sample."""
         places = 1 if domain_of(node) else len(inputs) - 1
         chosen = {
             k for k, v in enumerate(inputs) if k == places or (v and len(v.shape or ()) > _TABLE)
@@ -278,27 +278,27 @@ class Rebatch:
         return self._repeated_along(0, inputs, chosen)
 
     def _restart(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
-        """States and lengths of the sequences that a recurrence goes through."""
+        """Return the inputs of a recurrence, states and sequence lengths repeated per sample."""
         axis = 1 - integer_of(node, "layout")
         return self._repeated_along(axis, inputs, _STATES[node.op_type])
 
     def _repeated_along(
         self, axis: int, inputs: list[Value | None], places: Container[int]
     ) -> list[Value | None]:
-        """Constants at some places that have the samples where the first input has them."""
+        """Repeat constants along the dimension in which the first input has the samples."""
         data = inputs[0] if inputs else None
         if data is None or data not in self._layouts or self._layouts[data].axis != axis:
             return inputs
-        own = self._extent(data), self._layouts[data].inner
+        repetition = self._extent(data), self._layouts[data].inner
         return [
-            self._repeated(value, min(axis, len(value.shape or ()) - 1), *own)
+            self._repeated(value, min(axis, len(value.shape or ()) - 1), *repetition)
             if value and value.constant and place in places
             else value
             for place, value in enumerate(inputs)
         ]
 
     def _reindex(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
-        """Constant indices: one set per sample, or indices that count the samples."""
+        """Return constant indices for the new batch: a set per sample, or indices over samples."""
         data, indices = (*inputs, None, None)[:2]
         if data is None or indices is None or data not in self._layouts or not indices.constant:
             return inputs
@@ -312,16 +312,16 @@ class Rebatch:
         return [data, new, *inputs[2:]]
 
     def _recounted(self, node: NodeProto, data: Value, indices: Value, counted: range) -> Value:
-        """Indices into the samples for the new batch; themselves if samples are not alike."""
+        """Return indices into the samples for the new batch; unchanged ones if samples differ."""
         layout, shape = self._layouts[data], indices.shape or ()
         stays = indices.literal or self.baked.get(indices.name) == shape
         if indices.data is None or not stays or not node.op_type.startswith("Gather"):
             return indices
         extents = self.baked[data.name][counted.start : counted.stop]
         positions = shape[:-1] if node.op_type == "GatherND" else shape
-        each = counted_from_front(indices.data.reshape(*positions, len(counted)), extents)
+        positive = counted_from_front(indices.data.reshape(*positions, len(counted)), extents)
         indexed = Indexed(layout.axis - counted.start, self.batch, layout.inner)
-        grown = regrown(each, indexed, int(self.batch * self.ratio))
+        grown = regrown(positive, indexed, int(self.batch * self.ratio))
         if grown is None:
             return indices
         array, self._inner[node.output[0]] = grown
@@ -330,7 +330,7 @@ class Rebatch:
         return self._made.setdefault(key, _constant(indices, array))
 
     def _rebound(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
-        """Bounds of a slice, or sizes of a split, that are whole batches."""
+        """Return slice bounds or split sizes scaled by whole batches."""
         data = inputs[0] if inputs else None
         if data is None or data not in self._layouts:
             return inputs
@@ -339,7 +339,7 @@ class Rebatch:
                         for place, value in enumerate(inputs[1:], 1))]  # fmt: skip
 
     def _in_batches(self, value: Value, data: Value, entry: slice | None) -> Value:
-        """Some numbers of a constant as many of the new batch as they are of the file's own."""
+        """Return a constant whose chosen entry is scaled from the file's batch to the new one."""
         if entry is None or value.data is None or value.data.ndim != 1 or not value.literal:
             return value
         extent, inner = self._extent(data), self._layouts[data].inner
@@ -354,9 +354,9 @@ class Rebatch:
         return _constant(value, bounds)
 
     def _repeated(self, value: Value, axis: int, extent: int, inner: int) -> Value:
-        """A constant repeated for the new batch; itself if it does not hold the batch.
+        """Return a constant repeated for the new batch, or unchanged if it does not hold the batch.
 
-        Its elements are made only where they are known and all samples have the same.
+        Its elements are computed only if they are known and equal in all samples.
         """
         shape = value.shape or ()
         if not -len(shape) <= axis < len(shape) or shape[axis] != extent:
@@ -369,13 +369,13 @@ class Rebatch:
         name = f"{value.name} for {grown[dim]}"
         origin = Repetition(value, dim, self.batch, inner)
         data = None if value.data is None else _alike(value.data, origin, grown)
-        made = Value(
+        grown_value = Value(
             name, kind, constant=True, data=data, repeated=None if data is not None else origin
         )
-        return self._made.setdefault((value, dim, inner), made)
+        return self._made.setdefault((value, dim, inner), grown_value)
 
     def check(self, outputs: list[Value], source: Source) -> None:
-        """Refuse a graph in which an output has not followed the batch.
+        """Refuse a graph if an output has not followed the batch.
 
         Raises:
             ModelError: naming the output, its shape and what it should have been.
@@ -393,7 +393,7 @@ class Rebatch:
 
 
 def _constant(like: Value, array: np.ndarray) -> Value:
-    """A constant with other elements, of the same type."""
+    """Return a constant of the same type with other elements."""
     element = element_type(like.type)
     elements = array.astype(helper.tensor_dtype_to_np_dtype(element))
     name = f"{like.name} for {list(array.shape)}"
@@ -401,19 +401,19 @@ def _constant(like: Value, array: np.ndarray) -> Value:
 
 
 def _alike(array: np.ndarray, origin: Repetition, grown: Shape) -> np.ndarray | None:
-    """The elements of a constant for another batch; None where samples differ."""
+    """Return the elements of a constant for another batch, or None if samples differ."""
     dim, shape = origin.dim, array.shape
     if shape[dim] % (origin.batch * origin.inner) or math.prod(grown) > MOST_GROWN:
         return None
     apart = array.reshape(*shape[:dim], -1, origin.batch, origin.inner, *shape[dim + 1 :])
-    one = apart.take([0], axis=dim + 1)
-    if (apart != one).any():
+    first_sample = apart.take([0], axis=dim + 1)
+    if (apart != first_sample).any():
         return None
-    return one.repeat(grown[dim] * origin.batch // shape[dim], axis=dim + 1).reshape(grown)
+    return first_sample.repeat(grown[dim] * origin.batch // shape[dim], axis=dim + 1).reshape(grown)
 
 
 def _counted(node: NodeProto, data: Value, indices: Value) -> range:
-    """Dimensions that indices count along."""
+    """Return the dimensions that indices address."""
     if node.op_type == "GatherND":
         first = integer_of(node, "batch_dims")
         return range(first, first + (indices.shape or (0,))[-1])
@@ -422,7 +422,7 @@ def _counted(node: NodeProto, data: Value, indices: Value) -> range:
 
 
 def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -> dict[int, slice]:
-    """Which numbers of which inputs are positions along a dimension."""
+    """Return which numbers of which inputs are positions along a dimension."""
     if node.op_type == "Split":
         return {1: slice(None)} if integer_of(node, "axis") % rank == axis else {}
     numbers = [None if value is None else value.data for value in inputs]
@@ -430,8 +430,8 @@ def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -
     if starts is None:
         return {}
     along = range(starts.size) if axes is None else axes.ravel().tolist()
-    found = [k for k, dim in enumerate(along) if dim % rank == axis]
-    if len(found) != 1 or (steps is not None and steps.ravel()[found[0]] != 1):
+    entries = [k for k, dim in enumerate(along) if dim % rank == axis]
+    if len(entries) != 1 or (steps is not None and steps.ravel()[entries[0]] != 1):
         return {}
-    entry = slice(found[0], found[0] + 1)
+    entry = slice(entries[0], entries[0] + 1)
     return {1: entry, 2: entry}

@@ -30,7 +30,7 @@ class InferenceError(Exception):
 
 
 def schema_of(node: NodeProto, source: Source) -> defs.OpSchema | None:
-    """The definition of a node's operator at the model's opset, or None for an unknown one."""
+    """Return the schema of a node's operator at the model's opset; None for an unknown one."""
     domain = domain_of(node)
     try:
         return defs.get_schema(node.op_type, source.opsets.get(domain, 1), domain)
@@ -39,7 +39,7 @@ def schema_of(node: NodeProto, source: Source) -> defs.OpSchema | None:
 
 
 def drop_unknown_attributes(node: NodeProto, source: Source) -> list[str]:
-    """Take away the attributes of a node that its operator does not have; return their names."""
+    """Drop the attributes of a node that its operator does not have; return their names."""
     schema = schema_of(node, source)
     unknown = [a.name for a in node.attribute if schema and a.name not in schema.attributes]
     kept = [a for a in node.attribute if a.name not in unknown]
@@ -52,7 +52,7 @@ def drop_unknown_attributes(node: NodeProto, source: Source) -> list[str]:
 def infer(
     node: NodeProto, schema: defs.OpSchema, inputs: Mapping[str, Value], source: Source
 ) -> dict[str, TypeProto]:
-    """Types of a node's outputs by name, as far as they follow from its inputs.
+    """Return the types of a node's outputs by name, as far as its inputs determine them.
 
     Args:
         node: the node.
@@ -92,9 +92,9 @@ def _by_definition(
 
 
 def _with_default(node: NodeProto) -> NodeProto:
-    """An STFT that says that it is one-sided: inference takes one that does not say for two-sided.
+    """Return an STFT with an explicit one-sided attribute.
 
-    The definition has one-sided as the default, and runtimes follow it.
+    One-sided is the default by definition and in runtimes, but inference assumes two-sided.
     """
     if node.op_type != "STFT" or any(item.name == "onesided" for item in node.attribute):
         return node
@@ -109,18 +109,18 @@ _KEEP_SHAPE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 
 
 def merge(first: TypeProto | None, second: TypeProto | None) -> TypeProto:
-    """The first type, with what it leaves open taken from the second where they agree in rank."""
+    """Return the first type, its open extents taken from the second if the ranks agree."""
     if first is None or element_type(first) == 0:
         return second or first or TypeProto()
     if second is None or static_shape(first) is not None or not _is_tensor(first, second):
         return first
     merged = TypeProto()
     merged.CopyFrom(first)
-    shape, other = merged.tensor_type.shape, second.tensor_type.shape
+    shape, second_shape = merged.tensor_type.shape, second.tensor_type.shape
     if not merged.tensor_type.HasField("shape"):
-        shape.CopyFrom(other)
-    elif len(shape.dim) == len(other.dim):
-        for dim, known in zip(shape.dim, other.dim, strict=True):
+        shape.CopyFrom(second_shape)
+    elif len(shape.dim) == len(second_shape.dim):
+        for dim, known in zip(shape.dim, second_shape.dim, strict=True):
             if not dim.HasField("dim_value"):
                 dim.CopyFrom(known)
     return merged
@@ -142,10 +142,10 @@ Rule = Callable[[Step], Shape]
 
 
 def foreign_types(step: Step) -> dict[str, TypeProto]:
-    """Types of the outputs of an operator of ONNX Runtime's own, as far as they are known.
+    """Return the types of the outputs of ONNX Runtime's own operators, as far as they are known.
 
-    Those that optimised and quantised models are full of: each has the shape of its first input,
-    of a standard operator, or of a matrix product.
+    These are common in optimised and quantised models. Each has the shape of its first input, of a
+    standard operator, or of a matrix product.
 
     Args:
         step: the node; its outputs need not be filled in.
@@ -185,12 +185,12 @@ def _like_first(step: Step) -> Shape:
 
 
 def _quantised_pair(step: Step) -> Shape:
-    """Operands are values, scale and zero point each."""
+    """Return the shape of a quantised operation: each operand is values, scale, zero point."""
     return np.broadcast_shapes(_shape(step, 0), _shape(step, 3))
 
 
 def _matmul(step: Step) -> Shape:
-    """A matrix product of which either operand may be transposed."""
+    """Return the shape of a matrix product with optionally transposed operands."""
     left, right = (
         (*shape[:-2], shape[-1], shape[-2]) if integer_of(step.node, flag) else shape
         for shape, flag in ((_shape(step, 0), "transA"), (_shape(step, 1), "transB"))
@@ -205,12 +205,12 @@ def _n_bits(step: Step) -> Shape:
 
 
 def _attention(step: Step) -> Shape:
-    """``[batch, sequence, hidden]``: the packed weight makes query, key and value."""
+    """Return ``[batch, sequence, hidden]``: the packed weight makes query, key and value."""
     return (*_shape(step, 0)[:-1], _shape(step, 1)[-1] // 3)
 
 
 def _multi_head(step: Step) -> Shape:
-    """``[batch, sequence, hidden of the value]``, the value as ``[batch, sequence, hidden]``."""
+    """Return ``[batch, sequence, hidden of the value]``."""
     query, value = _shape(step, 0), _shape(step, 2)
     if len(query) != 3 or len(value) != 3:  # noqa: PLR2004 - packed forms say less
         raise ValueError(step.name)
@@ -218,10 +218,10 @@ def _multi_head(step: Step) -> Shape:
 
 
 def _gathered_blocks(step: Step) -> Shape:
-    """Rows of a table; bytes hold two numbers of four bits unless they are eight wide."""
+    """Return the shape of gathered rows; a byte holds one number of 8 bits or two of 4."""
     table, picks = _shape(step, 0), _shape(step, 1)
-    each = 8 // (integer_of(step.node, "bits") or 4) if _value(step, 0).dtype == "uint8" else 1
-    return (*picks, *table[1:-1], table[-1] * each)
+    per_byte = 8 // (integer_of(step.node, "bits") or 4) if _value(step, 0).dtype == "uint8" else 1
+    return (*picks, *table[1:-1], table[-1] * per_byte)
 
 
 _SKIP = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -261,14 +261,14 @@ _BOX_COLUMNS = 3
 
 
 def upper_bounds(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
-    """Types of the outputs whose extents are bounded though not known, so that they are scheduled.
+    """Return the types of outputs whose extents are unknown but bounded.
 
     ``NonZero`` finds at most every element, ``NonMaxSuppression`` keeps at most every box, a
     ``Loop`` of known trip count runs at most that often and carries values that keep their shape.
 
     Args:
         step: the node.
-        types: what is known of its outputs.
+        types: the known types of its outputs.
     """
     if step.node.op_type == "Loop" and not domain_of(step.node):
         return _loop(step, types)
@@ -288,14 +288,14 @@ def _nonzero(step: Step) -> Shape:
 
 def _boxes(step: Step) -> Shape:
     (_, kept, _), (batch, classes, _) = _shape(step, 0), _shape(step, 1)
-    most = step.inputs[2] if len(step.inputs) > 2 else None  # noqa: PLR2004 - ONNX's position
-    if most is not None and most.data is not None:
-        kept = min(kept, int(most.data.ravel()[0]))
+    limit = step.inputs[2] if len(step.inputs) > 2 else None  # noqa: PLR2004 - ONNX's position
+    if limit is not None and limit.data is not None:
+        kept = min(kept, int(limit.data.ravel()[0]))
     return (batch * classes * kept, _BOX_COLUMNS)
 
 
 def _flat_or_axis(step: Step) -> Shape:
-    """Unique and Compress: all elements without an axis, the extent of the axis with one."""
+    """Return the shape of Unique and Compress: all elements, or the extent of their axis."""
     shape = _shape(step, 0)
     whole = any(attribute.name == "axis" for attribute in step.node.attribute)
     return shape if whole else (math.prod(shape),)
@@ -310,7 +310,7 @@ _BOUNDS: dict[tuple[str, str], Rule] = {
 
 
 def _loop(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
-    """Values that a Loop carries keep their shape; stacked ones have an entry per trip."""
+    """Return a Loop's types: carried values keep their shape, stacked ones grow per trip."""
     trips = step.inputs[0] if step.inputs else None
     longest = None if trips is None or trips.data is None else int(trips.data.ravel()[0])
     bounded = {}
@@ -326,7 +326,7 @@ def _loop(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
 
 
 def _stacked(kind: TypeProto, trips: int | None) -> Shape | None:
-    """The shape of an output with one entry per trip."""
+    """Return the shape of an output with one entry per trip."""
     dims = dims_of(kind)
     if trips is None or not dims or dims[0] is not None or None in dims[1:]:
         return None

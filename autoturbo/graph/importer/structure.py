@@ -1,4 +1,4 @@
-"""Names and order of the nodes of a graph: what is defined where, and in which order it can run."""
+"""Names and order of a graph's nodes: definitions, captured names, topological order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoturbo.graph.source import Source, domain_of, label
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs inside a node of control flow."""
+    """Return the graphs inside a node of control flow."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -20,7 +20,7 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def nodes_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Nodes and those in their bodies of control flow."""
+    """Return nodes, with those in their control-flow bodies."""
     for node in nodes:
         yield node
         for body in bodies(node):
@@ -28,24 +28,24 @@ def nodes_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def captured_names(node: NodeProto) -> list[str]:
-    """Names that the bodies of a node read from outside, in the order of their first use."""
+    """Return the names that a node's bodies read from outside, in the order of first use."""
     return list(dict.fromkeys(name for body in bodies(node) for name in free_names(body)))
 
 
 def outer_names(node: NodeProto) -> list[str]:
-    """Names that only the bodies of a node read, not the node itself."""
+    """Return the names that only the bodies of a node read, not the node itself."""
     return [name for name in captured_names(node) if name not in node.input]
 
 
 def stored_tensor(node: NodeProto) -> TensorProto | None:
-    """Return the tensor that a Constant holds, if it holds one."""
+    """Return the tensor of a Constant node, or None if it holds none."""
     if node.op_type != "Constant" or domain_of(node):
         return None
     return next((a.t for a in node.attribute if a.name == "value"), None)
 
 
 def free_names(graph: GraphProto) -> Iterator[str]:
-    """Names that a body reads from outside."""
+    """Return the names that a body reads from outside."""
     defined = {value.name for value in graph.input} | set(initializer_names(graph))
     defined.update(name for node in graph.node for name in node.output)
     for node in graph.node:
@@ -54,7 +54,7 @@ def free_names(graph: GraphProto) -> Iterator[str]:
 
 
 def initializer_names(graph: GraphProto) -> list[str]:
-    """Names of the values stored in a graph."""
+    """Return the names of the values stored in a graph."""
     dense = [tensor.name for tensor in graph.initializer]
     return dense + [tensor.values.name for tensor in graph.sparse_initializer]
 
@@ -72,12 +72,12 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
     """
     stored = initializer_names(graph)
     inputs = [value.name for value in graph.input]
-    made = [name for node in graph.node for name in node.output if name]
-    for names in (stored, inputs, [*made, *set(inputs).union(stored)]):
+    outputs = [name for node in graph.node for name in node.output if name]
+    for names in (stored, inputs, [*outputs, *set(inputs).union(stored)]):
         for name, times in Counter(names).items():
             if times > 1:
                 raise source.error(f"defined {times} times", name, "every value has one origin")
-    known = {*stored, *inputs, *made, *outer}
+    known = {*stored, *inputs, *outputs, *outer}
     for node in graph.node:
         for name in (*node.input, *captured_names(node)):
             if name and name not in known:
@@ -92,7 +92,7 @@ _SHOWN = 4
 
 
 def in_order(nodes: Sequence[NodeProto], source: Source) -> list[NodeProto]:
-    """The nodes in topological order, as near to the file's order as it allows.
+    """Return the nodes in topological order, as near to the file's order as possible.
 
     Raises:
         ModelError: the nodes form a cycle.

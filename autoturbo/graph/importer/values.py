@@ -1,4 +1,4 @@
-"""What the import knows of a value of the model: type, static shape, and data where it is small."""
+"""Values of a model during the import: type, static shape, and data if it is small."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Value:
         unfolded: why its elements were not computed, where it is a constant without ``data``.
         unknown: why its type or shape is not known: raised if the graph needs it.
         repeated: the constant of the file's own batch that this one has repeated for another.
-        stored: what a DequantizeLinear makes it of, perhaps rearranged, where that is narrow.
-        original: the constant of which it has the elements in another order, if it has.
+        stored: the narrow constant that a DequantizeLinear makes it of, perhaps rearranged.
+        original: the constant whose elements it has in another order, if any.
     """
 
     name: str
@@ -61,12 +61,12 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Static extents, or None where one is not known."""
+        """Return the static extents, or None if one is not known."""
         return static_shape(self.type)
 
     @property
     def dtype(self) -> str:
-        """Element type in numpy's spelling; ``""`` where it is not known."""
+        """Return the element type as numpy names it; ``""`` if it is not known."""
         return dtype_name(element_type(self.type))
 
 
@@ -89,7 +89,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
-    """What a loop that stays whole does.
+    """The body of a kept loop and how often it runs.
 
     Attributes:
         trips: how often it goes through its body; 0 where that is not known.
@@ -112,7 +112,7 @@ class Step:
         inputs: by position, None where absent.
         captured: outer values that bodies of control flow read.
         outputs: by position, None where absent.
-        repeats: what it does, if it is a loop.
+        repeats: its body and trips, if it is a loop.
     """
 
     node: NodeProto
@@ -124,24 +124,24 @@ class Step:
 
     @property
     def read(self) -> list[Value]:
-        """The values that it reads, those of its bodies too."""
+        """Return the values that the node and its bodies read."""
         return [value for value in (*self.inputs, *self.captured) if value is not None]
 
 
 def tensor_type(element: int, shape: Sequence[int]) -> TypeProto:
-    """The type of a tensor of static shape."""
+    """Return the type of a tensor of static shape."""
     return helper.make_tensor_type_proto(element, tuple(shape))
 
 
 def spread(elements: Sequence[float], shape: Sequence[int], element: int) -> np.ndarray:
-    """Return elements as an array of an ONNX type: as many as it has, or one for all of them."""
+    """Return elements as an array of an ONNX type, a single element repeated for all."""
     dtype = helper.tensor_dtype_to_np_dtype(element)
     several = np.asarray(elements, dtype)
     return np.resize(several, tuple(shape)) if several.size == 1 else several.reshape(tuple(shape))
 
 
 def dims_of(kind: TypeProto) -> list[int | None] | None:
-    """Extents of a tensor type, None for each that is not known; None for an unknown rank."""
+    """Return the extents of a tensor type, each None if not known; None for an unknown rank."""
     field = kind.WhichOneof("value")
     if field not in ("tensor_type", "sparse_tensor_type"):
         return None
@@ -152,7 +152,7 @@ def dims_of(kind: TypeProto) -> list[int | None] | None:
 
 
 def static_shape(kind: TypeProto) -> tuple[int, ...] | None:
-    """Extents of a tensor type; ``()`` for sequences and optionals, None where not all known."""
+    """Return the static extents of a type, None if unknown; ``()`` for sequences and optionals."""
     if kind.WhichOneof("value") in ("sequence_type", "optional_type", "map_type"):
         return ()
     dims = dims_of(kind)
@@ -162,7 +162,7 @@ def static_shape(kind: TypeProto) -> tuple[int, ...] | None:
 
 
 def element_type(kind: TypeProto) -> int:
-    """Element type of a tensor, or of the tensors of a sequence; 0 where not known."""
+    """Return the element type of a tensor or of a sequence's tensors; 0 if not known."""
     match kind.WhichOneof("value"):
         case "tensor_type":
             return kind.tensor_type.elem_type
@@ -177,7 +177,7 @@ def element_type(kind: TypeProto) -> int:
 
 
 def dtype_name(element: int) -> str:
-    """An ONNX element type in numpy's spelling (``"float32"``, ``"bfloat16"``, ``"string"``)."""
+    """Return an ONNX element type as numpy names it (``"float32"``, ``"string"``)."""
     if element == TensorProto.UNDEFINED:
         return ""
     if element == TensorProto.STRING:

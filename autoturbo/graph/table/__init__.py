@@ -1,4 +1,4 @@
-"""The operator table: one row per operator type, and the opaque answer for what has none.
+"""The operator table: one row per operator type, and an opaque answer for all others.
 
 ``describe(node)`` answers with the iteration domain and the access maps of a node; a node that the
 table cannot describe gets an opaque answer that says why. Families of operators are one module
@@ -43,11 +43,11 @@ ROWS: Mapping[tuple[str, str], Row] = MappingProxyType(
 """Every row, by ``(domain, operator type)``; ONNX's own domain is ``""``."""
 
 _MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""What a row may stumble over in a node that breaks its operator's definition."""
+"""Errors of a row for a node that breaks its operator's definition."""
 
 
 def describe(node: NodeView) -> OperatorSpec:
-    """The domain and access maps of a node; opaque, with the reason, where there is no row.
+    """Return the domain and access maps of a node; opaque, with the reason, if it has no row.
 
     Never raises: a node with attributes or shapes that its operator does not allow is opaque too.
     """
@@ -65,12 +65,12 @@ def describe(node: NodeView) -> OperatorSpec:
 
 
 def supported() -> tuple[str, ...]:
-    """Operator types that have a row, with the domain in front if not ONNX's own."""
+    """Return the operator types that have a row, with the domain before them if not ONNX's."""
     return tuple(sorted(f"{domain}.{op}" if domain else op for domain, op in ROWS))
 
 
 def opaque(node: NodeView, reason: str) -> OperatorSpec:
-    """The answer that is always right: no axes, everything read and written whole.
+    """Return the conservative answer: no axes, everything read and written whole.
 
     Its domain is one point, so one vector operation per output element is one large constant.
     """
@@ -99,9 +99,9 @@ def _check(node: NodeView, spec: OperatorSpec) -> None:
 
 
 def _covers(spec: OperatorSpec, access: AccessMap, shape: tuple[int, ...]) -> bool:
-    """Whether the whole domain reaches every position of an output, and no other.
+    """Return whether the domain reaches every position of an output, and no other.
 
-    Overlapping outputs (transposed convolution) have window axes in them and are left out.
+    Overlapping outputs (transposed convolution) have window axes in them and are not checked.
     """
     axes = tuple((0, axis.extent) for axis in spec.axes)
     for dim, extent in zip(access.dims, shape, strict=True):

@@ -1,4 +1,4 @@
-"""What rows are written with, what they are given and what they answer."""
+"""Building blocks of the table's rows: their input, helpers and result."""
 
 from __future__ import annotations
 
@@ -46,41 +46,41 @@ class NodeView:
     outputs: tuple[ValueView | None, ...]
 
     def value_in(self, position: int) -> ValueView | None:
-        """An input, or None where it is absent."""
+        """Return an input, or None if it is absent."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def shape_in(self, position: int) -> tuple[int, ...]:
-        """The shape of an input that the operator cannot do without."""
+        """Return the shape of a required input."""
         value = self.value_in(position)
         if value is None:
             raise NoRowError(f"input {position} is missing")
         return value.shape
 
     def shape_out(self, position: int = 0) -> tuple[int, ...]:
-        """The shape of an output that the operator always has."""
+        """Return the shape of a required output."""
         value = self.outputs[position] if position < len(self.outputs) else None
         if value is None:
             raise NoRowError(f"output {position} is missing")
         return value.shape
 
     def has_output(self, position: int) -> bool:
-        """Whether an optional output is asked for."""
+        """Return whether an optional output is requested."""
         return position < len(self.outputs) and self.outputs[position] is not None
 
     def is_weight(self, *positions: int) -> bool:
-        """Whether any of the given inputs is a constant: a learned parameter."""
+        """Return whether any of the given inputs is a constant: a learned parameter."""
         values = [self.value_in(position) for position in positions]
         return any(value is not None and value.constant for value in values)
 
     def integer(self, name: str, default: int) -> int:
-        """An integer attribute."""
+        """Return an integer attribute."""
         value = self.attributes.get(name, default)
         if not isinstance(value, (int, np.integer)):
             raise NoRowError(f"attribute {name} is not an integer")
         return int(value)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        """A list attribute, or None where it is absent."""
+        """Return a list attribute, or None if it is absent."""
         value = self.attributes.get(name)
         if value is None:
             return None
@@ -89,12 +89,12 @@ class NodeView:
         return tuple(int(item) for item in value)
 
     def text(self, name: str, default: str) -> str:
-        """A string attribute."""
+        """Return a string attribute."""
         value = self.attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def constant(self, position: int) -> np.ndarray | None:
-        """The value of a parameter input; None where absent, refused where not known in advance."""
+        """Return the value of a parameter input, None if absent; refuse one that is unknown."""
         value = self.value_in(position)
         if value is None:
             return None
@@ -103,12 +103,12 @@ class NodeView:
         return value.value
 
     def constant_integers(self, position: int) -> tuple[int, ...] | None:
-        """The elements of a parameter input, or None where it is absent."""
+        """Return the elements of a parameter input, or None if it is absent."""
         value = self.constant(position)
         return None if value is None else tuple(int(item) for item in np.asarray(value).ravel())
 
     def parameter(self, name: str, position: int) -> tuple[int, ...] | None:
-        """Integers that were an attribute in early opsets and are an input since."""
+        """Return integers that were an attribute in early opsets and are an input since."""
         given = self.integers(name)
         return self.constant_integers(position) if given is None else given
 
@@ -160,14 +160,14 @@ _IN_THE_MAPS = frozenset({
 
 
 def positive_axis(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
+    """Return an axis counted from the front."""
     if not -rank <= axis < rank:
         raise NoRowError(f"axis {axis} of {rank} dimensions")
     return axis % rank
 
 
 def chosen_axes(axes: Iterable[int] | None, rank: int) -> frozenset[int]:
-    """Axes counted from the front; all of them for None."""
+    """Return axes counted from the front; all axes for None."""
     wanted = range(rank) if axes is None else axes
     return frozenset(positive_axis(axis, rank) for axis in wanted)
 
@@ -207,7 +207,7 @@ class Domain:
     def dims(
         self, shape: Sequence[int], kind: Callable[[int], AxisKind] = lambda _: AxisKind.PARALLEL
     ) -> tuple[DimAccess, ...]:
-        """Add one axis per dimension of a shape, of the kind that ``kind`` says for it."""
+        """Add one axis per dimension of a shape, of the kind that ``kind`` returns for it."""
         return tuple(
             along(self.axis(f"d{index}", extent, kind(index))) for index, extent in enumerate(shape)
         )
@@ -224,14 +224,14 @@ class Domain:
         parameterised: bool = False,
         extra: Sequence[tuple[str, object]] = (),
     ) -> OperatorSpec:
-        """Put an answer together.
+        """Return the description of an operator.
 
         Args:
             node: the node described.
             inputs: access maps by position; positions left out at the end were absorbed.
             outputs: access maps by position.
             work: arithmetic per point.
-            engine: what it keeps busy.
+            engine: the engine that it keeps busy.
             pattern: its class in TVM's fusion pass.
             parameterised: whether it has learned parameters.
             extra: absorbed parameters that neither shapes nor maps show.
@@ -255,12 +255,12 @@ def moved(
     outputs: Sequence[AccessMap | None],
     pattern: Pattern = Pattern.INJECTIVE,
 ) -> OperatorSpec:
-    """The answer of an operator that moves data and computes nothing."""
+    """Return the description of an operator that moves data and computes nothing."""
     return domain.answer(node, inputs, outputs, engine=Engine.MOVE, pattern=pattern)
 
 
 def whole_if(dims: Iterable[int]) -> Callable[[int], AxisKind]:
-    """The kinds of axes of which the given ones are needed in full."""
+    """Return a function from dimension to axis kind: the given ones are needed in full."""
     held = frozenset(dims)
     return lambda dim: AxisKind.WHOLE if dim in held else AxisKind.PARALLEL
 
@@ -269,7 +269,7 @@ def whole_if(dims: Iterable[int]) -> Callable[[int], AxisKind]:
 
 
 def broadcast(shape: Sequence[int], target: Sequence[int], dims: Sequence[DimAccess]) -> AccessMap:
-    """How an operand of ``shape`` is read when broadcast to ``target``, addressed by ``dims``."""
+    """Return the access of an operand of ``shape`` that is broadcast to ``target``."""
     agree(len(shape) <= len(target), f"shape {tuple(shape)} has more dimensions than {target}")
     start = len(target) - len(shape)
     return AccessMap(
@@ -286,7 +286,7 @@ def _broadcast_dim(extent: int, wanted: int, dim: DimAccess) -> DimAccess:
 
 
 def per_channel(value: ValueView | None, channel: DimAccess, extent: int) -> AccessMap | None:
-    """A parameter with one element per channel, or one for all."""
+    """Return the access of a parameter with one element per channel, or one for all."""
     if value is None:
         return None
     agree(value.shape in ((), (1,), (extent,)), f"{value.name} has shape {value.shape}")
@@ -296,7 +296,7 @@ def per_channel(value: ValueView | None, channel: DimAccess, extent: int) -> Acc
 
 
 def everything(value: ValueView | None) -> AccessMap | None:
-    """A tensor that is read in full whatever part of the output is asked for."""
+    """Return the access of a tensor that every part of the output reads in full."""
     return None if value is None else AccessMap((WHOLE_DIM,) * len(value.shape))
 
 
@@ -318,7 +318,7 @@ def _value_attributes(node: NodeView) -> list[tuple[str, str]]:
 
 
 def _spelt(value: object) -> str:
-    """One spelling per value; floats to the seven digits that float32 holds."""
+    """Return a canonical text of a value, floats with the seven digits that float32 holds."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, float):

@@ -38,14 +38,14 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """Elements from the first that it touches to the last."""
+        """Return the extent of the dilated kernel."""
         return (self.kernel - 1) * self.dilation + 1
 
 
 def windows(
     node: NodeView, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
 ) -> tuple[Window, ...]:
-    """The windows of a node, from its attributes and the extents on both sides of it.
+    """Return the windows of a node, from its attributes and its input and output extents.
 
     Args:
         node: a convolution or a pool.
@@ -61,17 +61,17 @@ def windows(
     automatic = node.text("auto_pad", "NOTSET")
     if automatic == "VALID":
         pads = (0,) * rank
-    found = [Window(*row) for row in zip(kernel, strides, dilations, pads, strict=True)]
+    rows = [Window(*row) for row in zip(kernel, strides, dilations, pads, strict=True)]
     if automatic.startswith("SAME"):
-        found = [
+        rows = [
             replace(w, pad=_first_part(automatic, (o - 1) * w.stride + w.reach - i))
-            for w, i, o in zip(found, source, target, strict=True)
+            for w, i, o in zip(rows, source, target, strict=True)
         ]
-    return tuple(found)
+    return tuple(rows)
 
 
 def _first_part(automatic: str, padding: int) -> int:
-    """How much of the padding is before the first element, by ONNX's rule for each ``auto_pad``."""
+    """Return the padding before the first element, by ONNX's rule for each ``auto_pad``."""
     total = max(padding, 0)
     return total // 2 if automatic == "SAME_UPPER" else total - total // 2
 
@@ -79,9 +79,9 @@ def _first_part(automatic: str, padding: int) -> int:
 def slide(
     domain: Domain, positions: Sequence[int], windows: Sequence[Window], *, always: bool = False
 ) -> list[DimAccess]:
-    """Add the window axes; answers how the dimensions slid over are addressed.
+    """Add the window axes; return how the dimensions that the windows slide over are addressed.
 
-    Windows of one element get no axis, unless ``always``: in outputs, a window axis tells that
+    Windows of one element get no axis, unless ``always``: in outputs, a window axis says that
     positions may be reached several times, or never.
     """
     accesses = []
@@ -136,12 +136,12 @@ def _convolution(node: NodeView, data: int, weight: int) -> _Convolution:
 def _in_group(
     add: Callable[[str, int], int], name: str, extent: int, groups: int
 ) -> list[tuple[int, int]]:
-    """The axis of channels within a group; none where each group has only one."""
+    """Add the axis of channels within a group; add none if each group has only one."""
     return [(add(name, extent), extent)] if groups == 1 or extent > 1 else []
 
 
 def _kernel_dims(rows: Sequence[DimAccess]) -> list[DimAccess]:
-    """How the kernel is addressed: by the last axis of each row's access, if it has a window."""
+    """Return the accesses of the kernel: by the last axis of each row, if it has a window."""
     return [along(row.terms[-1][0]) if len(row.terms) > 1 else DimAccess() for row in rows]
 
 
@@ -152,7 +152,7 @@ def _finish(
     weight: int,
     vector: float,
 ) -> OperatorSpec:
-    """The answer every convolution has in common."""
+    """Return the description that all convolutions share."""
     return conv.domain.answer(
         node,
         inputs,
@@ -169,14 +169,14 @@ def _per_output(value: ValueView | None, conv: _Convolution) -> AccessMap | None
 
 
 def _conv(node: NodeView) -> OperatorSpec:
-    """A bias costs one addition per output."""
+    """Describe Conv; a bias costs one addition per output."""
     conv = _convolution(node, 0, 1)
     bias = _per_output(node.value_in(2), conv)
     return _finish(node, conv, [conv.source, conv.weight, bias], 1, 0.0 if bias is None else 1.0)
 
 
 def _fused_conv(node: NodeView) -> OperatorSpec:
-    """com.microsoft.FusedConv: bias, an addend of the output's shape, an activation (1 each)."""
+    """Describe com.microsoft.FusedConv: bias, an addend, an activation (one operation each)."""
     conv = _convolution(node, 0, 1)
     bias, addend = _per_output(node.value_in(2), conv), node.value_in(3)
     if addend is not None:
@@ -187,9 +187,10 @@ def _fused_conv(node: NodeView) -> OperatorSpec:
 
 
 def _deform_conv(node: NodeView) -> OperatorSpec:
-    """Samples lie anywhere in the image: offsets (and weights) per window point and position.
+    """Describe DeformConv, which samples anywhere in the image.
 
-    A bilinear sample is 8 operations, made once for all output channels of a group.
+    Offsets (and weights) are per window point and position. A bilinear sample is 8 operations, made
+    once for all output channels of a group.
     """
     conv = _convolution(node, 0, 1)
     spatial = conv.output.dims[2:]
@@ -204,7 +205,10 @@ def _deform_conv(node: NodeView) -> OperatorSpec:
 
 
 def _conv_integer(node: NodeView) -> OperatorSpec:
-    """Zero points cost one subtraction per output, sums of windows and kernels taken before."""
+    """Describe ConvInteger: zero points cost one subtraction per output.
+
+    The sums of windows and kernels are computed before.
+    """
     conv = _convolution(node, 0, 1)
     points = [everything(node.value_in(2)), _per_output(node.value_in(3), conv)]
     vector = float(sum(point is not None for point in points))
@@ -212,7 +216,10 @@ def _conv_integer(node: NodeView) -> OperatorSpec:
 
 
 def _qlinear_conv(node: NodeView) -> OperatorSpec:
-    """Requantised: subtract, scale, round, add the zero point, saturate (5), and a bias (1)."""
+    """Describe QLinearConv: 5 operations per output to requantise, 1 for a bias.
+
+    Requantising subtracts, scales, rounds, adds the zero point and saturates.
+    """
     conv = _convolution(node, 0, 3)
     bias = _per_output(node.value_in(8), conv)
     inputs = [
@@ -230,11 +237,13 @@ def _qlinear_conv(node: NodeView) -> OperatorSpec:
 
 
 def _conv_transpose(node: NodeView) -> OperatorSpec:
-    """Each input adds a scaled kernel to the output, from row ``i * stride + k * dilation - pad``.
+    """Describe ConvTranspose: each input adds a scaled kernel to the output.
+
+    It starts at row ``i * stride + k * dilation - pad``.
 
     Domain ``n, g, oc, i0.., ic, k0..``: the multiply-accumulates of the definition, those that fall
-    into the padding included. Output elements are reached by several points, or by none; where
-    windows leave gaps between them or before the end, they are taken as wider (:func:`_gapless`).
+    into the padding included. Output elements are reached by several points, or by none; windows
+    that leave gaps between them or before the end are widened (:func:`_gapless`).
     """
     source, kernel, target = node.shape_in(0), node.shape_in(1), node.shape_out()
     groups = node.integer("group", 1)
@@ -268,10 +277,10 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
 
 
 def _gapless(window: Window, source: int, target: int) -> Window:
-    """A window of so many points that parts of the input make all of the output.
+    """Return a window wide enough that parts of the input make all of the output.
 
     A stride greater than the window and padding of the output leave elements that no input reaches.
-    Somebody must make those too: the points that are too many have no element of the kernel.
+    The added points make these; they have no element of the kernel.
     """
     last = target - 1 + window.pad - (source - 1) * window.stride
     wanted = max(last, window.stride - 1)
@@ -281,9 +290,9 @@ def _gapless(window: Window, source: int, target: int) -> Window:
 def _transposed_windows(
     node: NodeView, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
 ) -> tuple[Window, ...]:
-    """Windows of a transposed convolution: padding follows from the output's extents.
+    """Return the windows of a transposed convolution, padding derived from the output's extents.
 
-    With ``auto_pad`` or ``output_shape`` the total padding is what makes the extents agree, shared
+    With ``auto_pad`` or ``output_shape`` the total padding makes the extents agree and is divided
     between both ends by ONNX's rule; otherwise it is given.
     """
     given = windows(node, kernel, source, target)
@@ -292,8 +301,8 @@ def _transposed_windows(
         return given
     extra = node.integers("output_padding") or (0,) * len(kernel)
     return tuple(
-        replace(w, pad=_first_part(automatic, (i - 1) * w.stride + more + w.reach - o))
-        for w, i, o, more in zip(given, source, target, extra, strict=True)
+        replace(w, pad=_first_part(automatic, (i - 1) * w.stride + extra_rows + w.reach - o))
+        for w, i, o, extra_rows in zip(given, source, target, extra, strict=True)
     )
 
 
@@ -301,7 +310,7 @@ def _transposed_windows(
 
 
 def _pool(work: Work) -> Row:
-    """Domain ``n, c, o0.., k0..``; indices of the maxima are addressed like the maxima."""
+    """Return the row of a pool: domain ``n, c, o0.., k0..``, indices addressed like the maxima."""
 
     def row(node: NodeView) -> OperatorSpec:
         source, target = node.shape_in(0), node.shape_out()
@@ -319,7 +328,7 @@ def _pool(work: Work) -> Row:
 
 
 def _global_pool(work: Work) -> Row:
-    """Domain ``n, c, k0..``: every position of a channel."""
+    """Return the row of a global pool: domain ``n, c, k0..``, every position of a channel."""
 
     def row(node: NodeView) -> OperatorSpec:
         source, target = node.shape_in(0), node.shape_out()
@@ -335,7 +344,7 @@ def _global_pool(work: Work) -> Row:
 
 
 def _roi_align(node: NodeView) -> OperatorSpec:
-    """Boxes and channels are independent; a box may lie anywhere in any image.
+    """Describe RoiAlign: boxes and channels are independent; a box may lie anywhere in any image.
 
     A bilinear sample is 4 multiplications and 4 additions; ``sampling_ratio`` squared of them per
     output, taken as 4 where the ratio adapts to the box.
@@ -355,7 +364,7 @@ def _roi_align(node: NodeView) -> OperatorSpec:
 
 
 def _grid_sample(node: NodeView) -> OperatorSpec:
-    """Every position is sampled anywhere in its own image: 8 operations a bilinear sample."""
+    """Describe GridSample: each position samples anywhere in its image, 8 operations a sample."""
     source, target = node.shape_in(0), node.shape_out()
     agree(source[:2] == target[:2], "batch or channels differ")
     domain = Domain()

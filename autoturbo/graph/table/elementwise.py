@@ -78,7 +78,7 @@ _BINARY: dict[str, tuple[float, float]] = {
 
 
 def _elementwise(vector: float, special: float, pattern: Pattern) -> Row:
-    """All inputs broadcast to the first output."""
+    """Return the row of an operator whose inputs all broadcast to its first output."""
 
     def row(node: NodeView) -> OperatorSpec:
         return _broadcasting(node, Work(vector=vector, special=special), pattern)
@@ -96,7 +96,7 @@ def _broadcasting(node: NodeView, work: Work, pattern: Pattern) -> OperatorSpec:
 
 
 def _variadic(finish: int) -> Row:
-    """One operation per operand beyond the first, and ``finish`` more (the mean's scaling)."""
+    """Return the row of a variadic operator: one operation per further operand, plus ``finish``."""
 
     def row(node: NodeView) -> OperatorSpec:
         work = Work(vector=float(max(len(node.inputs) - 1 + finish, 0)))
@@ -106,7 +106,7 @@ def _variadic(finish: int) -> Row:
 
 
 def _first_input(engine: Engine, vector: float) -> Row:
-    """Only the first input has data; the others say a type or a rate."""
+    """Return the row of an operator whose further inputs have no data: a type, a rate."""
 
     def row(node: NodeView) -> OperatorSpec:
         shape, domain = node.shape_out(), Domain()
@@ -122,7 +122,7 @@ def _first_input(engine: Engine, vector: float) -> Row:
 
 
 def _batch_normalization(node: NodeView) -> OperatorSpec:
-    """One multiplication and one addition per element, the four statistics folded beforehand."""
+    """Describe BatchNormalization: a multiplication and an addition, with statistics folded."""
     if any(node.has_output(position) for position in range(1, len(node.outputs))):
         raise NoRowError("statistics are outputs only in training")
     shape, domain = node.shape_out(), Domain()
@@ -141,7 +141,7 @@ Scale = Callable[[ValueView | None], AccessMap | None]
 
 
 def _linear(work: Work) -> Row:
-    """One scale for all, one per channel along ``axis``, or one per block of it."""
+    """Return the row of a (de)quantisation with one scale, one per channel, or one per block."""
 
     def row(node: NodeView) -> OperatorSpec:
         shape, domain = node.shape_in(0), Domain()
@@ -169,7 +169,7 @@ def _per_axis(shape: tuple[int, ...], domain: Domain, axis: int) -> tuple[Access
 
 
 def _blocked(node: NodeView, domain: Domain, axis: int) -> tuple[AccessMap, Scale]:
-    """The blocked dimension is (block, place in the block); a ragged last block is refused."""
+    """Return the accesses of a blocked dimension; refuse a partial last block."""
     shape, block = node.shape_in(0), node.integer("block_size", 0)
     agree(shape[axis] % block == 0, f"{shape[axis]} elements in blocks of {block}")
     blocks = shape[axis] // block
@@ -181,7 +181,7 @@ def _blocked(node: NodeView, domain: Domain, axis: int) -> tuple[AccessMap, Scal
 
 
 def _dynamic(node: NodeView) -> OperatorSpec:
-    """The scale depends on every element; so do all outputs.
+    """Describe DynamicQuantizeLinear: its scale, and so each output, depends on every element.
 
     Minimum, maximum, round, add, saturate per element; the division by the scale.
     """

@@ -30,22 +30,22 @@ from autoturbo.graph.table.build import (
 
 
 def _gather(node: NodeView) -> OperatorSpec:
-    """Rows of a table: any of them may be asked for, unless the indices are known and regular."""
+    """Describe Gather: any row may be read, unless the indices are known and regular."""
     table, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
     axis = positive_axis(node.integer("axis", 0), len(table))
     end, shape = axis + len(picks), node.shape_out()
     agree(len(shape) == end + len(table) - axis - 1, "ranks do not add up")
     before = _numbered(domain, shape[:axis])
-    found = _lookup(domain, node.value_in(1), (table[axis],), shape[axis:end])
+    lookup = _lookup(domain, node.value_in(1), (table[axis],), shape[axis:end])
     after = _numbered(domain, shape[end:])
-    read = AccessMap((*before, *found.rows, *after))
-    made = AccessMap((*before, *found.dims, *after))
-    return moved(node, domain, [read, found.access()], [made])
+    read = AccessMap((*before, *lookup.rows, *after))
+    output_map = AccessMap((*before, *lookup.dims, *after))
+    return moved(node, domain, [read, lookup.access()], [output_map])
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """How indices are addressed, and what they count along.
+    """Accesses of indices, and of the dimensions that they index.
 
     Attributes:
         dims: per dimension of the indices.
@@ -58,19 +58,19 @@ class _Lookup:
     read: bool
 
     def access(self, *components: DimAccess) -> AccessMap | None:
-        """How the indices are read; None where the rows say all that they do."""
+        """Return how the indices are read; None if the steps of the rows replace them."""
         return AccessMap((*self.dims, *components)) if self.read else None
 
 
 def _numbered(domain: Domain, shape: Sequence[int]) -> tuple[DimAccess, ...]:
-    """One axis per dimension, their names numbered on."""
+    """Add one axis per dimension, numbered on from the existing axes."""
     return tuple(along(domain.axis(f"d{len(domain.axes)}", extent)) for extent in shape)
 
 
 def _lookup(
     domain: Domain, indices: ValueView | None, extents: tuple[int, ...], shape: Sequence[int]
 ) -> _Lookup:
-    """How indices are addressed, and what they count along where they are known and regular.
+    """Return how indices are addressed, and which axes they count along if known and regular.
 
     Args:
         domain: gets the axes.
@@ -80,16 +80,16 @@ def _lookup(
     """
     if indices is None or indices.value is None or indices.value.size == 0:
         return _Lookup(_numbered(domain, shape), (WHOLE_DIM,) * len(extents), read=True)
-    each = np.asarray(indices.value).reshape(*shape, len(extents))
-    steps = steps_of(counted_from_front(each, extents))
+    positions = np.asarray(indices.value).reshape(*shape, len(extents))
+    steps = steps_of(counted_from_front(positions, extents))
     dims: list[DimAccess] = []
     terms: list[_Term] = []
     for digits, inner in zip(steps.digits, steps.rest.shape, strict=False):
-        own = [(domain.axis(f"d{len(domain.axes)}", extent), extent) for extent, _ in digits]
-        terms += [(axis, step) for (axis, _), (_, step) in zip(own, digits, strict=True)]
-        if inner > 1 or not own:
-            own.append((domain.axis(f"d{len(domain.axes)}", inner), inner))
-        dims.append(merged(*own))
+        axes = [(domain.axis(f"d{len(domain.axes)}", extent), extent) for extent, _ in digits]
+        terms += [(axis, step) for (axis, _), (_, step) in zip(axes, digits, strict=True)]
+        if inner > 1 or not axes:
+            axes.append((domain.axis(f"d{len(domain.axes)}", inner), inner))
+        dims.append(merged(*axes))
     rows = [_row(domain, terms, part, steps.rest[..., part]) for part in range(len(extents))]
     return _Lookup(tuple(dims), tuple(rows), read=steps.rest.size > len(extents))
 
@@ -99,44 +99,44 @@ _Term = tuple[int, tuple[int, ...]]
 
 
 def _row(domain: Domain, terms: list[_Term], part: int, rest: np.ndarray) -> DimAccess:
-    """The access of a component: in steps, and whole as far as the rest of the indices reaches."""
-    own = tuple((axis, step[part]) for axis, step in terms if step[part])
+    """Return the access of an index component: regular steps, and the reach of the rest in full."""
+    terms_of_part = tuple((axis, step[part]) for axis, step in terms if step[part])
     low, high = int(rest.min()), int(rest.max())
     if low == high:
-        return DimAccess(own, low)
-    if not own:
+        return DimAccess(terms_of_part, low)
+    if not terms_of_part:
         return WHOLE_DIM
     reach = domain.reduction(f"w{len(domain.axes)}", high - low + 1)
-    return DimAccess((*own, (reach, 1)), low)
+    return DimAccess((*terms_of_part, (reach, 1)), low)
 
 
 def _gather_elements(node: NodeView) -> OperatorSpec:
-    """One index per output element; the other coordinates are the element's own."""
+    """Describe GatherElements: one index per output; other coordinates are the element's."""
     source, target, domain = node.shape_in(0), node.shape_out(), Domain()
     axis = positive_axis(node.integer("axis", 0), len(source))
     agree(node.shape_in(1) == target, "indices and output differ in shape")
-    found = _lookup(domain, node.value_in(1), (source[axis],), target)
-    read = (*found.dims[:axis], *found.rows, *found.dims[axis + 1 :])
-    return moved(node, domain, [AccessMap(read), found.access()], [AccessMap(found.dims)])
+    lookup = _lookup(domain, node.value_in(1), (source[axis],), target)
+    read = (*lookup.dims[:axis], *lookup.rows, *lookup.dims[axis + 1 :])
+    return moved(node, domain, [AccessMap(read), lookup.access()], [AccessMap(lookup.dims)])
 
 
 def _gather_nd(node: NodeView) -> OperatorSpec:
-    """Slices found by index tuples: batch dimensions and the slices' own stay separate."""
+    """Describe GatherND: batch dimensions and the slices' dimensions stay separate axes."""
     source, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
     batch, depth = node.integer("batch_dims", 0), picks[-1]
     shape, shown = node.shape_out(), len(picks) - 1
-    own = len(source) - batch - depth
-    agree(own >= 0 and len(shape) == shown + own, "ranks do not add up")
+    slice_rank = len(source) - batch - depth
+    agree(slice_rank >= 0 and len(shape) == shown + slice_rank, "ranks do not add up")
     extents = source[batch : batch + depth]
-    found = _lookup(domain, node.value_in(1), extents, shape[:shown])
+    lookup = _lookup(domain, node.value_in(1), extents, shape[:shown])
     after = _numbered(domain, shape[shown:])
-    read = AccessMap((*found.dims[:batch], *found.rows, *after))
-    made = AccessMap((*found.dims, *after))
-    return moved(node, domain, [read, found.access(WHOLE_DIM)], [made])
+    read = AccessMap((*lookup.dims[:batch], *lookup.rows, *after))
+    output_map = AccessMap((*lookup.dims, *after))
+    return moved(node, domain, [read, lookup.access(WHOLE_DIM)], [output_map])
 
 
 def _scatter_elements(node: NodeView) -> OperatorSpec:
-    """Each part of the output looks at all updates that share its other coordinates."""
+    """Describe ScatterElements: each output part reads all updates that share its coordinates."""
     source, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
     axis = positive_axis(node.integer("axis", 0), len(source))
     agree(len(picks) == len(source), "indices and data differ in rank")
@@ -147,7 +147,7 @@ def _scatter_elements(node: NodeView) -> OperatorSpec:
 
 
 def _scatter_nd(node: NodeView) -> OperatorSpec:
-    """Each part of the output looks at all index tuples, and at its part of the slices placed."""
+    """Describe ScatterND: each output part reads all index tuples and its part of the slices."""
     source, picks, domain = node.shape_in(0), node.shape_in(1), Domain()
     dims = domain.dims(source)
     slices = dims[picks[-1] :]
@@ -159,7 +159,7 @@ def _scatter_nd(node: NodeView) -> OperatorSpec:
 
 
 def _tensor_scatter(node: NodeView) -> OperatorSpec:
-    """Rows placed behind each other from an index per sample on; the others are copied."""
+    """Describe TensorScatter: rows placed from a per-sample index on; the others are copied."""
     source, domain = node.shape_in(0), Domain()
     axis = positive_axis(node.integer("axis", -2), len(source))
     update = node.shape_in(1)
@@ -171,7 +171,7 @@ def _tensor_scatter(node: NodeView) -> OperatorSpec:
 
 
 def _gather_blocks(node: NodeView) -> OperatorSpec:
-    """com.microsoft.GatherBlockQuantized: rows of a table, unpacked on the way.
+    """Describe com.microsoft.GatherBlockQuantized: rows of a table, unpacked when read.
 
     Subtract the zero point and scale, per element; the table stays packed where it is stored.
     """
@@ -180,13 +180,13 @@ def _gather_blocks(node: NodeView) -> OperatorSpec:
     agree(axis == 0 and len(target) == len(picks) + len(table) - 1, "rows of a table expected")
     domain = Domain()
     dims = domain.dims(target)
-    others = [everything(value) for value in node.inputs[2:]]
-    inputs = [everything(node.value_in(0)), AccessMap(dims[: len(picks)]), *others]
+    parameter_maps = [everything(value) for value in node.inputs[2:]]
+    inputs = [everything(node.value_in(0)), AccessMap(dims[: len(picks)]), *parameter_maps]
     return domain.answer(node, inputs, [AccessMap(dims)], Work(vector=2.0))
 
 
 def _one_hot(node: NodeView) -> OperatorSpec:
-    """A comparison and a selection per output; the depth is in the output's shape."""
+    """Describe OneHot: a comparison and a selection per output."""
     target, domain = node.shape_out(), Domain()
     axis = positive_axis(node.integer("axis", -1), len(target))
     dims = domain.dims(target)
@@ -197,7 +197,7 @@ def _one_hot(node: NodeView) -> OperatorSpec:
 
 
 def _range(node: NodeView) -> OperatorSpec:
-    """``start + i * delta``: a multiplication and an addition; the limit is in the shape."""
+    """Describe Range, ``start + i * delta``: a multiplication and an addition per output."""
     domain = Domain()
     dims = domain.dims(node.shape_out())
     inputs = [SCALAR, None, SCALAR]
@@ -206,7 +206,7 @@ def _range(node: NodeView) -> OperatorSpec:
 
 
 def _made(engine: Engine) -> Row:
-    """A tensor that depends on no element of any input: shapes, fills, constants."""
+    """Return the row of an operator that reads no elements: shapes, fills, constants."""
 
     def row(node: NodeView) -> OperatorSpec:
         domain = Domain()
@@ -232,26 +232,28 @@ _OVERLAP = 12.0
 
 
 def _whole(node: NodeView, vector: float, special: float = 0.0) -> OperatorSpec:
-    """Everything read and made by one core, so many operations in all."""
+    """Describe an operator that runs whole on one core, with the given total operations."""
     shape, domain = node.shape_out(), Domain()
     dims = domain.dims(shape, whole_if(range(len(shape))))
     points = max(math.prod(shape), 1)
-    others = [_other(value.shape, shape, dims) if value else None for value in node.outputs[1:]]
+    further_maps = [
+        _other(value.shape, shape, dims) if value else None for value in node.outputs[1:]
+    ]
     inputs = [everything(value) for value in node.inputs]
     work = Work(vector=vector / points, special=special / points)
-    return domain.answer(node, inputs, [AccessMap(dims), *others], work)
+    return domain.answer(node, inputs, [AccessMap(dims), *further_maps], work)
 
 
 def _other(
     shape: tuple[int, ...], first: tuple[int, ...], dims: tuple[DimAccess, ...]
 ) -> AccessMap:
-    """A further output, with an entry per entry of the first one's first dimension."""
+    """Return the access of a further output, with one entry per row of the first output."""
     agree(shape == first[:1], f"an output of shape {shape}")
     return AccessMap(dims[:1])
 
 
 def _boxes(node: NodeView) -> OperatorSpec:
-    """Boxes are sorted by score; each is compared with those that are kept."""
+    """Describe NonMaxSuppression: boxes are sorted by score and compared with those kept."""
     boxes, scores = node.shape_in(0), node.shape_in(1)
     agree(len(boxes) == len(scores) == _BOXES, "boxes and scores of three dimensions")
     lists, count = scores[0] * scores[1], boxes[1]
@@ -265,18 +267,18 @@ def _sorting(count: int) -> float:
 
 
 def _nonzero(node: NodeView) -> OperatorSpec:
-    """A comparison and a step of the count per element; positions are written down."""
+    """Describe NonZero: a comparison and a count step per element; positions are written."""
     shape = node.shape_in(0)
     return _whole(node, 2.0 * math.prod(shape) + math.prod(node.shape_out()))
 
 
 def _compress(node: NodeView) -> OperatorSpec:
-    """A comparison and a step of the count per condition; a copy per element."""
+    """Describe Compress: a comparison and a count step per condition; a copy per element."""
     return _whole(node, 2.0 * math.prod(node.shape_in(1)) + math.prod(node.shape_in(0)))
 
 
 def _unique(node: NodeView) -> OperatorSpec:
-    """Sorted, then each compared with the one before."""
+    """Describe Unique: a sort, then a comparison with the element before."""
     count = math.prod(node.shape_in(0))
     return _whole(node, _sorting(count) + count)
 

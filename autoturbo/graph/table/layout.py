@@ -34,7 +34,7 @@ def _transpose(node: NodeView) -> OperatorSpec:
 
 
 def _concat(node: NodeView) -> OperatorSpec:
-    """Each operand is addressed from where it starts; outside of it the interval is empty."""
+    """Describe Concat: each operand is addressed from its offset, empty outside of it."""
     target, domain = node.shape_out(), Domain()
     axis = positive_axis(node.integer("axis", 1), len(target))
     dims = domain.dims(target)
@@ -47,7 +47,7 @@ def _concat(node: NodeView) -> OperatorSpec:
 
 
 def _split(node: NodeView) -> OperatorSpec:
-    """The mirror image of a concatenation."""
+    """Describe Split, the mirror image of Concat."""
     source, domain = node.shape_in(0), Domain()
     axis = positive_axis(node.integer("axis", 0), len(source))
     dims = domain.dims(source)
@@ -61,7 +61,7 @@ def _split(node: NodeView) -> OperatorSpec:
 
 
 def _slice(node: NodeView) -> OperatorSpec:
-    """Row ``start + i * step``; bounds beyond the ends are clipped as ONNX says."""
+    """Describe Slice: row ``start + i * step``, with bounds clipped as ONNX says."""
     source, domain = node.shape_in(0), Domain()
     starts = node.parameter("starts", 1) or ()
     axes = node.parameter("axes", 3) or tuple(range(len(starts)))
@@ -77,7 +77,7 @@ def _slice(node: NodeView) -> OperatorSpec:
 
 
 def _pad(node: NodeView) -> OperatorSpec:
-    """Row ``i - begin``; modes that copy from the inside read a padded dimension in full."""
+    """Describe Pad: row ``i - begin``; modes that copy inner values read the dimension in full."""
     source, target, domain = node.shape_in(0), node.shape_out(), Domain()
     rank = len(source)
     pads = node.parameter("pads", 1) or node.integers("paddings") or ()
@@ -103,7 +103,7 @@ def _expand(node: NodeView) -> OperatorSpec:
 
 
 def _tile(node: NodeView) -> OperatorSpec:
-    """Each dimension is ``repetition * extent + position``."""
+    """Describe Tile: each dimension is ``repetition * extent + position``."""
     source, target, domain = node.shape_in(0), node.shape_out(), Domain()
     read, written = [], []
     for index, (extent, wanted) in enumerate(zip(source, target, strict=True)):
@@ -118,7 +118,7 @@ def _tile(node: NodeView) -> OperatorSpec:
 
 
 def _depth_to_space(node: NodeView) -> OperatorSpec:
-    """Channel ``y x c`` (mode DCR) or ``c y x`` (CRD) goes to place ``(y, x)`` of its cell."""
+    """Describe DepthToSpace: channel ``y x c`` (DCR) or ``c y x`` (CRD) goes to ``(y, x)``."""
     return _cells(node, node.shape_in(0), "yxc" if node.text("mode", "DCR") == "DCR" else "cyx")
 
 
@@ -127,7 +127,7 @@ def _space_to_depth(node: NodeView) -> OperatorSpec:
 
 
 def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
-    """Axes ``n, c``, and per spatial dimension a cell and a place in it.
+    """Describe a depth/space exchange: axes ``n, c``, and per spatial dimension a cell and a place.
 
     Args:
         node: the node.
@@ -150,7 +150,7 @@ def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
 
 
 def _reverse_sequence(node: NodeView) -> OperatorSpec:
-    """Time is turned around up to a length of its own per batch element."""
+    """Describe ReverseSequence: time is reversed up to each batch element's length."""
     shape, domain = node.shape_in(0), Domain()
     batch = positive_axis(node.integer("batch_axis", 1), len(shape))
     time = positive_axis(node.integer("time_axis", 0), len(shape))
@@ -160,7 +160,7 @@ def _reverse_sequence(node: NodeView) -> OperatorSpec:
 
 
 def _trilu(node: NodeView) -> OperatorSpec:
-    """A selection by position; the diagonal is absorbed where it is known."""
+    """Describe Trilu: a selection by position; a known diagonal is not an input."""
     domain = Domain()
     access = AccessMap(domain.dims(node.shape_in(0)))
     diagonal = node.value_in(1)
@@ -188,7 +188,7 @@ class _Side:
     Attributes:
         shape: its extents.
         dim: the dimension being consumed.
-        rest: what is left of that dimension's extent.
+        rest: the remaining factor of that dimension's extent.
         axes: per dimension, the ``(axis, extent)`` factors found so far.
         whole: dimensions that are read in full.
     """
@@ -200,7 +200,7 @@ class _Side:
     whole: set[int] = field(default_factory=set)
 
     def advance(self) -> bool:
-        """Go on to the next dimension that has something left; False at the end."""
+        """Advance to the next dimension with a factor left; return False at the end."""
         while self.rest == 1:
             if self.dim + 1 == len(self.shape):
                 return False
@@ -210,12 +210,12 @@ class _Side:
         return True
 
     def take(self, axis: int, extent: int) -> None:
-        """Consume a factor of the present dimension."""
+        """Consume a factor of the current dimension."""
         self.axes[self.dim].append((axis, extent))
         self.rest //= extent
 
     def access(self) -> AccessMap:
-        """How the shape is addressed by the factors found."""
+        """Return how the factors address the shape."""
         dims = range(len(self.shape))
         return AccessMap(tuple(WHOLE_DIM if d in self.whole else self._dim(d) for d in dims))
 
@@ -226,7 +226,7 @@ class _Side:
 def factorise(
     source: Sequence[int], target: Sequence[int], domain: Domain
 ) -> tuple[AccessMap, AccessMap]:
-    """Axes common to two shapes of equal volume, added to ``domain``.
+    """Add to ``domain`` the axes common to two shapes of equal volume.
 
     Returns:
         How the source and how the target is addressed.
@@ -248,8 +248,8 @@ def factorise(
 def _whole_block(left: _Side, right: _Side, domain: Domain) -> None:
     """Consume dimensions until both sides agree again, all of them needed in full.
 
-    A dimension already divided is addressed, below its outer factors, by an axis that is never
-    split; on the side that is read, such an axis appears nowhere else: it is a reduction.
+    A dimension that is already divided is addressed, below its outer factors, by an axis that is
+    never split; on the side that is read, this axis appears nowhere else: it is a reduction.
     """
     read, written = 1, 1
     while read != written or read == 1:
@@ -260,7 +260,7 @@ def _whole_block(left: _Side, right: _Side, domain: Domain) -> None:
 
 
 def _consume(side: _Side, domain: Domain, *, read: bool) -> int:
-    """Take all that is left of the present dimension; answers its extent."""
+    """Consume the rest of the current dimension; return its extent."""
     side.advance()
     extent = side.rest
     if read and not side.axes[side.dim]:
@@ -273,7 +273,7 @@ def _consume(side: _Side, domain: Domain, *, read: bool) -> int:
 
 
 def _reshape(pattern: Pattern) -> Row:
-    """The output's shape says it all: target shapes and axes are absorbed."""
+    """Return the row of a reshape: the output's shape suffices, other inputs are absorbed."""
 
     def row(node: NodeView) -> OperatorSpec:
         domain = Domain()

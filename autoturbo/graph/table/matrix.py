@@ -42,7 +42,7 @@ def _product(
     flip_left: bool = False,
     flip_right: bool = False,
 ) -> _Product:
-    """``numpy.matmul`` of the two shapes, either of them transposed in its last two dimensions.
+    """Return the product of two shapes by ``numpy.matmul``, each optionally transposed.
 
     An operand of one dimension is a row (left) or a column (right) that the result lacks.
     """
@@ -100,7 +100,7 @@ def _finish(
     vector: float = 0.0,
     macs: int = 1,
 ) -> OperatorSpec:
-    """The answer every matrix product has in common."""
+    """Return the description that all matrix products share."""
     return product.domain.answer(
         node,
         inputs,
@@ -113,7 +113,7 @@ def _finish(
 
 
 def _product_of(node: NodeView, right: int = 1) -> _Product:
-    """The product of the first input and another one, transposed as attributes say."""
+    """Return the product of the first input and another one, transposed by their attributes."""
     flips = [bool(node.integer(f"trans{side}", 0)) for side in "AB"]
     shapes = node.shape_in(0), node.shape_in(right)
     return _product(*shapes, flip_left=flips[0], flip_right=flips[1])
@@ -125,7 +125,7 @@ def _matmul(node: NodeView) -> OperatorSpec:
 
 
 def _fused_matmul(node: NodeView) -> OperatorSpec:
-    """com.microsoft.FusedMatMul: operands transposed, the product scaled by ``alpha``."""
+    """Describe com.microsoft.FusedMatMul: operands transposed, the product scaled by ``alpha``."""
     batched = node.integer("transBatchA", 0) or node.integer("transBatchB", 0)
     agree(not batched, "transposed batch dimensions")
     product = _product_of(node)
@@ -133,7 +133,7 @@ def _fused_matmul(node: NodeView) -> OperatorSpec:
 
 
 def _gemm(node: NodeView) -> OperatorSpec:
-    """``alpha A B + beta C``: the third operand costs one addition per output.
+    """Describe Gemm, ``alpha A B + beta C``: the third operand costs one addition per output.
 
     com.microsoft.FusedGemm has an activation after it, one operation more.
     """
@@ -148,7 +148,7 @@ def _gemm(node: NodeView) -> OperatorSpec:
 
 
 def _matmul_integer(node: NodeView) -> OperatorSpec:
-    """Zero points cost one subtraction per output, their rows and columns summed beforehand."""
+    """Describe MatMulInteger: zero points cost one subtraction per output, sums precomputed."""
     product = _product_of(node)
     points = [*_scales(node, product, product.rows, 2), *_scales(node, product, product.columns, 3)]
     vector = float(sum(point is not None for point in points))
@@ -156,7 +156,10 @@ def _matmul_integer(node: NodeView) -> OperatorSpec:
 
 
 def _qlinear_matmul(node: NodeView) -> OperatorSpec:
-    """Requantised: subtract, scale, round, add the zero point, saturate (5 per output)."""
+    """Describe QLinearMatMul: 5 operations per output to requantise.
+
+    Requantising subtracts, scales, rounds, adds the zero point and saturates.
+    """
     product = _product_of(node, 3)
     left = [product.left, *_scales(node, product, product.rows, 1, 2)]
     right = [product.right, *_scales(node, product, product.columns, 4, 5)]
@@ -167,7 +170,7 @@ def _qlinear_matmul(node: NodeView) -> OperatorSpec:
 def _scales(
     node: NodeView, product: _Product, dim: DimAccess, *positions: int
 ) -> Iterator[AccessMap | None]:
-    """Scales and zero points: one for all, one per row or column, or in some shape of their own."""
+    """Return the accesses of scales and zero points: one for all, per row or column, or other."""
     for value in map(node.value_in, positions):
         if value is None or len(value.shape) > 1 or not dim.terms:
             yield everything(value)
@@ -176,7 +179,7 @@ def _scales(
 
 
 def _matmul_nbits(node: NodeView) -> OperatorSpec:
-    """com.microsoft.MatMulNBits: a weight of K x N packed in blocks, unpacked on the way.
+    """Describe com.microsoft.MatMulNBits: a K x N weight in packed blocks, unpacked when read.
 
     Unpacking (subtract the zero point, scale) is counted once per weight element as vector work,
     since the packed weight is what is stored.
@@ -185,14 +188,14 @@ def _matmul_nbits(node: NodeView) -> OperatorSpec:
     inner, outer = node.integer("K", -1), node.integer("N", -1)
     agree(packed is not None and packed.shape[0] == outer, "the packed weight is not N x ...")
     product = _product(left, (inner, outer))
-    others = [_blocks(node.value_in(i), outer, product.columns) for i in range(1, 4)]
+    parameter_maps = [_blocks(node.value_in(i), outer, product.columns) for i in range(1, 4)]
     rest = [everything(value) for value in node.inputs[4:]]
-    spec = _finish(node, product, [product.left, *others, *rest], (1,))
+    spec = _finish(node, product, [product.left, *parameter_maps, *rest], (1,))
     return replace(spec, unpacking=2.0 * inner * outer)
 
 
 def _blocks(value: ValueView | None, columns: int, dim: DimAccess) -> AccessMap | None:
-    """Quantised blocks with the columns of the weight outermost, maybe flattened."""
+    """Return the access of quantised blocks, columns of the weight outermost, maybe flattened."""
     whole = everything(value)
     if value is None or whole is None or not value.shape or value.shape[0] != columns:
         return whole
@@ -204,10 +207,10 @@ _GATE = (4.0, 2.0)
 
 
 def _experts(node: NodeView) -> OperatorSpec:
-    """com.microsoft.MoE: each token goes through the ``k`` experts that its router likes best.
+    """Describe com.microsoft.MoE: each token goes through the ``k`` experts that its router picks.
 
-    Two or three products per expert, counted for the experts that a token meets. All experts are
-    read: which ones are met is not known.
+    Two or three products per expert, counted for the experts of a token. All experts are read:
+    the router's choice is not known.
     """
     source, router = node.shape_in(0), node.shape_in(1)
     first, second, third = node.value_in(2), node.value_in(4), node.value_in(6)
@@ -216,7 +219,7 @@ def _experts(node: NodeView) -> OperatorSpec:
     inner = first.shape[1] + second.shape[2] + (third.shape[1] if third is not None else 0)
     met, domain = node.integer("k", 1), Domain()
     tokens = [domain.axis(f"t{index}", extent) for index, extent in enumerate(source[:-1])]
-    made = AccessMap((*map(along, tokens), along(domain.whole("h", source[-1]))))
+    output_map = AccessMap((*map(along, tokens), along(domain.whole("h", source[-1]))))
     domain.reduction("i", met * inner)
     read = AccessMap((*map(along, tokens), WHOLE_DIM))
     row = merged(*((axis, source[axis]) for axis in tokens))
@@ -225,16 +228,16 @@ def _experts(node: NodeView) -> OperatorSpec:
     chosen = router[-1] / max(source[-1], 1)
     work = Work(macs=1, vector=_GATE[0] * rate + 3.0 * chosen, special=_GATE[1] * rate + chosen)
     return domain.answer(
-        node, inputs, [made], work,
+        node, inputs, [output_map], work,
         engine=Engine.MATRIX, pattern=Pattern.OPAQUE, parameterised=node.is_weight(2, 4),
     )  # fmt: skip
 
 
 def _einsum(node: NodeView) -> OperatorSpec:
-    """Any number of operands; one axis per letter, summed over where the result lacks it.
+    """Describe Einsum: one axis per letter, summed over if the result lacks it.
 
-    ``f`` operands take ``f - 1`` multiply-accumulates per point of the whole domain. A model's have
-    two at most: more are contracted by pairs (:func:`autoturbo.graph.expand.fused.einsum`).
+    ``f`` operands take ``f - 1`` multiply-accumulates per point of the whole domain. An imported
+    node has two at most: :func:`autoturbo.graph.expand.fused.einsum` contracts more by pairs.
     """
     terms, result = _equation(node)
     domain, letters = Domain(), dict[str, DimAccess]()
@@ -254,7 +257,10 @@ def _einsum(node: NodeView) -> OperatorSpec:
 
 
 def _equation(node: NodeView) -> tuple[list[str], str]:
-    """Operand terms and result; without an arrow the result is the letters used once, sorted."""
+    """Return the operand terms and the result of an equation.
+
+    Without an arrow the result is the letters used once, sorted.
+    """
     equation = node.text("equation", "").replace(" ", "")
     agree("." not in equation, "an ellipsis")
     left, arrow, result = equation.partition("->")

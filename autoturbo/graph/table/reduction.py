@@ -28,7 +28,7 @@ Count = Callable[[int], Work]
 
 
 def _reduce(node: NodeView, reduced: frozenset[int], work: Count) -> OperatorSpec:
-    """Sum over ``reduced``; these dimensions stay with extent 1, or go."""
+    """Describe a sum over ``reduced``; these dimensions keep extent 1, or are removed."""
     keep = node.integer("keepdims", 1)
     source, domain = node.shape_in(0), Domain()
     dims = domain.dims(
@@ -46,7 +46,7 @@ def _reduce(node: NodeView, reduced: frozenset[int], work: Count) -> OperatorSpe
 
 
 def _reduced(node: NodeView) -> frozenset[int]:
-    """The dimensions that a ``Reduce`` operator sums over; without a list, all or none of them."""
+    """Return the dimensions that a ``Reduce`` operator sums over; without a list, all or none."""
     axes = node.parameter("axes", 1)
     if not axes:
         axes = () if node.integer("noop_with_empty_axes", 0) else None
@@ -54,7 +54,7 @@ def _reduced(node: NodeView) -> frozenset[int]:
 
 
 def _reduction(vector: float, special: float = 0.0, finish: float = 0.0) -> Row:
-    """A ``Reduce`` operator.
+    """Return the row of a ``Reduce`` operator.
 
     Args:
         vector: plain operations per element read.
@@ -70,26 +70,29 @@ def _reduction(vector: float, special: float = 0.0, finish: float = 0.0) -> Row:
 
 
 def _log_sum_exp(node: NodeView) -> OperatorSpec:
-    """Maximum, subtraction and sum per element; an exponential per element and one logarithm."""
+    """Describe ReduceLogSumExp: maximum, subtraction and sum per element.
+
+    Each element takes an exponential, each output a logarithm.
+    """
     return _reduce(
         node, _reduced(node), lambda count: Work(special=count + 1.0, vector_per_point=3.0)
     )
 
 
 def _arg_extreme(node: NodeView) -> OperatorSpec:
-    """A comparison and a selection per element."""
+    """Describe ArgMax and ArgMin: a comparison and a selection per element."""
     reduced = chosen_axes([node.integer("axis", 0)], len(node.shape_in(0)))
     return _reduce(node, reduced, lambda _: Work(vector_per_point=2.0))
 
 
 def _cumulative(node: NodeView) -> OperatorSpec:
-    """One operation per element; each depends on those before it, so the axis stays whole."""
+    """Describe CumSum: each element depends on those before it, so the axis stays whole."""
     axis = positive_axis((node.constant_integers(1) or (0,))[0], len(node.shape_in(0)))
     return _whole_along(node, [axis], Work(vector=1.0), Pattern.OPAQUE)
 
 
 def _top_k(node: NodeView) -> OperatorSpec:
-    """Sorted along one dimension, of which any part of the result needs everything.
+    """Describe TopK: sorted along one dimension, which every part of the result reads in full.
 
     Counted as a heap of ``k``: ``log2(k) + 1`` comparisons per element read, over ``k`` outputs.
     """
@@ -122,7 +125,7 @@ _GROUP_NORM_PER_CHANNEL = 21
 
 
 def _softmax(work: Work) -> Row:
-    """Softmax and its relatives."""
+    """Return the row of Softmax or a relative of it."""
 
     def row(node: NodeView) -> OperatorSpec:
         shape = node.shape_in(0)
@@ -140,7 +143,7 @@ def _whole_along(
     work: Work,
     pattern: Pattern = Pattern.OUT_ELEMENTWISE_FUSABLE,
 ) -> OperatorSpec:
-    """One input, one output of its shape, the dimensions ``held`` needed in full."""
+    """Describe an operator of one input and output, the dimensions ``held`` needed in full."""
     domain = Domain()
     access = AccessMap(domain.dims(node.shape_in(0), whole_if(held)))
     return domain.answer(node, [access], [access], work, pattern=pattern)
@@ -158,10 +161,10 @@ def _mean_variance(node: NodeView) -> OperatorSpec:
 
 
 def _local_response(node: NodeView) -> OperatorSpec:
-    """Divided by a power of a sum of squares over ``size`` neighbouring channels.
+    """Describe LRN: division by a power of a sum of squares over ``size`` neighbouring channels.
 
     A square and an addition per neighbour; scale and add a constant, then logarithm, exponential
-    and division. TVM has it opaque.
+    and division. In TVM it is opaque.
     """
     shape, size = node.shape_in(0), node.integer("size", 1)
     agree(len(shape) > 1, "no channels")
@@ -175,7 +178,7 @@ def _local_response(node: NodeView) -> OperatorSpec:
 
 
 def _layer(vector: float, *, skip: bool = False) -> Row:
-    """Normalised over all dimensions from ``axis`` on, then scaled (and shifted).
+    """Return the row of a normalisation over all dimensions from ``axis`` on, then scaled.
 
     Args:
         vector: operations per element.
@@ -189,11 +192,13 @@ def _layer(vector: float, *, skip: bool = False) -> Row:
         dims = domain.dims(shape, whole_if(range(axis, len(shape))))
         access = AccessMap(dims)
         statistics = AccessMap((*dims[:axis], *(fixed() for _ in shape[axis:])))
-        others = [None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs[1:]]
+        parameter_maps = [
+            None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs[1:]
+        ]
         work = Work(vector=vector, special=1.0 / max(math.prod(shape[axis:]), 1))
         return domain.answer(
             node,
-            [access, *others],
+            [access, *parameter_maps],
             [access, statistics, statistics, access],
             work,
             pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
@@ -204,7 +209,7 @@ def _layer(vector: float, *, skip: bool = False) -> Row:
 
 
 def _group(node: NodeView) -> OperatorSpec:
-    """Each group of channels of each sample, over its channels and positions."""
+    """Describe GroupNormalization: per sample and group, over its channels and positions."""
     shape, groups = node.shape_in(0), node.integer("num_groups", 1)
     agree(len(shape) > 1 and shape[1] % groups == 0, f"channels in {groups} groups")
     inner, domain = shape[1] // groups, Domain()
@@ -220,7 +225,7 @@ def _group(node: NodeView) -> OperatorSpec:
 
 
 def _instance(node: NodeView) -> OperatorSpec:
-    """Each channel of each sample, over its positions."""
+    """Describe InstanceNormalization: per sample and channel, over its positions."""
     shape, domain = node.shape_in(0), Domain()
     agree(len(shape) > 1, "no channels")
     dims = domain.dims(shape, whole_if(range(2, len(shape))))
@@ -235,7 +240,7 @@ def _scaled(
     parameters: Sequence[AccessMap | None],
     count: int,
 ) -> OperatorSpec:
-    """A normalisation over ``count`` elements with scale and shift."""
+    """Describe a normalisation over ``count`` elements with scale and shift."""
     return domain.answer(
         node,
         [access, *parameters],

@@ -79,12 +79,12 @@ def _describe(node: NodeView, heads: _Heads, masks: Sequence[ValueView | None]) 
         kept = AccessMap((along(b), along(length), merged((h, heads.keys), (d, heads.channels))))
     target = (heads.batch, heads.keys * heads.groups, heads.queries, heads.length)
     scores = (along(b), query, along(s), along(length))
-    others = [_mask(mask, target, scores) for mask in masks]
+    mask_maps = [_mask(mask, target, scores) for mask in masks]
     # Softmax of a score: 3 vector and 2 special, mask and scale 2 more; per output element.
     rate = heads.length / max(heads.channels, 1)
     return domain.answer(
         node,
-        [read, kept, kept, *others],
+        [read, kept, kept, *mask_maps],
         [read],
         Work(macs=2, vector=5.0 * rate, special=2.0 * rate),
         engine=Engine.MATRIX,
@@ -101,14 +101,14 @@ def _mask(
 
 
 def _attention(node: NodeView) -> OperatorSpec:
-    """ONNX's Attention without a cache: inputs Q, K, V and a mask."""
+    """Describe ONNX's Attention without a cache: inputs Q, K, V and a mask."""
     agree(not any(value is not None for value in node.inputs[4:]), "a cache is an input")
     heads, key_heads = node.integer("q_num_heads", 0), node.integer("kv_num_heads", 0)
     return _describe(node, _attention_of(node, heads, key_heads), node.inputs[3:4])
 
 
 def _multi_head(node: NodeView) -> OperatorSpec:
-    """com.microsoft.MultiHeadAttention without a cache and packing; bias and masks are allowed."""
+    """Describe com.microsoft.MultiHeadAttention without cache and packing; a bias may be given."""
     agree(not any(value is not None for value in node.inputs[6:]), "a cache is an input")
     heads = node.integer("num_heads", 0)
     masks = [node.value_in(i) for i in (3, 4, 5)]
@@ -118,7 +118,10 @@ def _multi_head(node: NodeView) -> OperatorSpec:
 def _of_rows(
     value: ValueView | None, extents: tuple[int, int], rows: tuple[DimAccess, DimAccess]
 ) -> AccessMap | None:
-    """Return the access to a value with an entry per sample and row; of a table, to all of it."""
+    """Return the access to a value with an entry per sample and row.
+
+    A table is read in full.
+    """
     access = everything(value)
     if value is None or access is None or value.shape[:2] != extents:
         return access
@@ -126,10 +129,10 @@ def _of_rows(
 
 
 def _rotary(node: NodeView) -> OperatorSpec:
-    """Pairs of channels of a head are rotated: two multiplications and an addition per element.
+    """Describe RotaryEmbedding: two multiplications and an addition per element.
 
-    Channels stay whole; so do heads where they are folded into the channels. Angles are looked up
-    by position where positions are an input; these, and angles without a table, are per sample and
+    Channels stay whole, and heads too if they are folded into the channels. Angles are looked up by
+    position if positions are an input; positions, and angles without a table, are per sample and
     row.
     """
     shape, domain = node.shape_in(0), Domain()
@@ -137,9 +140,9 @@ def _rotary(node: NodeView) -> OperatorSpec:
     access = AccessMap(domain.dims(shape, whole_if([len(shape) - 1])))
     rows = (access.dims[0], access.dims[-2])
     extents = (shape[0], shape[-2])
-    others = [_of_rows(value, extents, rows) for value in node.inputs[1:]]
+    table_maps = [_of_rows(value, extents, rows) for value in node.inputs[1:]]
     work = Work(vector=3.0)
-    return domain.answer(node, [access, *others], [access], work, pattern=Pattern.INJECTIVE)
+    return domain.answer(node, [access, *table_maps], [access], work, pattern=Pattern.INJECTIVE)
 
 
 # -------------------------------------- recurrent layers: time and hidden state are not independent
@@ -150,9 +153,10 @@ def _rotary(node: NodeView) -> OperatorSpec:
 
 
 def _recurrent(gates: int, work: Work) -> Row:
-    """Domain ``d, b, s, h, k``: direction, batch, time, hidden unit, input and state summed over.
+    """Return the row of a recurrent operator, with domain ``d, b, s, h, k``.
 
-    Each gate of each hidden unit is a product with the input and with the state:
+    These are direction, batch, time, hidden unit, and the input and state summed over. Each gate of
+    each hidden unit is a product with the input and with the state:
     ``gates * d * b * s * h * (input + h)`` multiply-accumulates, ``gates`` per point.
     """
 
@@ -182,18 +186,18 @@ def _recurrent(gates: int, work: Work) -> Row:
 def _maps(
     batch_first: bool, d: DimAccess, b: DimAccess, s: int, h: int
 ) -> tuple[list[AccessMap], list[AccessMap]]:
-    """Inputs ``X W R B sequence_lens initial_h initial_c P`` and outputs ``Y Y_h Y_c``.
+    """Return the maps of ``X W R B sequence_lens initial_h initial_c P`` and of ``Y Y_h Y_c``.
 
-    Rows of weights, of all gates one after another, belong to the hidden units; columns of ``R``
-    meet the state, anew at every step.
+    The rows of the weights of all gates belong to the hidden units; the columns of ``R`` meet the
+    state at every step.
     """
     step, unit, rows = along(s), along(h), whole_along(h)
     source = AccessMap((b, step, WHOLE_DIM) if batch_first else (step, b, WHOLE_DIM))
-    weight, again = AccessMap((d, rows, WHOLE_DIM)), AccessMap((d, rows, whole_along(s)))
+    weight, state_weight = AccessMap((d, rows, WHOLE_DIM)), AccessMap((d, rows, whole_along(s)))
     bias = AccessMap((d, rows))
     state, series = _ordered(batch_first, d, b, unit, step)
     before, _ = _ordered(batch_first, d, b, rows, step)
-    inputs = [source, weight, again, bias, AccessMap((b,)), before, state, bias]
+    inputs = [source, weight, state_weight, bias, AccessMap((b,)), before, state, bias]
     return inputs, [series, state, state]
 
 

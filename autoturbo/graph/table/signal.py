@@ -36,12 +36,12 @@ _PAIR = 2
 
 
 def _transform(count: int, *, real: bool) -> float:
-    """Operations of a transform of so many points."""
+    """Return the operations of a transform of ``count`` points."""
     return 5.0 * count * math.log2(max(count, 2)) / (2 if real else 1)
 
 
 def _dft(node: NodeView) -> OperatorSpec:
-    """Each line along one dimension by itself."""
+    """Describe DFT: an independent transform per line along one dimension."""
     source, target = node.shape_in(0), node.shape_out()
     rank = len(source)
     agree(rank == len(target) > 1, "input and output differ in rank")
@@ -61,7 +61,7 @@ def _dft(node: NodeView) -> OperatorSpec:
 
 
 def _stft(node: NodeView) -> OperatorSpec:
-    """Frames cut from a signal in steps, weighted by a window and transformed."""
+    """Describe STFT: frames cut from a signal in steps, weighted by a window and transformed."""
     source, target = node.shape_in(0), node.shape_out()
     step = (node.constant_integers(1) or (0,))[0]
     window = node.value_in(2)
@@ -76,13 +76,13 @@ def _stft(node: NodeView) -> OperatorSpec:
     read = AccessMap((along(b), samples, *rest[: len(source) - 2]))
     real = len(source) < _SIGNAL or source[2] < _PAIR
     work = (_transform(length[0], real=real) + length[0]) / max(target[2] * target[3], 1)
-    made = AccessMap((along(b), along(f), along(bins), along(parts)))
+    output_map = AccessMap((along(b), along(f), along(bins), along(parts)))
     inputs = [read, None, everything(window)]
-    return domain.answer(node, inputs, [made], Work(vector=work))
+    return domain.answer(node, inputs, [output_map], Work(vector=work))
 
 
 def _col2im(node: NodeView) -> OperatorSpec:
-    """Columns are added up where they overlap: one addition per element read."""
+    """Describe Col2Im: overlapping columns are summed, one addition per element read."""
     source, target = node.shape_in(0), node.shape_out()
     agree(len(source) == 3 and len(target) > 2, "columns of three dimensions")  # noqa: PLR2004
     block = source[1] // max(target[1], 1)
@@ -129,7 +129,7 @@ class _Method:
     Attributes:
         mode: nearest, linear or cubic.
         exact: scales are the ratios of the extents.
-        reach: rows before and after that a whole factor needs; None where there is no such rule.
+        reach: rows before and after that a whole factor needs; None if there is no rule for it.
     """
 
     mode: str
@@ -138,7 +138,10 @@ class _Method:
 
 
 def _resize(node: NodeView) -> OperatorSpec:
-    """Opset 10 and Upsample: corner-aligned coordinates, rounded down."""
+    """Return the method of Resize in opset 10 and of Upsample.
+
+    Coordinates are corner-aligned and rounded down.
+    """
     source, target = node.shape_in(0), node.shape_out()
     agree(len(source) == len(target), "input and output differ in rank")
     method, domain = _method(node, source, target), Domain()
@@ -159,7 +162,7 @@ def _resize(node: NodeView) -> OperatorSpec:
 def _dimension(
     domain: Domain, index: int, extent: int, wanted: int, method: _Method
 ) -> tuple[DimAccess, DimAccess]:
-    """How one dimension is read and written."""
+    """Return how one dimension is read and how it is written."""
     if extent == wanted and method.exact:
         axis = along(domain.axis(f"d{index}", extent))
         return axis, axis
@@ -174,7 +177,7 @@ def _dimension(
 
 
 def _method(node: NodeView, source: tuple[int, ...], target: tuple[int, ...]) -> _Method:
-    """Read the attributes."""
+    """Return the interpolation method from the attributes."""
     mode = node.text("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
     old = node.op_type == "Upsample" or node.opset <= 10  # noqa: PLR2004 - the first Resize
@@ -192,7 +195,7 @@ def _method(node: NodeView, source: tuple[int, ...], target: tuple[int, ...]) ->
 
 
 def _ratios(node: NodeView, source: tuple[int, ...], target: tuple[int, ...], *, old: bool) -> bool:
-    """Whether every scale is the ratio of the extents (given sizes imply that)."""
+    """Return whether every scale is the ratio of the extents (given sizes imply that)."""
     scales = _scales(node, old=old)
     if scales is None:
         return node.value_in(3) is not None
@@ -206,7 +209,7 @@ def _ratios(node: NodeView, source: tuple[int, ...], target: tuple[int, ...], *,
 
 
 def _scales(node: NodeView, *, old: bool) -> list[float] | None:
-    """The scales where they are known."""
+    """Return the scales, or None if they are not known."""
     given = node.attributes.get("scales")
     value = node.value_in(1 if old else 2)
     if given is None and value is not None:

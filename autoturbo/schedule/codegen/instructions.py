@@ -46,8 +46,8 @@ ENGINE_OF = np.asarray((
 class Column(IntEnum):
     """Integer columns of an instruction.
 
-    Engine, layer position, tile (of weights for those that bring weights), what it does (a
-    :class:`Role`), and what it waits for.
+    Engine, layer position, tile (of weights for those that move weights), kind (a :class:`Role`),
+    and the instructions that it waits for.
     """
 
     ENGINE = 0
@@ -79,7 +79,7 @@ class Instructions:
 
 
 class Kernel(NamedTuple):
-    """What the program of a kernel follows from.
+    """Inputs of a kernel's code generation.
 
     Attributes:
         stages: its template's table.
@@ -100,24 +100,24 @@ class Kernel(NamedTuple):
 
 
 def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
-    """Yield the instructions of kernels of one target, some at a time: amounts for all layers."""
-    for at in range(0, len(kernels), TOGETHER):
-        some = kernels[at : at + TOGETHER]
-        layers, end = [len(kernel.stages) for kernel in some], 0
-        rules = np.repeat(np.asarray([kernel.rules for kernel in some], np.int64), layers, axis=0)
-        resident = np.repeat([int(kernel.weights_resident) for kernel in some], layers)
-        stages = np.concatenate([kernel.stages for kernel in some])
-        streams = np.concatenate([kernel.streams for kernel in some])
+    """Yield the instructions of kernels of one target, computed in batches of kernels."""
+    for start in range(0, len(kernels), TOGETHER):
+        batch = kernels[start : start + TOGETHER]
+        layers, end = [len(kernel.stages) for kernel in batch], 0
+        rules = np.repeat(np.asarray([kernel.rules for kernel in batch], np.int64), layers, axis=0)
+        resident = np.repeat([int(kernel.weights_resident) for kernel in batch], layers)
+        stages = np.concatenate([kernel.stages for kernel in batch])
+        streams = np.concatenate([kernel.streams for kernel in batch])
         known = Roles(stages, streams, RulesOf(*rules.T), resident)
         tiles, weights = np.ascontiguousarray(known.tiles.T), known.weight_tiles()
         emits, steps = np.ascontiguousarray(known.emits.T), stages[:, Stage.SEQUENCE] > 0
-        for kernel, count in zip(some, layers, strict=True):
-            own, end = slice(end, end + count), end + count
+        for kernel, count in zip(batch, layers, strict=True):
+            span, end = slice(end, end + count), end + count
             where = _program(
-                RulesOf(*map(int, kernel.rules)), tiles[own], weights[own], emits[own], steps[own],
-                _flat(kernel.edges), _flat(kernel.clear or [()] * count),
+                RulesOf(*map(int, kernel.rules)), tiles[span], weights[span], emits[span],
+                steps[span], _flat(kernel.edges), _flat(kernel.clear or [()] * count),
             )  # fmt: skip
-            amounts = known.amounts[where[:, Column.ROLE], own.start + where[:, Column.LAYER]]
+            amounts = known.amounts[where[:, Column.ROLE], span.start + where[:, Column.LAYER]]
             if kernel.rules.serial:
                 where[:, Column.AFTER :] = -1
                 where[:, Column.AFTER] = np.arange(len(where)) - 1
@@ -125,13 +125,13 @@ def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
 
 
 def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
-    """Lists end to end, and where each begins."""
+    """Return lists concatenated, and the offset of each."""
     starts = np.cumsum([0, *map(len, positions)])
-    return starts, np.asarray([p for own in positions for p in own], np.int64)
+    return starts, np.asarray([p for entries in positions for p in entries], np.int64)
 
 
 class _Program(NamedTuple):
-    """What is known of a kernel, its tiles and weight tiles, and what has been emitted so far.
+    """State of code generation: a kernel, its tiles and weight tiles, and the emitted instructions.
 
     ``edges`` says where the layers begin that each layer waits for, and these, ``clear`` likewise
     those whose work has to be over; ``emits`` says per layer which roles its tiles have and
@@ -212,7 +212,7 @@ def _program(
 
 @borrowing
 def _number_tiles(p: _Program, layer: int) -> None:
-    """Note what is known of the tiles of a layer, in the order in which they are computed."""
+    """Record the properties of a layer's tiles, in the order in which they are computed."""
     columns, depths = p.tiles[layer, Tiling.COLUMNS], p.tiles[layer, Tiling.DEPTHS]
     rows, kept = p.tiles[layer, Tiling.ROWS], p.tiles[layer, Tiling.KEPT]
     outside = p.tiles[layer, Tiling.ROWS_OUTSIDE] > 0
@@ -234,7 +234,7 @@ def _number_tiles(p: _Program, layer: int) -> None:
 
 @borrowing
 def _emit_all(p: _Program, done: Ints) -> None:
-    """Emit all tiles of all layers in issue order; ``done`` counts what is fetched by kind."""
+    """Emit all tiles of all layers in issue order; ``done`` counts the fetches of each kind."""
     total = len(p.owner)
     ahead, across = p.rules.ahead, p.rules.across
     far = ahead + 1 + p.rules.has_gb  # without GB there is no room for one more on its way
@@ -266,9 +266,9 @@ def _emit_all(p: _Program, done: Ints) -> None:
 
 @borrowing
 def _has_room(p: _Program, index: int, passed: int) -> bool:
-    """Whether inputs of a tile may be fetched now that those of so many tiles have left GB.
+    """Return whether a tile's inputs may be fetched once the tiles of ``passed`` have left GB.
 
-    The inputs of two layers are kept in GB at a time: those of the one before last must have left.
+    GB keeps the inputs of two layers at a time: those of the layer before the last must have left.
     """
     layer = p.owner[index]
     keeps = p.rules.has_gb and p.tiles[layer, Tiling.KEPT] == 1
@@ -277,7 +277,7 @@ def _has_room(p: _Program, index: int, passed: int) -> bool:
 
 @borrowing
 def _emit(p: _Program, role: int, layer: int, index: int) -> int:
-    """Emit an instruction for a tile of a layer, or a weight tile; return its number."""
+    """Emit an instruction for a tile of a layer, or for a weight tile; return its number."""
     at = int(p.size[0])
     loads = role in (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS)
     p.where[at, Column.ENGINE], p.where[at, Column.ROLE] = ENGINE_OF[role], role
@@ -289,7 +289,7 @@ def _emit(p: _Program, role: int, layer: int, index: int) -> int:
 
 @borrowing
 def _wait(p: _Program, at: int, before: int) -> None:
-    """Let an instruction wait for another (-1 for none).
+    """Add a dependence of one instruction on another (-1 for none).
 
     Engines issue in order, so of two on one engine the later is enough.
     """
@@ -308,7 +308,7 @@ def _wait(p: _Program, at: int, before: int) -> None:
 
 @borrowing
 def _wait_for_work(p: _Program, at: int, tile: int) -> None:
-    """Wait until a tile and all before it are computed, whatever engines they are on."""
+    """Wait until a tile and all before it are computed, on both engines."""
     if tile >= 0:
         _wait(p, at, p.multiplied[tile])
         _wait(p, at, p.applied[tile])
@@ -323,7 +323,7 @@ def _wait_for_layer(p: _Program, at: int, layer: int) -> None:
 
 @borrowing
 def _wait_for_layer_before(p: _Program, at: int, layer: int) -> None:
-    """Without overlap across layers, nothing of a layer starts before the one before it ended."""
+    """Start no instruction of a layer before the previous one ended, without overlap of layers."""
     if layer and not p.rules.across:
         _wait_for_layer(p, at, layer - 1)
 
@@ -339,7 +339,7 @@ def _wait_for_layers(p: _Program, at: int, layer: int) -> None:
 
 @borrowing
 def _load(p: _Program, role: int, weight: int) -> None:
-    """Emit a weight tile from DDR, or from GB to the cores, once a slot there is free.
+    """Emit a weight tile from DDR, or from GB to the cores, once it has a free slot.
 
     Without GB it goes from DDR straight to the cores that work on the layer, once for all where the
     target broadcasts.
@@ -359,9 +359,9 @@ def _load(p: _Program, role: int, weight: int) -> None:
 
 @borrowing
 def _entered(p: _Program, tile: int) -> int:
-    """The last instruction that brought inputs of a tile, or of one before it, from GB to LB.
+    """Return the last instruction that moved inputs of a tile, or of one before it, from GB to LB.
 
-    The tile itself may be yet to come where fetching begins; its slot in GB is another one then.
+    The tile itself may not be fetched yet when fetching begins; its slot in GB is another one then.
     """
     found = int(p.entered[tile]) if tile >= 0 else -1
     return int(p.entered[tile - 1]) if found < 0 < tile else found
@@ -369,7 +369,7 @@ def _entered(p: _Program, tile: int) -> int:
 
 @borrowing
 def _input_dma(p: _Program, index: int) -> None:
-    """Emit inputs of a tile that are in DDR before the kernel starts."""
+    """Emit the inputs of a tile that are in DDR before the kernel starts."""
     layer = p.owner[index]
     if not (p.emits[layer, Role.FETCH_INPUT] and p.asks[index]):
         return
@@ -387,7 +387,7 @@ def _input_dma(p: _Program, index: int) -> None:
 
 @borrowing
 def _input_transfer(p: _Program, index: int) -> None:
-    """Emit inputs of a tile from GB to the cores."""
+    """Emit the inputs of a tile from GB to the cores."""
     layer = p.owner[index]
     p.entered[index] = p.entered[index - 1] if index else -1
     if not (p.emits[layer, Role.PASS_INPUT] and p.reads[index]):
@@ -401,7 +401,7 @@ def _input_transfer(p: _Program, index: int) -> None:
 
 @borrowing
 def _bring(p: _Program, index: int) -> None:
-    """Emit what a tile needs from other cores, and inputs that this kernel itself spilled."""
+    """Emit the inputs of a tile from other cores, and those that this kernel spilled."""
     layer = p.owner[index]
     for role in (Role.FETCH_LATE, Role.PASS_LATE):
         if p.reads[index] and p.emits[layer, role]:
@@ -415,10 +415,10 @@ def _bring(p: _Program, index: int) -> None:
 
 @borrowing
 def _wait_for_inputs(p: _Program, at: int, index: int) -> None:
-    """What a tile's first compute instruction waits for.
+    """Add the dependences of a tile's first compute instruction.
 
-    Operands, the layers that they come from and those whose space it may write to, and, where its
-    result leaves LB, room for it.
+    They are its operands, the layers that these come from, the layers whose space it may overwrite,
+    and room for its result if that leaves LB.
     """
     weight = p.weight_of[index]
     _wait(p, at, p.weight[weight] if weight >= 0 else -1)
@@ -436,7 +436,7 @@ def _wait_for_inputs(p: _Program, at: int, index: int) -> None:
 
 @borrowing
 def _compute(p: _Program, index: int) -> None:
-    """Emit matrix work of a tile, then, once its reduction is complete, its vector work."""
+    """Emit the matrix work of a tile and, once its reduction is complete, its vector work."""
     layer = p.owner[index]
     if index:
         p.multiplied[index], p.applied[index] = p.multiplied[index - 1], p.applied[index - 1]
@@ -459,7 +459,7 @@ def _compute(p: _Program, index: int) -> None:
 
 @borrowing
 def _store(p: _Program, index: int) -> None:
-    """Emit outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
+    """Emit the outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
     layer = p.owner[index]
     if index:
         p.left[index], p.saved[index] = p.left[index - 1], p.saved[index - 1]

@@ -1,4 +1,4 @@
-"""Stages of a kernel: per layer of a part, the work of one core and what it gets from others."""
+"""Stages of a kernel: per layer of a part, one core's work and its traffic with other cores."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Stage(IntEnum):
     steps that go one after another (0 of layers without a recurrence), in each of which a core
     reads ``STEP_WEIGHTS`` bytes of its weights anew, and ``STATE`` bytes that in all steps together
     a core gets of what others made in the step before; ``READ`` and
-    ``WRITTEN`` bytes of activations; ``STEPS`` the rows into which its tiles may be cut; ``MACS``
+    ``WRITTEN`` bytes of activations; ``STEPS`` the rows into which its tiles may be split; ``MACS``
     multiply-accumulates on the matrix engine.
     ``RUN_READ``, ``RUN_WRITTEN`` and ``RUN_WEIGHTS`` are the consecutive bytes that the cluster's
     part of its inputs, outputs and weights has in memory, over all tensors the bytes by the number
@@ -99,9 +99,9 @@ and a count, of 32 bits."""
 def _core_region(
     g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, out: Ints
 ) -> bool:
-    """Note the part of a tensor's region that a core has, by :func:`_core_table`'s arguments.
+    """Compute the part of a tensor's region that a core has; return False if it has none.
 
-    Cores count row-major over the factors; False if the core has none.
+    Arguments are those of :func:`_core_table`. Cores count row-major over the factors.
     """
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     left = core
@@ -123,7 +123,7 @@ def _core_region(
 def _foreign_bytes(
     g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, regions: Regions
 ) -> int:
-    """Bytes of a tensor that a core needs and another core has; none if it is not bound."""
+    """Return the bytes of a tensor that a core needs from other cores; 0 if it is not bound."""
     if table[tensor, 0] == 0:
         return 0
     own = regions.room[:2]
@@ -166,7 +166,7 @@ def _add_operator(
 def _add_recurrence(
     w: WorkArrays, g: GraphArrays, op: int, regions: Regions, share: float, row: Floats
 ) -> None:
-    """Add the steps of a recurrence: what each reads again, and the state that cores exchange."""
+    """Add the steps of a recurrence: the bytes that each rereads, the state that cores exchange."""
     for position in range(g.in_start[op], g.in_start[op + 1]):
         tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
         for term in range(g.term_start[g.slot_dim[slot]], g.term_start[g.slot_dim[slot + 1]]):
@@ -186,9 +186,9 @@ def _add_recurrence(
 
 @borrowing
 def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> float:
-    """Narrow the axes that cores share out to what one makes; return its share of their points.
+    """Narrow the axes that cores divide to one core's part; return its share of their points.
 
-    Its part of the first output that is wanted says what it makes.
+    Its part of the first wanted output determines its part of the axes.
     """
     box_low, box_high = regions.box_low, regions.box_high
     own_low, own_high = regions.room[2], regions.room[3]
@@ -215,7 +215,7 @@ def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> 
 
 @borrowing
 def _bytes(g: GraphArrays, tensors: Ints, regions: Regions) -> int:
-    """Bytes of the regions of some tensors."""
+    """Return the bytes of the regions of some tensors."""
     total = 0
     for tensor in tensors:
         if regions.seen[tensor]:
@@ -225,9 +225,9 @@ def _bytes(g: GraphArrays, tensors: Ints, regions: Regions) -> int:
 
 @borrowing
 def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, made: int, regions: Regions) -> int:
-    """Bytes of constants that an operator reads; one that only moves data reads what it made.
+    """Return the bytes of constants that an operator reads; a lookup counts only what it picks.
 
-    What it made of constants that are kept narrow are as many elements of them.
+    Elements picked from constants that are kept narrow count as narrow too.
     """
     total, moves = 0, w.engine[op] == MOVE or w.engine[op] == NONE
     output = g.out_tensor[g.out_start[op]]
@@ -263,7 +263,7 @@ def _core_table(
         part: regions of the part.
         table: per tensor, the factors of its binding, 0 where it has none.
         regions: any contents.
-        foreign: to note what that core gets from others, bytes by input, layer by layer.
+        foreign: output: bytes that the core gets from others, by input, layer by layer.
     """
     rows, at = np.zeros((len(layers), STAGE_COLUMNS)), 0
     for index in range(len(layers)):
@@ -303,23 +303,23 @@ def stage_table(
     held: Mapping[int, Binding],
     memory: PartMemory,
 ) -> tuple[Floats, tuple[tuple[int, ...], ...]]:
-    """Return the stages of a part, and per layer what a core gets of each input from others.
+    """Return the stages of a part and, per layer, a core's bytes of each input from other cores.
 
     Args:
         problem: the model on the target.
         layers: of the part.
         shape: its regions.
-        extents: of what it makes, along each dimension.
+        extents: of the tensors that it makes, along each dimension.
         held: bindings of tensors.
-        memory: what it has of the tensors that it touches.
+        memory: its parts of the tensors that it accesses.
     """
-    own = [problem.layers[layer] for layer in layers]
-    outputs = [layer.outputs[0] for layer in own]
+    part_layers = [problem.layers[layer] for layer in layers]
+    outputs = [layer.outputs[0] for layer in part_layers]
     table = np.zeros((len(problem.graph.tensors), MAX_RANK), np.int64)
     for tensor, binding in held.items():
         table[tensor, : len(binding)] = binding
     spread = [_spread(extents[tensor], held[tensor]) for tensor in outputs]
-    foreign = np.zeros(sum(len(layer.inputs) for layer in own), np.int64)
+    foreign = np.zeros(sum(len(layer.inputs) for layer in part_layers), np.int64)
     rows = _core_table(
         problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
         np.asarray([core for core, _ in spread], np.int64), shape, table,
@@ -327,7 +327,7 @@ def stage_table(
     )  # fmt: skip
     rows[:, Stage.CORES] = [cores for _, cores in spread]
     # cores reduce their parts of one whole, and one of them combines what they found
-    sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in own]
+    sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in part_layers]
     shared = np.where(rows[:, Stage.MACS] > 0, 1, sharing)
     for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
         rows[:, column] /= shared
@@ -338,14 +338,14 @@ def stage_table(
     element = np.maximum(problem.arrays.element[outputs], 1)
     rows[:, Stage.STEPS] = np.maximum(rows[:, Stage.WRITTEN] // element, 1)
     sizes = iter(foreign.tolist())
-    return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in own)
+    return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in part_layers)
 
 
 def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
-    """Return a core with a full part of a tensor, and the number of cores that have a part of it.
+    """Return a core with a full part of a tensor, and the number of cores that have a part.
 
-    The core is inside where there is one: its halo has all sides. Parts of equal size may leave
-    some cores without.
+    The core is an inner one if possible: its halo has all sides. Parts of equal size may leave some
+    cores without one.
     """
     core, cores = 0, 1
     for extent, parts in zip(extents, binding, strict=True):
@@ -356,23 +356,25 @@ def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
 
 
 def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
-    """Return the consecutive bytes that the inputs, outputs and weights of a layer have in memory.
+    """Return the contiguous bytes in memory of a layer's inputs, outputs and weights.
 
-    Bytes of their regions over the number of their runs; of weights each time that they are read.
+    These are the bytes of their regions over the number of runs; of weights, per read.
     """
     kinds = [[memory[t] for t in tensors] for tensors in _touched(problem, layer)]
-    runs = [sum(math.ceil(size / run) for size, run in own) for own in kinds]
+    runs = [sum(math.ceil(size / run) for size, run in pairs) for pairs in kinds]
     # scales are part of the instructions: they may be no bytes
-    return [sum(size for size, _ in own) / max(n, 1) for own, n in zip(kinds, runs, strict=True)]
+    return [
+        sum(size for size, _ in pairs) / max(n, 1) for pairs, n in zip(kinds, runs, strict=True)
+    ]
 
 
 @remembered(1 << 14)
 def _touched(problem: Problem, layer: int) -> tuple[list[int], list[int], list[int]]:
-    """Return the inputs, the outputs and, each time that they are read, the weights of a layer."""
-    own, tensors = problem.layers[layer], problem.graph.tensors
-    read = [t for op in own.operators for t in problem.graph.operators[op].inputs]
+    """Return the inputs, the outputs and, once per read, the weights of a layer."""
+    record, tensors = problem.layers[layer], problem.graph.tensors
+    read = [t for op in record.operators for t in problem.graph.operators[op].inputs]
     inputs, outputs = (
-        [t for t in kind if not tensors[t].constant] for kind in (own.inputs, own.outputs)
+        [t for t in kind if not tensors[t].constant] for kind in (record.inputs, record.outputs)
     )
     return inputs, outputs, [t for t in read if tensors[t].constant]
 
@@ -382,14 +384,14 @@ PartMemory = dict[int, tuple[int, int]]
 
 
 def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> PartMemory:
-    """Return what a part has of the tensors that some layers touch."""
-    touched = (t for layer in layers for own in _touched(problem, layer) for t in own)
+    """Return the memory layout of the parts of tensors that some layers access."""
+    touched = (t for layer in layers for kind in _touched(problem, layer) for t in kind)
     tensors, arrays = list(dict.fromkeys(touched)), problem.arrays
     dims = _memory_layout(problem)[tensors]
     there = dims >= 0
-    own, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
-    part[there] = shape.high[own] - shape.low[own]
-    cut[there] = part[there] < arrays.extent[own]
+    places, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
+    part[there] = shape.high[places] - shape.low[places]
+    cut[there] = part[there] < arrays.extent[places]
     # up to the first dimension that is not there whole
     run: Flags = np.cumsum(cut, axis=1) - cut == 0
     element = np.where(shape.seen[tensors] != 0, arrays.element[tensors], 0)
@@ -401,13 +403,13 @@ def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> Pa
 
 @remembered(1)
 def _memory_layout(problem: Problem) -> Ints:
-    """Return the dimensions of each tensor from the innermost in memory; remembered.
+    """Return the dimensions of each tensor from the innermost in memory; cached.
 
     Positions in the arrays over all dimensions, ``(tensors, rank)``, -1 after the last.
     """
     tensors, starts = problem.graph.tensors, problem.arrays.dim_start.tolist()
-    found = np.full((len(tensors), MAX_RANK), -1, np.int64)
+    layout = np.full((len(tensors), MAX_RANK), -1, np.int64)
     for index, (tensor, order) in enumerate(zip(tensors, problem.loop_order, strict=True)):
         dims = range(len(tensor.shape)) if tensor.constant else order
-        found[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
-    return found
+        layout[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
+    return layout

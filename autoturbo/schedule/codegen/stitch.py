@@ -30,7 +30,7 @@ from autoturbo.stores import remembered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """What instances of one sub-graph, part shape and binding share.
+    """Code-generation data shared by the instances of one sub-graph, part shape and binding.
 
     Attributes:
         layers: layer indices in order.
@@ -44,7 +44,7 @@ class Template:
         exchanged: per layer, of each activation that it reads, bytes that a core gets from others.
         reuse: per layer, the tensor that an elementwise one may write over, -1 for none: what other
             cores still get of a tensor is not written over.
-        local_bytes: what a core reads and writes in its local buffer.
+        local_bytes: bytes that a core reads and writes in its local buffer.
         digest: of all that its time depends on.
     """
 
@@ -62,7 +62,7 @@ class Template:
     digest: bytes
 
     def renamed(self, layers: tuple[int, ...], tensors: Mapping[int, int]) -> Template:
-        """Return the template of an isomorphic sub-graph, given its tensors by this one's."""
+        """Return the template of an isomorphic sub-graph, with its layers and tensors."""
         return dataclasses.replace(
             self, layers=layers, inputs=tuple(tensors[t] for t in self.inputs),
             wanted={tensors[t]: binding for t, binding in self.wanted.items()},
@@ -73,53 +73,53 @@ class Template:
 
 
 def templates_of(graph: InstanceGraph, bindings: Sequence[Binding]) -> tuple[Template, ...]:
-    """Return the templates of all instances, their outputs bound in some way."""
+    """Return the templates of all instances, given the bindings of their outputs."""
     pairs = zip(graph.shape.tolist(), bindings, strict=True)
     return tuple(template_of(graph.book, shape, binding) for shape, binding in pairs)
 
 
 def template_of(book: PartBook, shape: int, binding: Binding) -> Template:
-    """Return the template of a class of parts, its output bound in some way, remembered.
+    """Return the template of a class of parts for a binding of its output; cached.
 
-    Of isomorphic sub-graphs the first is stitched, the others get its tensors and layers renamed.
+    Of isomorphic sub-graphs the first is stitched; the others get its template, renamed.
     """
     known = known_templates(book)
-    found = known.get((shape, binding))
-    if found is None:
+    template = known.get((shape, binding))
+    if template is None:
         problem, layers, alike = book.problem, book.shapes[shape].layers, book.alike
         if alike[shape] == shape:
-            found = stitch(problem, layers, part_shape(book, shape), binding)
+            template = stitch(problem, layers, part_shape(book, shape), binding)
         else:
             first = template_of(book, alike[shape], binding)
             pairs = zip(*(_tensors(problem, own) for own in (first.layers, layers)), strict=True)
-            found = first.renamed(layers, dict(pairs))
-        known[shape, binding] = found
-    return found
+            template = first.renamed(layers, dict(pairs))
+        known[shape, binding] = template
+    return template
 
 
 @remembered(1)
 def known_templates(book: PartBook) -> dict[tuple[int, Binding], Template]:
-    """Return the templates of a book that are known, by class of parts and binding."""
+    """Return the cached templates of a book, by class of parts and binding."""
     del book  # they are remembered for it
     return {}
 
 
 def _tensors(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
-    """Return what layers read and make, in an order that isomorphic sub-graphs share."""
-    own = (problem.layers[layer] for layer in layers)
-    return tuple(dict.fromkeys(t for layer in own for t in layer.inputs + layer.outputs))
+    """Return the tensors of layers, in an order that isomorphic sub-graphs share."""
+    members = (problem.layers[layer] for layer in layers)
+    return tuple(dict.fromkeys(t for layer in members for t in layer.inputs + layer.outputs))
 
 
 def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
-    """Return the template of a part, its output bound in some way."""
-    own, memory = [problem.layers[x] for x in layers], part_memory(problem, layers, shape)
-    outputs = [t for layer in own for t in layer.outputs]
+    """Return the template of a part for a binding of its output."""
+    members, memory = [problem.layers[x] for x in layers], part_memory(problem, layers, shape)
+    outputs = [t for layer in members for t in layer.outputs]
     extents = dict(zip(outputs, extents_in(problem, outputs, shape), strict=True))
-    firsts = tuple(extents[layer.outputs[0]] for layer in own)
+    firsts = tuple(extents[layer.outputs[0]] for layer in members)
     chosen, wanted = layer_bindings(problem, layers, firsts, binding)
     bindings = tuple(map(chosen.__getitem__, layers))
     held = dict[int, Binding]()
-    for layer, first in zip(own, bindings, strict=True):
+    for layer, first in zip(members, bindings, strict=True):
         for tensor in layer.outputs:  # dimension by dimension like the first; one has no more parts
             held[tensor] = (*first, *(1,) * len(extents[tensor]))[: len(extents[tensor])]
 
@@ -134,8 +134,8 @@ def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: B
     digest.update(repr(waits).encode())
     return Template(
         layers, binding, stages, bindings, external_inputs(problem, layers), wanted,
-        tuple(tuple((t, memory[t][0]) for t in layer.inputs) for layer in own),
-        tuple(tuple((t, memory[t][0], core_bytes(t)) for t in layer.outputs) for layer in own),
+        tuple(tuple((t, memory[t][0]) for t in layer.inputs) for layer in members),
+        tuple(tuple((t, memory[t][0], core_bytes(t)) for t in layer.outputs) for layer in members),
         exchanged, _reused(problem, layers, exchanged),
         float(stages[:, [Stage.READ, Stage.WRITTEN, Stage.CORE_WEIGHTS]].sum()), digest.digest(),
     )  # fmt: skip
@@ -144,74 +144,75 @@ def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: B
 def _reused(
     problem: Problem, layers: tuple[int, ...], exchanged: Sequence[Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return what :attr:`Template.reuse` is."""
-    last, made, found = last_readers(problem, layers), set[int](), []
+    """Return the inputs whose space outputs may reuse, as :attr:`Template.reuse` has them."""
+    last, made_tensors, reused = last_readers(problem, layers), set[int](), []
     for position, (index, crossing) in enumerate(zip(layers, exchanged, strict=True)):
         layer = problem.layers[index]
         pairs = zip(layer.inputs, crossing, strict=True) if layer.in_place else ()
-        dying = (t for t, size in pairs if t in made and last[t] == position and not size)
-        found.append(next(dying, -1))
-        made.update(layer.outputs)
-    return tuple(found)
+        dying = (t for t, size in pairs if t in made_tensors and last[t] == position and not size)
+        reused.append(next(dying, -1))
+        made_tensors.update(layer.outputs)
+    return tuple(reused)
 
 
 def last_readers(problem: Problem, layers: tuple[int, ...]) -> dict[int, int]:
     """Return, per tensor, the position of the last layer of a kernel that reads it."""
-    return {t: at for at, layer in enumerate(layers) for t in problem.layers[layer].inputs}
+    return {
+        t: position for position, layer in enumerate(layers) for t in problem.layers[layer].inputs
+    }
 
 
 def shares_weights(problem: Problem, template: Template) -> bool:
-    """Return whether every part of a sub-graph reads all its weights, of which there are some.
+    """Return whether the sub-graph has weights and every part of it reads all of them.
 
     Parts along output channels each have weights of their own, lookups different rows.
     """
     tensors, operators, total = problem.graph.tensors, problem.graph.operators, 0
     for index in (op for layer in template.layers for op in problem.layers[layer].operators):
-        own = [t for t in operators[index].inputs if tensors[t].constant]
-        elements = [tensors[t].elements for t in own]
-        total += int(whole_bytes(problem.arrays, elements, own).sum())
+        weights = [t for t in operators[index].inputs if tensors[t].constant]
+        elements = [tensors[t].elements for t in weights]
+        total += int(whole_bytes(problem.arrays, elements, weights).sum())
     return 0 < total == int(template.stages[:, Stage.WEIGHTS].sum())
 
 
 @remembered(1 << 14)
 def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return, per layer of a kernel, the positions of the layers that it waits for; remembered."""
+    """Return, per layer of a kernel, the positions of the layers that it waits for; cached."""
     position = {layer: p for p, layer in enumerate(layers)}
     makers = ([problem.producer[t] for t in problem.layers[layer].inputs] for layer in layers)
-    return [tuple(position[maker] for maker in own if maker in position) for own in makers]
+    return [tuple(position[maker] for maker in needed if maker in position) for needed in makers]
 
 
 @remembered(1 << 14)
 def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return, per layer of a kernel, the positions of others that have to be over; remembered.
+    """Return, per layer of a kernel, the positions of layers whose space it may overwrite; cached.
 
     Space in LB is reused as if layers ran one after another. They do not: the matrix engine may be
     at a layer while the vector engine still works on an earlier one of another branch. So a layer
-    waits for every earlier one that has to do with a tensor whose space may be its own by then,
-    though it reads nothing of it. Those that it waits for anyway, directly or through others, are
-    left out.
+    waits for every earlier one that accesses a tensor whose space may be its own by then, though it
+    reads nothing of it. Layers that it waits for anyway, directly or through others, are left out.
     """
     # sets of positions are the bits of integers: a kernel may have all layers
-    own = [problem.layers[layer] for layer in layers]
+    kernel_layers = [problem.layers[layer] for layer in layers]
     maker, last, touching = dict[int, int](), dict[int, int](), defaultdict[int, int](int)
-    for at, layer in enumerate(own):
-        maker |= dict.fromkeys(layer.outputs, at)
+    for position, layer in enumerate(kernel_layers):
+        maker |= dict.fromkeys(layer.outputs, position)
         for tensor in layer.inputs + layer.outputs:
-            last[tensor], touching[tensor] = at, touching[tensor] | 1 << at
-    over, found, free = list[int](), [], 0
-    for at, layer in enumerate(own):
+            last[tensor], touching[tensor] = position, touching[tensor] | 1 << position
+    over, waits, free = list[int](), [], 0
+    for position, layer in enumerate(kernel_layers):
         before, waiting, positions = 0, free, []
         for tensor in (t for t in layer.inputs if t in maker):
             before |= over[maker[tensor]] | 1 << maker[tensor]
-            waiting |= touching[tensor] if layer.in_place and last[tensor] == at else 0
-        waiting &= (1 << at) - 1 & ~before
+            waiting |= touching[tensor] if layer.in_place and last[tensor] == position else 0
+        waiting &= (1 << position) - 1 & ~before
         while waiting:
             latest = waiting.bit_length() - 1
             positions.append(latest)
             before |= over[latest] | 1 << latest
             waiting &= ~before
         over.append(before)
-        found.append(tuple(positions))
+        waits.append(tuple(positions))
         for tensor in layer.inputs + layer.outputs:
-            free |= touching[tensor] if last[tensor] == at else 0
-    return found
+            free |= touching[tensor] if last[tensor] == position else 0
+    return waits

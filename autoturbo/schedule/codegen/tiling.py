@@ -1,4 +1,4 @@
-"""What the tiles of a layer are: how many, and what the instructions of each move and compute.
+"""Tiling of layers: the number of tiles, and the amounts that their instructions move and compute.
 
 A weight tile is the largest that leaves room for ``prefetch_depth`` more in the weight share of
 LB, an activation tile the largest whose streams fit the staging zone and whose result is at most a
@@ -45,7 +45,7 @@ MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""
 
 IN_LB = 2
-"""Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
+"""Code of data that stays in the local buffers: weights, and inputs between column tiles."""
 
 SUMS_MOVED = 4.0
 """Times its result's bytes that a tile of partial sums moves, in and out at twice the width."""
@@ -74,7 +74,7 @@ class Tiling(IntEnum):
 
 
 class Role(IntEnum):
-    """What an instruction does.
+    """Kind of an instruction: a fetch, a product, vector work, or a store.
 
     ``FETCH`` brings from DDR, to GB where there is one and else to LB, ``PASS`` from GB to LB:
     weights, inputs that were there before the kernel, and inputs that the kernel itself made and
@@ -100,7 +100,7 @@ class Amount(IntEnum):
     ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its link (its transfer
     engine, or DDR's DMA where there is no GB between), ``LOCAL`` bytes of LB that a compute
     instruction touches, the product ``COUNT`` x ``ROWS`` x ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and
-    ``SPECIAL`` operations; ``RUN`` the consecutive bytes in DDR of which ``DDR`` consists,
+    ``SPECIAL`` operations; ``RUN`` the contiguous bytes in DDR that ``DDR`` consists of,
     ``GB_WRITTEN`` the part of ``GB`` that is written and not read, ``EXCHANGED`` the part of
     ``CORE`` that comes from other cores, ``STEPS`` those of a recurrence that it stands for (0: it
     is what it is).
@@ -140,7 +140,7 @@ class RulesOf(NamedTuple, Generic[N]):
         broadcast: one read of GB feeds all cores.
         native_rows: rows of the matrix engine.
         native_columns: its columns.
-        least_depth: of a depth tile, where columns may be cut instead: adding sums takes LB at most
+        least_depth: of a depth tile, if columns may be split instead: adding sums takes LB at most
             :data:`SUMS_SHARE` of what the product takes the array.
         gb_staging: bytes of GB for streams and weights on their way.
         ddr_cost: how many times slower a byte of DDR is than one of GB.
@@ -170,14 +170,14 @@ class RulesOf(NamedTuple, Generic[N]):
 
     @staticmethod
     def roomier(rules: InstructionRules, spare: Ints) -> InstructionRules:
-        """Return rules of a kernel that has more bytes of LB and of GB for weights."""
+        """Return the rules with more bytes of LB and GB for weights."""
         lb, gb = spare.tolist()
         room, staging = rules.weight_room + lb, rules.gb_staging + gb
         return rules._replace(weight_room=room, gb_staging=staging)
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
-        """Read them from a setting and a target."""
+        """Return the rules of a candidate on a target."""
         target, zones = problem.target, Zones.of(problem.target)
         serial = knobs.instruction_scheduling == "off"
         # of LB for weight tiles: what is more than the target's buffer for them is taken from the
@@ -212,7 +212,10 @@ InstructionRules = RulesOf[int]
 
 
 def _least_depth(problem: Problem) -> int:
-    """Return how deep a tile is of which sums take LB a small part of what it takes the array."""
+    """Return the least depth of a tile at which moving partial sums is hidden by its products.
+
+    The sums then take LB a small part of the time that the products take the array.
+    """
     target, dtype = problem.target, problem.dtype
     bytes_per_cycle = target.lb.bandwidth / target.clock
     sums = SUMS_MOVED * element_bytes("float32", dtype) * target.matrix.macs_per_cycle(dtype)
@@ -220,9 +223,9 @@ def _least_depth(problem: Problem) -> int:
 
 
 def _best_cut(extent: float, native: int, least: int) -> int:
-    """Return tiles of an extent, from ``least`` to twice that, that waste least of an array.
+    """Return the number of tiles, from ``least`` to twice that, that wastes least of an array.
 
-    Never more than leave whole native tiles.
+    It is never more than leaves whole native tiles.
     """
     most = max(min(2 * least, int(extent // native)), 1)
 
@@ -237,12 +240,12 @@ _Cut = tuple[float, tuple[int, int, int, int, int, int]]
 
 
 class _Product(NamedTuple):
-    """What the tiles of a matrix layer follow from, on one core.
+    """Size of a matrix layer on one core, and the costs that its tiling depends on.
 
     Attributes:
         products: of ``m`` x ``n`` x ``depth``.
         parts: weight tiles, at least.
-        tiles: tiles of rows, at least, where the reduction is not cut.
+        tiles: tiles of rows, at least, where the reduction is not split.
         results: likewise, for results alone.
         read: bytes of inputs that are not in LB.
         slots: for tiles of them, where there is more than one that stays.
@@ -251,7 +254,7 @@ class _Product(NamedTuple):
         inputs: cost of reading its inputs once more, where they do not stay on the chip.
         near: likewise, where they stay in GB.
         gb: bytes of inputs that would stay in GB.
-        least_depth: of a depth tile, where columns may be cut instead.
+        least_depth: of a depth tile, where columns may be split instead.
     """
 
     products: float
@@ -275,16 +278,17 @@ class _Product(NamedTuple):
 def _product_tiles(
     own: _Product, rows: int, columns: int, kept: int, gb_kept: int
 ) -> tuple[int, int, int, int, int, int]:
-    """Return how a matrix layer is cut and in which order, the columns of :class:`Tiling`.
+    """Return the tile counts of a matrix layer and their order, the columns of :class:`Tiling`.
 
-    Its products are cut into at least ``parts`` weight tiles and ``tiles`` results, on an array of
-    ``rows`` x ``columns``. Products first, then columns, then the reduction for the weights; rows,
-    then columns again for the results. A tile falls below the native width only when no other way
-    to cut is left.
+    Its products are split into at least ``parts`` weight tiles and ``tiles`` results, on an array
+    of ``rows`` x ``columns``. For the weights, products are split first, then columns, then the
+    reduction; for the results, rows, then columns again. A tile falls below the native width only
+    when no other split is left.
 
-    Column tiles are outside, and inputs are read again for each if they do not all stay; or row
-    tiles are, as small as stays in LB while all columns go by, and weights are loaded again for
-    each: whichever costs less. Partial sums of several row tiles stay in LB or there are none.
+    Either column tiles are outside, and inputs are read again for each if they do not all stay. Or
+    row tiles are, small enough to stay in LB through all columns, and weights are loaded again for
+    each. The cheaper order is taken. Partial sums of several row tiles stay in LB or there are
+    none.
     """
     wide = rows if own.m <= columns else columns
     products = min(max(own.parts, own.tiles), int(max(own.products, 1.0)))
@@ -294,26 +298,26 @@ def _product_tiles(
     least = max(kept * products, 1)
 
     def order(outside: int, row_tiles: int, column_tiles: int, depths: int) -> list[_Cut]:
-        """Return a cut with its cost, with so many row tiles around column tiles, if it fits."""
+        """Return a tiling and its cost, row tiles around column tiles; empty if it does not fit."""
         alone, held = products * outside, own.sums / column_tiles if depths > 1 else 0.0
         room = kept - held / alone
         if room < 0:
             return []
         read = own.read * (own.slots if alone > 1 else 1)
         where = IN_LB if read <= room * alone else int(own.gb <= gb_kept)
-        again = 0.0 if where == IN_LB else own.near if where else own.inputs
-        cost = own.weights * (outside - 1) + again * (column_tiles - 1)
+        reread_cost = 0.0 if where == IN_LB else own.near if where else own.inputs
+        cost = own.weights * (outside - 1) + reread_cost * (column_tiles - 1)
         cut = products, column_tiles, depths, row_tiles, int(outside > 1), where
         return [(cost, cut)]
 
     def orders(across: int, depths: int) -> list[_Cut]:
-        """Return cuts into so many column tiles, or more where these cost nothing."""
+        """Return tilings with ``across`` column tiles, or more where these cost nothing."""
         of_inputs = -(-(own.tiles - own.results) // depths)
         tiles = math.ceil((own.results + of_inputs) / products)
         down = _best_cut(own.m, rows, max(-(-tiles // across), 1))
-        found = order(1, down, max(across, min(-(-tiles // down), widest)), depths)
-        if not found or found[0][1][-1] != IN_LB:
-            found = order(1, min(max(down, -(-tiles // across)), highest), across, depths)
+        tilings = order(1, down, max(across, min(-(-tiles // down), widest)), depths)
+        if not tilings or tilings[0][1][-1] != IN_LB:
+            tilings = order(1, min(max(down, -(-tiles // across)), highest), across, depths)
         held = own.sums / across if depths > 1 else 0.0
         for fit in sorted(
             {math.ceil((own.read * own.slots + held) / least), math.ceil(held / least), down}
@@ -321,25 +325,25 @@ def _product_tiles(
             high = own.m / max(fit, 1)
             outside = min(math.ceil(own.m / max(high - high % rows, min(high, rows), 1.0)), highest)
             for cut in sorted({across, max(across, min(-(-tiles // outside), widest))})[::-1]:
-                found += order(outside, outside, cut, depths)
-        return found
+                tilings += order(outside, outside, cut, depths)
+        return tilings
 
     across, limit = _best_cut(own.n, wide, min(parts, widest)), max(int(own.depth // rows), 1)
     depths = min(-(-parts // across), limit)
-    found = orders(max(across, min(-(-parts // depths), int(max(own.n, 1.0)))), depths)
+    tilings = orders(max(across, min(-(-parts // depths), int(max(own.n, 1.0)))), depths)
     across = widest
     while across:  # what a smaller buffer allows, a larger one does
         if -(-parts // across) <= deepest:
-            found += orders(across, -(-parts // across))
+            tilings += orders(across, -(-parts // across))
         across = _best_cut(own.n, wide, across // 2) if across > 1 else 0
-    found = found or order(highest, highest, int(max(own.n, 1.0)), deepest)
-    return min(found, key=operator.itemgetter(0))[1]
+    tilings = tilings or order(highest, highest, int(max(own.n, 1.0)), deepest)
+    return min(tilings, key=operator.itemgetter(0))[1]
 
 
 def tile_counts(
     stages: Floats, streams: Ints, rules: InstructionRules | RulesOf[Ints], resident: Ints | int
 ) -> Ints:
-    """Return how layers are cut into tiles, ``(layers, len(Tiling))``.
+    """Return the tile counts of layers, ``(layers, len(Tiling))``.
 
     Args:
         stages: of templates.
@@ -386,15 +390,15 @@ def tile_counts(
     kept = (rules.staging + stream[ROOM])[products].tolist()
     gb_kept = np.broadcast_to(rules.gb_staging * has_gb, len(stages))[products].tolist()
     cuts = [
-        _product_tiles(_Product(*own), *native, *rooms)
-        for own, *rooms in zip(zip(*shape, strict=True), kept, gb_kept, strict=True)
+        _product_tiles(_Product(*product), *native, *rooms)
+        for product, *rooms in zip(zip(*shape, strict=True), kept, gb_kept, strict=True)
     ]
     counts[:, products] = np.transpose(cuts)
     return np.ascontiguousarray(counts.T)
 
 
 def _ceil(a: Floats, b: Ints | int) -> Ints:
-    """Return quotients, rounded up; 1 where there is nothing to divide by."""
+    """Return quotients, rounded up; 1 where the divisor is 0."""
     return np.where(np.asarray(b) > 0, np.ceil(a / np.maximum(b, 1)), 1).astype(np.int64)
 
 
@@ -403,41 +407,41 @@ def weight_passes(
 ) -> tuple[Floats, Floats]:
     """Return how many times the weights of layers are loaded, from DDR and to the cores.
 
-    Once, but for those of a recurrence that do not stay in the cores' room for weights: what the
-    state is multiplied by at every step, the rest with every tile of steps. What finds room in GB
-    beside one tile of every core's streams comes from DDR once.
+    Most are loaded once. Weights of a recurrence that do not stay in the cores' room for weights
+    are loaded again: those of the state at every step, the rest with every tile of steps. Weights
+    that fit in GB beside one tile of every core's streams come from DDR once.
 
     Args:
         stages: columns of the layers.
         tiles: likewise.
         rules: likewise, or for all layers.
     """
-    core, again = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
+    core, step_bytes = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
     often = (stages[Stage.SEQUENCE] > 0) & (core > rules.weight_room)
     core = np.where(often, core, 1.0)  # the others are 1 in the end
-    steps = np.where(again <= rules.weight_room, 1.0, stages[Stage.SEQUENCE])
+    steps = np.where(step_bytes <= rules.weight_room, 1.0, stages[Stage.SEQUENCE])
     tiled = tiles[Tiling.PRODUCTS].astype(np.float64)
 
     def passes(steps: Floats, tiled: Floats) -> Floats:
-        return np.where(often, (again * steps + (core - again) * tiled) / core, 1.0)
+        return np.where(often, (step_bytes * steps + (core - step_bytes) * tiled) / core, 1.0)
 
     has_gb = np.asarray(rules.has_gb) > 0
     room = rules.gb_staging - rules.cores * rules.staging / 2
     room = room * (core / np.where(often, stages[Stage.WEIGHTS], 1.0))  # of a core's part
-    kept = has_gb & (steps > 1.0) & (again <= room)
-    room = np.where(kept, room - again, room)
-    once = has_gb & (core - again <= room)
+    kept = has_gb & (steps > 1.0) & (step_bytes <= room)
+    room = np.where(kept, room - step_bytes, room)
+    once = has_gb & (core - step_bytes <= room)
     return passes(np.where(kept, 1.0, steps), np.where(once, 1.0, tiled)), passes(steps, tiled)
 
 
 class Roles:
-    """What the instructions of layers move and compute, the same for all tiles of a layer.
+    """Amounts that each kind of instruction moves and computes, the same for all tiles of a layer.
 
     Attributes:
         stages: of the layers, by column.
         streams: bytes that they move from and to GB and DDR, by column.
         rules: of the layers.
-        tiles: how the layers are cut, by column.
+        tiles: tile counts of the layers, by column.
         has_gb: whether there is a global buffer, per layer.
         slots: for tiles that are fetched or stored, per layer.
         amounts: ``(roles, layers, AMOUNT_COLUMNS)``.
@@ -445,7 +449,7 @@ class Roles:
     """
 
     def __init__(self, stages: Floats, streams: Ints, rules: RulesOf[Ints], resident: Ints) -> None:
-        """Find the amounts of all roles.
+        """Compute the amounts of all roles.
 
         Args:
             stages: of templates.
@@ -475,7 +479,7 @@ class Roles:
             self.amounts[role, :, amount] = values
 
     def _move(self, role: Role, emitted: Flags, size: Floats, run: Stage, core: Floats) -> None:
-        """Note moves of bytes between DDR and GB, or the cores where there is none."""
+        """Record moves of bytes between DDR and GB, or the cores if there is no GB."""
         far = np.where(self.has_gb, size, 0.0)
         self._note(role, emitted, {
             Amount.DDR: size, Amount.RUN: np.minimum(self.stages[run], size), Amount.GB: far,
@@ -484,7 +488,7 @@ class Roles:
         })  # fmt: skip
 
     def _load_weights(self, resident: Ints) -> None:
-        """Note weight tiles: without GB straight to the cores, once for all if broadcast."""
+        """Record weight tiles: without GB straight to the cores, once for all if broadcast."""
         stages, has_gb, once = self.stages, self.has_gb, self.rules.broadcast > 0
         count = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]].prod(axis=0)
 
@@ -502,7 +506,7 @@ class Roles:
         self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})
 
     def _bring_inputs(self) -> None:
-        """Note inputs from before the kernel, and what it spilled or other cores made."""
+        """Record inputs from before the kernel, from its spills and from other cores."""
         stages, streams, tiles, cores = self.stages, self.streams, self.tiles, self.rules.cores
         share = 1.0 / tiles[[Tiling.PRODUCTS, Tiling.ROWS, Tiling.DEPTHS]].prod(axis=0)
         for role, column in ((Role.FETCH_INPUT, IN_DDR), (Role.FETCH_LATE, LATE_DDR)):
@@ -520,20 +524,20 @@ class Roles:
         })  # fmt: skip
 
     def _multiply(self, weights: Floats) -> None:
-        """Note the product of one tile and the bytes of LB that it touches.
+        """Record the product of one tile and the bytes of LB that it accesses.
 
-        Partial sums are read and written at twice the width of the result. Where nothing between
-        LB and the array holds operands, each block of rows reads the weights and each block of
-        columns the inputs.
+        Partial sums are read and written at twice the width of the result. Where nothing between LB
+        and the array holds operands, each block of rows reads the weights and each block of columns
+        the inputs.
         """
         stages, rules = self.stages, self.rules
         products, columns, depths, rows = self.tiles[: Tiling.ROWS + 1]
         count = stages[Stage.COUNT]
         count = np.where(count > 0, count, 1.0)  # a fraction of fast types
         high, wide = stages[Stage.ROWS] / rows, stages[Stage.COLUMNS] / columns
-        again = rules.rereads > 0
-        down = np.where(again, np.ceil(high / rules.native_rows), 1.0)
-        across = np.where(again, np.ceil(wide / rules.native_columns), 1.0)
+        rereads = rules.rereads > 0
+        down = np.where(rereads, np.ceil(high / rules.native_rows), 1.0)
+        across = np.where(rereads, np.ceil(wide / rules.native_columns), 1.0)
         local = (
             stages[Stage.READ] / (products * rows * depths) * across
             + weights / (products * columns * depths) * down
@@ -548,7 +552,7 @@ class Roles:
         })  # fmt: skip
 
     def _apply(self, share: Floats, weights: Floats) -> None:
-        """Note vector work, after a product or by itself."""
+        """Record vector work, after a product or alone."""
         stages, matrix = self.stages, self.stages[Stage.MACS] > 0
         moved, written = stages[Stage.MOVED] * share, stages[Stage.WRITTEN] * share
         work = stages[Stage.VECTOR] + stages[Stage.SPECIAL]
@@ -562,7 +566,7 @@ class Roles:
         })  # fmt: skip
 
     def _take_out(self, share: Floats) -> None:
-        """Note results that leave LB."""
+        """Record results that leave LB."""
         cores, ddr = self.rules.cores, self.streams[OUT_DDR] * share
         size = self.streams[OUT_GB] * share + ddr
         amounts = {Amount.GB: size, Amount.GB_WRITTEN: size, Amount.CORE: size / cores}
@@ -570,7 +574,7 @@ class Roles:
         self._move(Role.SAVE, ddr > 0, ddr, Stage.RUN_WRITTEN, ddr / cores)
 
     def weight_tiles(self) -> Ints:
-        """Return the weight tiles that layers load, repetitions included."""
+        """Return the number of weight tiles that each layer loads, repetitions included."""
         cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]]
         times = np.where(self.tiles[Tiling.ROWS_OUTSIDE] > 0, self.tiles[Tiling.ROWS], 1)
         return np.where(self.stages[Stage.WEIGHTS] > 0, cut.prod(axis=0) * times, 0)

@@ -65,7 +65,7 @@ class WorkArrays(NamedTuple):
 
 @borrowing
 def shown_points(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> int:
-    """Points of the axes that an operator does not sum over, inside its axis intervals."""
+    """Return the points of an operator's unreduced axes, inside its axis intervals."""
     points = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         if w.shown[axis]:
@@ -76,8 +76,8 @@ def shown_points(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> in
 def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
     """Flatten the work of a graph's operators for one target."""
     operators = graph.operators
-    own = np.asarray([priced(op, target, dtype) for op in operators], np.float64)
-    engine, macs, vector, special, per_point = own.reshape(-1, len(Priced._fields)).T.copy()
+    costs = np.asarray([priced(op, target, dtype) for op in operators], np.float64)
+    engine, macs, vector, special, per_point = costs.reshape(-1, len(Priced._fields)).T.copy()
     axes = [axis for op in operators for axis in op.axes]
     return WorkArrays(
         engine.astype(np.int64),
@@ -109,20 +109,20 @@ class Priced(NamedTuple):
 
 
 def in_integers(target: Target, dtype: str) -> bool:
-    """Return whether a target computes quantised operators in int8 beside a run's type."""
+    """Return whether a target computes quantised operators in int8 beside the compute type."""
     types, lanes = ("int8", dtype), target.vector.elements_per_cycle
-    return all(target.supports(one) and lanes(one) > 0 for one in types)
+    return all(target.supports(kind) and lanes(kind) > 0 for kind in types)
 
 
 def work_of(operator: Operator, *, integers: bool) -> Work:
-    """Return an operator's arithmetic per point, in int8 where that is so."""
+    """Return an operator's arithmetic per point; that in int8 if it is computed so."""
     return operator.integer if integers and operator.integer is not None else operator.work
 
 
 def priced(operator: Operator, target: Target, dtype: str) -> Priced:
-    """Return what an operator costs: the one count of work, of simulator and bounds alike.
+    """Return the operations of an operator, as the simulator and the lower bound count them.
 
-    What is computed in int8 counts as so many operations of the run's type as take the same time.
+    Operations in int8 count as the number of operations of the compute type that take as long.
     """
     integers = in_integers(target, dtype) and operator.integer is not None
     work = work_of(operator, integers=integers)
@@ -139,11 +139,11 @@ def priced(operator: Operator, target: Target, dtype: str) -> Priced:
 
 
 def axis_roles(operator: Operator) -> list[int]:
-    """Which axes of a matrix operator are batch, M, N and K.
+    """Return the role of each axis of a matrix operator: batch, M, N or K.
 
-    From the access maps: in both operands and the output, batch; in the first and the output, M; in
-    the second and the output, N; not in the output, K (or a kernel position). Steps are products of
-    their own, one after another. A loop that stays whole has axes that are named after them.
+    An axis in both operands and the output is batch; in the first and the output, M; in the second
+    and the output, N; not in the output, K (or a kernel position). Steps are separate products, one
+    after another. The axes of a kept loop are named after their roles.
     """
     if operator.opaque:
         return [_WHOLE_LOOP.get(axis.name, OTHER) for axis in operator.axes]
@@ -151,13 +151,13 @@ def axis_roles(operator: Operator) -> list[int]:
         return [OTHER] * len(operator.axes)
     first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))
     roles, out = [], operator.output_axes
-    for at, axis in enumerate(operator.axes):
+    for index, axis in enumerate(operator.axes):
         if axis.kind is AxisKind.STEP:
             role = STEP
-        elif at not in out or at not in first | second:
+        elif index not in out or index not in first | second:
             role = WINDOW if axis.kind is AxisKind.WINDOW else DEPTH
-        elif at in first:
-            role = COUNT if at in second else ROWS
+        elif index in first:
+            role = COUNT if index in second else ROWS
         else:
             role = COLUMNS
         roles.append(role)
@@ -165,7 +165,7 @@ def axis_roles(operator: Operator) -> list[int]:
 
 
 def second_operand(operator: Operator) -> int:
-    """Return the place among the inputs of a product's second operand.
+    """Return the input position of a product's second operand.
 
     Operators on quantised values have scales and zero points, of few axes, between the two.
     """
@@ -177,8 +177,8 @@ def second_operand(operator: Operator) -> int:
 def matrix_shape(operator: Operator, whole: int = 1) -> tuple[float, float, float, float]:
     """Return ``(count, m, n, k)`` of a matrix operator's whole domain, K as an array sees it.
 
-    An operator with several multiply-accumulates at each point of its domain (the gates of a
-    recurrent cell, the two products of an attention) is as many products of the same shape.
+    An operator with several multiply-accumulates per point (the gates of a recurrent cell, the two
+    products of an attention) counts as that many products of the same shape.
     """
     shape = [1.0] * ROLES
     for role, extent in zip(axis_roles(operator), operator.extents, strict=True):
@@ -188,7 +188,7 @@ def matrix_shape(operator: Operator, whole: int = 1) -> tuple[float, float, floa
 
 
 def whole_depth(target: Target) -> int:
-    """Channels that an array takes at once at every kernel position; 1 if it takes any mixture.
+    """Return the channels that an array reads at once per kernel position; 1 if it mixes positions.
 
     With im2col, or a data path like it, kernel positions and channels are one reduction that fills
     the rows. A channel-stationary array reads one kernel position at a time: rows that the channels
@@ -199,12 +199,12 @@ def whole_depth(target: Target) -> int:
 
 @borrowing
 def depth_of(channels: float, positions: float, whole: int) -> float:
-    """The reduction of a product as the array sees it."""
+    """Return the reduction length of a product as the array sees it."""
     return float(np.ceil(channels / whole) * whole * positions)
 
 
 def engine_code(operator: Operator, target: Target, dtype: str) -> int:
-    """The engine that does an operator's work on a target.
+    """Return the engine that does an operator's work on a target.
 
     A product that uses so little of the array that vector lanes are faster (a depthwise
     convolution, one output channel per product) goes to the vector engine.
@@ -234,7 +234,7 @@ class Array(IntEnum):
 
 
 def array_of(engine: MatrixEngine) -> Floats:
-    """A matrix engine's array for compiled code, by :class:`Array`."""
+    """Return a matrix engine's array for compiled code, by :class:`Array`."""
     figures = (
         engine.rows, engine.columns, engine.depth, DATAFLOWS.index(engine.dataflow),
         engine.folds_overlap, engine.swap_operands,
@@ -243,7 +243,7 @@ def array_of(engine: MatrixEngine) -> Floats:
 
 
 def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
-    """Cycles of one core's array for a whole matrix operator, start-up left out."""
+    """Return the cycles of one core's array for a matrix operator, without start-up."""
     shape = matrix_shape(operator, whole_depth(target))
     cycles = matrix_cycles(*shape, array_of(target.matrix))
     return float(cycles) / dict(target.matrix.rate).get(dtype, 1.0)
@@ -251,17 +251,17 @@ def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
 
 @borrowing
 def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> float:
-    """Cycles of ``count`` products M x N x K on an array (:func:`array_of`).
+    """Return the cycles of ``count`` products M x N x K on an array (:func:`array_of`).
 
     A fold is what the array does with one filling: a block of M x N sums (output stationary), of
     K x N weights or of K x M inputs; partial folds take as long as whole ones, and streaming steps
-    may be a fraction, the mean over tiles of unequal length. Where folds overlap
-    (operands are double-buffered in the array) each takes its streaming steps, or as long as the
-    next operands take to be loaded, a row a cycle, where they have to be; filling and draining are
-    paid once per instruction, by ``startup_cycles``. Where they do not, each fold also
-    waits for operands and results to cross the array (rows + columns - 2 cycles) and, if something
-    has to be loaded into it before, for that (rows): the closed forms of SCALE-Sim (Samajdar et
-    al., ISPASS 2020), which numbers cycles from 0, so that one less is counted in all.
+    may be a fraction, the mean over tiles of unequal length. Where folds overlap (operands are
+    double-buffered in the array) each takes its streaming steps, or as long as loading the next
+    operands takes, a row a cycle, if they are loaded; filling and draining are paid once per
+    instruction, by ``startup_cycles``. Where they do not, each fold also waits for operands and
+    results to cross the array (rows + columns - 2 cycles) and, if something is loaded into it
+    before, for that (rows): the closed forms of SCALE-Sim (Samajdar et al., ISPASS 2020), which
+    numbers cycles from 0, so that one less is counted in all.
 
     With ``swap_operands`` the shorter of the product and its transposed form is taken: sums stay
     where they are, and stationary weights become stationary inputs.
@@ -274,7 +274,7 @@ def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> 
 
 @borrowing
 def _cycles(m: float, n: float, k: float, array: Floats) -> float:
-    """Folds times the cycles of one, for one orientation of a product."""
+    """Return the cycles of all folds, for one orientation of a product."""
     rows, columns, dataflow = array[Array.ROWS], array[Array.COLUMNS], int(array[Array.DATAFLOW])
     k = np.ceil(k / array[Array.DEPTH])
     if dataflow == _IDEAL:

@@ -1,1 +1,1 @@
-"""Buffers in time and space, and what kernels stream."""
+"""Buffers in time and space, and the streams of kernels."""

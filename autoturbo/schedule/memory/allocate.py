@@ -45,7 +45,7 @@ born, not the largest, are placed first: placing the largest first takes time by
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """What of each buffer the allocator hands out, bytes.
+    """Capacities of the buffers that the allocator may use, in bytes.
 
     Attributes:
         lb: per core.
@@ -90,7 +90,7 @@ class Buffers:
 
 
 def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
-    """Place buffers in LB, what does not fit in GB, what does not fit there in DDR.
+    """Place buffers in LB, those that do not fit in GB, and the rest in DDR.
 
     Buffers with an address on entry stay there.
 
@@ -106,20 +106,20 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
     for level, sizes, room in levels:
         lives = np.stack((buffers.birth, buffers.death, -(-sizes // ALIGNMENT) * ALIGNMENT))
         scope[_leaving(born[scope[born] == level], lives, fixed, victims, room)] = level + 1
-        own = born[scope[born] == level]
+        in_level = born[scope[born] == level]
         # what is fixed, then the largest or the first born first, of equals the first born
-        size = lives[2, own] * (not _crowded(lives[:2, own]))
-        own = own[np.lexsort((-size, ~fixed[own]))]
-        _place(own, lives, room, address)
-        scope[own[address[own] < 0]] = level + 1
+        size = lives[2, in_level] * (not _crowded(lives[:2, in_level]))
+        in_level = in_level[np.lexsort((-size, ~fixed[in_level]))]
+        _place(in_level, lives, room, address)
+        scope[in_level[address[in_level] < 0]] = level + 1
     return dataclasses.replace(buffers, scope=scope, address=address)
 
 
 def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room: int) -> list[int]:
-    """Return who leaves a level while the live set passes its capacity, of equals the first born.
+    """Return the buffers that leave a level while its live set exceeds its capacity.
 
     ``born`` are its buffers in order of birth, ``lives`` birth, death and bytes of all buffers;
-    those that are ``fixed`` stay in any case.
+    those that are ``fixed`` stay. Of equal ones the first born leaves.
     """
     birth, death, size = lives.tolist()
     alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()
@@ -147,7 +147,7 @@ def _crowded(lives: Ints) -> bool:
 def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
     """Place buffers in turn, each at the lowest address that is free for its whole life.
 
-    What has an address stays there; what finds no room gets none.
+    Buffers with an address stay there; those that find no room get none.
     """
     birth, death, size = lives
     placed, count = np.empty_like(order), 0  # by address
@@ -171,18 +171,18 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
 
 
 def peak_use(buffers: Buffers, level: Scope) -> int:
-    """Highest end of any buffer at a level, in bytes."""
-    here = buffers.scope == level
+    """Return the highest end of any buffer at a level, in bytes."""
+    in_level = buffers.scope == level
     sizes = buffers.core_bytes if level is Scope.LB else buffers.cluster_bytes
-    return int((buffers.address[here] + sizes[here]).max()) if here.any() else 0
+    return int((buffers.address[in_level] + sizes[in_level]).max()) if in_level.any() else 0
 
 
 def live_peak_bytes(buffers: Buffers, level: Scope) -> int:
-    """Most bytes alive at once at a level, whole tensors of a cluster."""
-    here = buffers.scope == level
-    if not here.any():
+    """Return the most bytes alive at once at a level, whole tensors of a cluster."""
+    in_level = buffers.scope == level
+    if not in_level.any():
         return 0
     change = np.zeros(int(buffers.death.max()) + 2, np.int64)
-    np.add.at(change, buffers.birth[here], buffers.cluster_bytes[here])
-    np.subtract.at(change, buffers.death[here] + 1, buffers.cluster_bytes[here])
+    np.add.at(change, buffers.birth[in_level], buffers.cluster_bytes[in_level])
+    np.subtract.at(change, buffers.death[in_level] + 1, buffers.cluster_bytes[in_level])
     return int(change.cumsum().max())

@@ -1,4 +1,4 @@
-"""From ordered instances to buffers in time, and back to what every kernel streams.
+"""From ordered instances to buffers in time, and back to the streams of every kernel.
 
 The timeline is written once per schedule: a walk over the order notes who makes and who reads each
 buffer, the allocator decides where each is kept, and the streams follow: whoever writes or reads a
@@ -60,7 +60,7 @@ class Timeline:
         graph: the instances.
         order: instances in order of execution.
         templates: per instance, of its kernel.
-        movements: what is done to the pieces that kernels read.
+        movements: movements of the pieces that kernels read.
         rows: first row of each kernel in :attr:`streams`; one entry more than kernels.
         streams: array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
         copied: per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
@@ -88,27 +88,28 @@ class Timeline:
 
     @functools.cached_property
     def spare(self) -> Ints:
-        """Per kernel with recurrences, bytes of a core's LB and of GB that each has for weights.
+        """Return each recurrent kernel's spare bytes for weights in a core's LB and in GB.
 
-        From the top of the zones for buffers, where none is there while the kernel runs: what meets
-        the state at every step stays, if it fits. None of other kernels, ``(kernels, 2)``.
+        They are at the top of the zones for buffers, where no buffer is while the kernel runs:
+        weights of the state, read at every step, stay there if they fit. Other kernels have 0,
+        ``(kernels, 2)``.
         """
-        found = np.zeros((len(self.order), len(LEVELS)), np.int64)
-        problem, own = self.graph.problem, self.buffers
+        spare_bytes = np.zeros((len(self.order), len(LEVELS)), np.int64)
+        problem, placed = self.graph.problem, self.buffers
         zones = Zones.of(problem.target)
         recurrent = problem.work.recurrent.any()
         for kernel, index in enumerate(self.order.tolist() if recurrent else ()):
-            many = np.count_nonzero(self.templates[index].stages[:, Stage.SEQUENCE])
-            if not many:
+            recurrences = np.count_nonzero(self.templates[index].stages[:, Stage.SEQUENCE])
+            if not recurrences:
                 continue
             first, last = kernel + self.rows[kernel], kernel + self.rows[kernel + 1]
-            alive = (own.birth <= last) & (own.death >= first)
-            for level, sizes in zip(LEVELS, (own.core_bytes, own.cluster_bytes), strict=True):
-                here = alive & (own.scope == level)
-                top = (own.address[here] + sizes[here]).max(initial=0)
+            alive = (placed.birth <= last) & (placed.death >= first)
+            for level, sizes in zip(LEVELS, (placed.core_bytes, placed.cluster_bytes), strict=True):
+                here = alive & (placed.scope == level)
+                top = (placed.address[here] + sizes[here]).max(initial=0)
                 room = (zones.lb, zones.gb)[level] - -(-top // ALIGNMENT) * ALIGNMENT
-                found[kernel, level] = max(room, 0) // many
-        return found
+                spare_bytes[kernel, level] = max(room, 0) // recurrences
+        return spare_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,10 @@ def build_timeline(
     placement: Placement,
     rules: Sequence[BufferRules],
 ) -> Timeline:
-    """Write the timeline, place its buffers and derive the streams.
+    """Return the buffers of a cluster's kernels in time, placed, with their streams.
 
     Args:
-        graph: instances and what they read from each other.
+        graph: instances and the links between them.
         order: order of execution; instances that are not in it run on other clusters, and what they
             make is read from DDR.
         placement: bindings and declared scopes; what instances that are not in the order read is
@@ -160,22 +161,22 @@ def build_timeline(
     free = _free_bytes(buffers, kind, len(steps) + int(rows[-1]), zones)
     kernels = [templates[index] for index in order]
     streams[:, ROOM] = _rooms(kernels, streams, free, rows, zones)
-    found = Timeline(
+    timeline = Timeline(
         graph, steps, templates, movements, rows, streams, copied, crossing,
         np.asarray(resident, np.int64), kind, tensor, owner, buffers,
     )  # fmt: skip
     if len(steps) < graph.count:
-        buffers.death[handed_over(found)] = len(steps) + int(rows[-1]) - 1
-    return found
+        buffers.death[handed_over(timeline)] = len(steps) + int(rows[-1]) - 1
+    return timeline
 
 
 def _rooms(
     kernels: Sequence[Template], streams: Ints, free: Ints, rows: Ints, zones: Zones
 ) -> Ints:
-    """Return, per layer of kernels with products, bytes of LB where its streams may stay.
+    """Return, per layer of kernels with products, the bytes of LB in which its streams may stay.
 
-    None of kernels with recurrences, whose weights stay there. A layer that reads streams has room
-    from the one before it on, which fetches ahead: the two share what is free then.
+    Kernels with recurrences have none: their weights stay there. A layer that reads streams has
+    room from the one before it on, which fetches ahead: the two divide the free bytes.
 
     Args:
         kernels: in order.
@@ -185,7 +186,7 @@ def _rooms(
         zones: of the buffers.
     """
     columns = [Stage.MACS, Stage.SEQUENCE, Stage.EXCHANGED]
-    macs, sequence, exchanged = np.concatenate([own.stages[:, columns] for own in kernels]).T
+    macs, sequence, exchanged = np.concatenate([part.stages[:, columns] for part in kernels]).T
     kernel = np.repeat(np.arange(len(kernels)), np.diff(rows))
     recurrent = np.bincount(kernel, sequence, len(kernels)) > 0
     product = (macs > 0) & ~recurrent[kernel]
@@ -199,15 +200,15 @@ def _rooms(
 
 
 def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
-    """Return bytes of a core's LB, per step, between tensors and what is kept from the top."""
+    """Return the free bytes of a core's LB per step, between tensors and kept weights."""
     top, bottom = np.zeros(steps, np.int64), np.full(steps, zones.lb)
     pinned = np.isin(kind, (WEIGHTS, TILES)).tolist()
     ends = -(-(buffers.address + buffers.core_bytes) // ALIGNMENT) * ALIGNMENT
     columns = (buffers.birth, buffers.death + 1, buffers.address, ends)
     local = np.flatnonzero((buffers.scope == Scope.LB) & (buffers.core_bytes > 0))
-    for at in local.tolist():
-        birth, death, low, high = (int(column[at]) for column in columns)
-        if pinned[at]:
+    for buffer in local.tolist():
+        birth, death, low, high = (int(column[buffer]) for column in columns)
+        if pinned[buffer]:
             np.minimum(bottom[birth:death], low, out=bottom[birth:death])
         else:
             np.maximum(top[birth:death], high, out=top[birth:death])
@@ -215,23 +216,23 @@ def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
 
 
 def room_to_stay(free: Ints, zones: Zones) -> Ints:
-    """Return what of free bytes of a core's LB streams may stay in.
+    """Return how many of a core's free bytes of LB may hold streams.
 
     Once, twice, three, four, six, eight, twelve times the zone for streams: few sizes make few
     programs.
     """
     times = free // max(zones.lb_staging, 1)
     step = np.maximum(np.frexp(times)[1].astype(np.int64) - 2, 0)
-    found: Ints = (times >> step << step) * zones.lb_staging
-    return found
+    room_bytes: Ints = (times >> step << step) * zones.lb_staging
+    return room_bytes
 
 
 def handed_over(timeline: Timeline) -> Ints:
-    """Buffers in DDR that instances on other clusters read: they live until the pass ends."""
+    """Return the buffers in DDR that other clusters read: they live until the pass ends."""
     graph, links = timeline.graph, timeline.graph.links
-    here = np.zeros(graph.count, np.bool_)
-    here[timeline.order] = True
-    away = here[links.maker] & ~here[links.reader]
+    ours = np.zeros(graph.count, np.bool_)
+    ours[timeline.order] = True
+    away = ours[links.maker] & ~ours[links.reader]
     pairs = zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True)
     subgraph = graph.subgraph.tolist()
     read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}
@@ -247,12 +248,12 @@ def build_timelines(
     rules: Sequence[BufferRules],
     cluster: Ints,
 ) -> tuple[Timeline, ...]:
-    """One timeline per cluster, or a single one where ``cluster`` (per instance) is empty."""
+    """Return one timeline per cluster, or one in all if ``cluster`` (per instance) is empty."""
     if not len(cluster):
         return (build_timeline(graph, order, placement, rules),)
     steps = np.asarray(order, np.int64)
-    own = [steps[cluster[steps] == one].tolist() for one in range(int(cluster.max()) + 1)]
-    return tuple(build_timeline(graph, one, placement, rules) for one in own)
+    orders = [steps[cluster[steps] == number].tolist() for number in range(int(cluster.max()) + 1)]
+    return tuple(build_timeline(graph, one, placement, rules) for one in orders)
 
 
 def _kept(
@@ -262,27 +263,27 @@ def _kept(
     rules: Sequence[BufferRules],
     zones: Zones,
 ) -> dict[int, _Buffer]:
-    """Return buffers of weights that stay: of sub-graphs with several instances, by sub-graph."""
+    """Return the weight buffers that stay, of sub-graphs with several instances, by sub-graph."""
     kernels = defaultdict[int, list[Template]](list)
     for index, subgraph in zip(order.tolist(), graph.subgraph[order].tolist(), strict=True):
         kernels[subgraph].append(templates[index])
     zone, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
     tops, columns = dict(zone), [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
     for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
-        own, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
+        weights, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
         if residence == "stream" or len(kernels[subgraph]) == 1:
             continue
-        if not all(shares_weights(graph.problem, template) for template in own):
+        if not all(shares_weights(graph.problem, template) for template in weights):
             continue
         # parts that are not alike may be spread over the cores in other ways: the largest has room
-        sums = [template.stages[:, columns].sum(axis=0) for template in own]
+        sums = [template.stages[:, columns].sum(axis=0) for template in weights]
         cluster, core = np.max(sums, axis=0).astype(np.int64).tolist()
         scope = Scope[residence]
         core, cluster = (core, 0) if scope is Scope.LB else (0, cluster)
-        at = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
-        if core + cluster and at >= zone[scope] - zone[scope] // WEIGHTS_SHARE:
-            tops[scope] = at
-            kept[subgraph] = _Buffer(WEIGHTS, -1, -1, -1, -1, core, cluster, scope, address=at)
+        address = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
+        if core + cluster and address >= zone[scope] - zone[scope] // WEIGHTS_SHARE:
+            tops[scope] = address
+            kept[subgraph] = _Buffer(WEIGHTS, -1, -1, -1, -1, core, cluster, scope, address=address)
     return kept
 
 
@@ -304,7 +305,7 @@ class _Buffer:
 
 
 class _Link(NamedTuple):
-    """What an instance reads of another, and how it moves; see ``Links`` and ``Movements``."""
+    """One link of an instance, and its movement; see ``Links`` and ``Movements``."""
 
     slot: int
     maker: int
@@ -326,7 +327,7 @@ class _Walk:
         buffers: so far.
         made: buffers of instances' outputs, by instance and output.
         rows: streams of the layers so far; those of buffers are added once these have a place.
-        ddr: what is not made here and what leaves for good.
+        ddr: tensors that are not made here, and those that leave for good.
         uses: of buffers by layers: a row of the streams, its column where bytes count if the buffer
             is in GB (in DDR they count in the next), buffer, bytes, and what is read instead if the
             buffer found no room.
@@ -353,7 +354,7 @@ class _Walk:
         self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
 
     def kernel(self, index: int, template: Template, scope: Scope, rules: BufferRules) -> int:
-        """Note what a kernel reads and writes; return where its weights are already.
+        """Add the buffers that a kernel reads and writes; return where its weights are already.
 
         0 in DDR only, 1 in GB, 2 in LB.
         """
@@ -377,48 +378,48 @@ class _Walk:
                 if position == len(template.layers) - 1:
                     declared = scope if consumers[tensor] else Scope.DDR
                 if free is None or declared or free.core < core:
-                    own = self._add(TENSOR, tensor, index, core, size, declared)
-                    own.victim = rules.victim
+                    written = self._add(TENSOR, tensor, index, core, size, declared)
+                    written.victim = rules.victim
                 else:
-                    own, free = free, None
-                self._use(OUT_GB, own, size)
+                    written, free = free, None
+                self._use(OUT_GB, written, size)
                 if consumers[tensor] and tensor in outputs:
                     self._use(OUT_GB, self.ddr, size)
-                inner[tensor] = self.made[index, output] = own
+                inner[tensor] = self.made[index, output] = written
             self.clock += 1
         return resident
 
     def _add(
         self, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: Scope
     ) -> _Buffer:
-        """Return a new buffer, made now."""
+        """Return a new buffer, born now."""
         now = self.clock
         self.buffers.append(_Buffer(kind, tensor, owner, now, now, core, cluster, scope))
         return self.buffers[-1]
 
     def _use(self, column: int, buffer: _Buffer, size: int, instead: _Buffer | None = None) -> None:
-        """Note that the last layer so far uses a buffer, which lives until then."""
+        """Record that the last layer so far uses a buffer, which lives until then."""
         buffer.death = self.clock
         self.uses.append((self.rows[-1], column, buffer, size, instead))
 
     def _bring(
         self, index: int, template: Template, rules: BufferRules
     ) -> dict[int, list[tuple[_Buffer, int, _Buffer | None]]]:
-        """Note a buffer for what moves into each input: pieces of different cores share it.
+        """Add a buffer for each input's moved pieces: pieces of different cores share it.
 
         Returns:
-            Per input, of each piece the buffer that has it, bytes, and the buffer that it is from;
-            none if another cluster makes it.
+            Per input and piece, its buffer, its bytes and its source buffer; no source if another
+            cluster makes it.
         """
         pieces = {}
         self.moved.append([])
         links = self._links[self._start[index] : self._start[index + 1]]
         for slot, group in itertools.groupby(links, operator.attrgetter("slot")):
-            own = [(link, self.made.get((link.maker, link.output))) for link in group]
-            moving = [(link, source) for link, source in own if link.moves and source]
+            made_pieces = [(link, self.made.get((link.maker, link.output))) for link in group]
+            moving = [(link, source) for link, source in made_pieces if link.moves and source]
             moved = None
             if moving:
-                core, size = own[0][0].core_bytes, sum(link.size for link, _ in moving)
+                core, size = made_pieces[0][0].core_bytes, sum(link.size for link, _ in moving)
                 moved = self._add(MOVED, template.inputs[slot], index, core, size, Scope.LB)
                 moved.victim, moved.sources = rules.victim, [source for _, source in moving]
                 for link, source in moving:
@@ -426,15 +427,17 @@ class _Walk:
                     self.moved[-1].append((link, source, moved))
             pieces[template.inputs[slot]] = [
                 ((moved if link.moves else source) or self.ddr, link.size, source)
-                for link, source in own
+                for link, source in made_pieces
             ]
         return pieces
 
     def _pin(self, index: int, layers: int, rules: BufferRules) -> int:
-        """Note weights that stay and room for weight tiles; return where the weights are."""
+        """Add buffers of weights that stay and of weight tiles; return where the weights are."""
         end, kept = self.clock + layers - 1, self._kept.get(int(self._graph.subgraph[index]))
         if rules.tiles:
-            in_lb = [one.address for one in self._kept.values() if one.scope is Scope.LB]
+            in_lb = [
+                weights.address for weights in self._kept.values() if weights.scope is Scope.LB
+            ]
             top = min(in_lb, default=self._zones.lb)
             size = min(-(-rules.tiles // ALIGNMENT) * ALIGNMENT, top)
             if size > 0:
@@ -450,7 +453,7 @@ class _Walk:
         return RESIDENCES[rules.residence] if known else 0
 
     def place(self) -> Buffers:
-        """Place buffers until every piece that is brought in has room in LB.
+        """Place buffers until every piece that is moved in has room in LB.
 
         A piece without room is not copied from one place outside LB to another: the kernel streams
         it from its source, which lives until then.
@@ -462,8 +465,8 @@ class _Walk:
             buffers = Buffers(*columns.reshape(-1, 6).T.copy())
             placed = allocate(buffers, self._zones, [b.victim for b in self.buffers])
             scopes = placed.scope.tolist()
-            own = zip(self.buffers, scopes, strict=True)
-            homeless = [buffer for buffer, scope in own if buffer.kind == MOVED and scope]
+            buffer_scopes = zip(self.buffers, scopes, strict=True)
+            homeless = [buffer for buffer, scope in buffer_scopes if buffer.kind == MOVED and scope]
             if not homeless:
                 break
             for buffer in homeless:
@@ -483,7 +486,7 @@ class _Walk:
         return np.asarray(self.rows, np.int64).reshape(-1, STREAM_COLUMNS)
 
     def copies(self) -> tuple[Ints, Ints]:
-        """Return, per kernel, bytes copied by the scope of their source, and between cores."""
+        """Return, per kernel, the bytes copied, by the scope of their source, and between cores."""
         copied, crossing = [[0] * len(Scope) for _ in self.moved], [0] * len(self.moved)
         for kernel, moved in enumerate(self.moved):
             for link, source, buffer in moved:
@@ -495,13 +498,13 @@ class _Walk:
 
 
 def without_outputs(streams: Ints, last: Ints, outputs: Ints) -> Ints:
-    """Streams of kernels whose outputs stay in the local buffers; what they spill goes to DDR.
+    """Return the streams of kernels whose outputs stay in LB; what they spill goes to DDR.
 
     Args:
         streams: with outputs in DDR, layer by layer of every kernel.
         last: per kernel, the row of its last layer.
         outputs: per kernel, bytes that it hands over.
     """
-    found = streams.copy()
-    found[last, OUT_DDR] = np.maximum(found[last, OUT_DDR] - outputs, 0)
-    return found
+    kept_streams = streams.copy()
+    kept_streams[last, OUT_DDR] = np.maximum(kept_streams[last, OUT_DDR] - outputs, 0)
+    return kept_streams

@@ -27,22 +27,22 @@ from autoturbo.stores import remembered
 PIPELINE = "pipeline"
 
 PARTS = ("spatial", "channel")
-"""Kinds of axes along which clusters share out every sub-graph's output."""
+"""Kinds of axes along which clusters divide every sub-graph's output."""
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
-    """Return the outermost axis of a kind with a step for every cluster, -1 for none."""
+    """Return the outermost axis of a kind with a step for every cluster, -1 if there is none."""
     axes, clusters = sink(problem, layers).axes, problem.target.clusters
     ways = (axis for _, axis in split_axes(problem, layers, kind) if axes[axis].extent >= clusters)
     return next(ways, -1)
 
 
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
-    """Return the sub-graphs of Algorithm 2 for clusters that share out the work in some way.
+    """Return the partition of Algorithm 2, refined for clusters that divide the work.
 
-    A part of an output needs all that several layers before it make, and a sub-graph is never on
-    two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
-    cut after the layer nearest to half of its work, until none is too large.
+    A part of an output needs all the results of several layers before it, and a sub-graph is never
+    on two stages: a sub-graph that was merged for one cluster may be too large for several. It is
+    then split after the layer nearest to half of its work, until none is too large.
     """
     while True:
         subgraphs = group(problem, rules)
@@ -58,31 +58,31 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
 
 @remembered(1 << 14)
 def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
-    """Return the position of the layer to cut after, -1 if a sub-graph is not too large.
+    """Return the position of the layer to split after, -1 if a sub-graph is not too large.
 
-    It is with more than a stage's work, or if it is slower than its halves, or than its layers one
-    by one.
+    It is too large with more than a stage's work, or if it is slower than its halves or than its
+    layers one by one.
     """
     narrow = _narrow(problem, layers)
-    at = _middle(problem, layers, split, narrow)
-    if at < 0:
+    position = _middle(problem, layers, split, narrow)
+    if position < 0:
         return -1
     if split == PIPELINE:
         seconds = layer_seconds(problem)
         large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
-        return at if large else -1
-    parts = layers, layers[: at + 1], layers[at + 1 :]
+        return position if large else -1
+    parts = layers, layers[: position + 1], layers[position + 1 :]
     whole, *halves = (shared_seconds(problem, part, split) for part in parts)
     single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
-    return at if single < whole or (at in narrow and sum(halves) < whole) else -1
+    return position if single < whole or (position in narrow and sum(halves) < whole) else -1
 
 
 @remembered(1 << 16)
 def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
-    """Return the roofline of one cluster's part of a sub-graph; remembered.
+    """Return the roofline time of one cluster's part of a sub-graph, in seconds; cached.
 
-    One kernel with all that it reads in DDR. Rough on purpose: it only decides what is kept apart
-    before anything is placed.
+    One kernel with all its inputs in DDR. It is rough on purpose: it only decides which layers are
+    kept apart before anything is placed.
     """
     target, axis = problem.target, cluster_axis(problem, layers, kind)
     split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
@@ -94,43 +94,53 @@ def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> floa
 
 
 def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[int]) -> int:
-    """Return the position of the layer nearest to half of the work, -1 for none.
+    """Return the position of the layer nearest to half of the work, -1 if there is none.
 
-    One that all later layers depend on alone (``narrow``), if there is one; in a sub-graph whose
-    end clusters cannot share out, the last one that they can.
+    If possible, all later layers depend on it alone (``narrow``). In a sub-graph whose end clusters
+    cannot divide, it is the last layer that they can.
     """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
-        ends = [at for at in ends if cluster_axis(problem, layers[: at + 1], split) >= 0]
+        ends = [
+            position
+            for position in ends
+            if cluster_axis(problem, layers[: position + 1], split) >= 0
+        ]
         if ends and cluster_axis(problem, layers, split) < 0:
             return ends[-1]
     if not ends:
         return -1
     done = np.cumsum(layer_seconds(problem)[list(layers)])
-    chosen = np.asarray([at for at in ends if at in narrow] or ends, np.int64)
+    chosen = np.asarray([position for position in ends if position in narrow] or ends, np.int64)
     return int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])
 
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
-    """Return the positions after which nothing before is read but the last output, and inputs."""
-    place = {layer: at for at, layer in enumerate(layers)}
-    made = (problem.layers[layer].outputs for layer in layers)
-    readers = (itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in made)
+    """Return the positions after which only the last output and inputs are read."""
+    place = {layer: position for position, layer in enumerate(layers)}
+    output_groups = (problem.layers[layer].outputs for layer in layers)
+    readers = (
+        itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in output_groups
+    )
     last = (max((place.get(reader, 0) for reader in some), default=0) for some in readers)
     reached = itertools.accumulate(last, max, initial=0)
-    return {at for at, reach in zip(range(len(layers)), reached, strict=False) if reach <= at}
+    return {
+        position
+        for position, reach in zip(range(len(layers)), reached, strict=False)
+        if reach <= position
+    }
 
 
 Home = tuple[int, int]
-"""First cluster of a sub-graph and how many it is shared out over."""
+"""First cluster of a sub-graph, and the number of clusters that it is divided over."""
 
 
 def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tuple[Home, ...]:
     """Return the clusters that run each sub-graph's instances; none where clusters work alike.
 
-    A sub-graph that is cut for clusters is on all of them, another on the first. In a pipeline
+    A sub-graph that is split for clusters is on all of them, another on the first. In a pipeline
     clusters have contiguous runs of sub-graphs, the longest as short as possible, and the fewest
-    runs that reach it: each one more hands tensors over through DDR. There are also none where a
+    runs that reach it: each run more hands tensors over through DDR. There are also none where a
     single cluster would have it all.
     """
     if split == BATCH:
@@ -147,12 +157,12 @@ def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tup
 
 
 def clusters_at_work(homes: Sequence[Home]) -> int:
-    """Return how many clusters have instances."""
+    """Return the number of clusters that have instances."""
     return max((first + number for first, number in homes), default=1)
 
 
 def _runs(work: Sequence[float], most: int) -> list[int]:
-    """Return the number of the run of each element, none longer than the best longest run.
+    """Return each element's run; the longest of at most ``most`` runs is as short as possible.
 
     Runs are filled from the first on: that is exact for a given limit. The next limit to try is the
     least with which some run would hold one more element; below it, all runs stay as they are.
@@ -161,11 +171,11 @@ def _runs(work: Sequence[float], most: int) -> list[int]:
     while True:
         limit, longer = longer, math.inf
         runs, run, total = list[int](), 0, 0.0
-        for one in work:
-            if total + one > limit:
-                longer = min(longer, total + one)
+        for element in work:
+            if total + element > limit:
+                longer = min(longer, total + element)
                 run, total = run + 1, 0.0
-            total += one
+            total += element
             runs.append(run)
         if run < most:
             return runs
@@ -173,23 +183,23 @@ def _runs(work: Sequence[float], most: int) -> list[int]:
 
 @remembered(1)
 def layer_seconds(problem: Problem) -> Floats:
-    """Return, per layer, seconds of its work at the chip's peak rates; remembered.
+    """Return the seconds of each layer's work at the chip's peak rates; cached.
 
     An operator's engines work side by side, operators one after another.
     """
     work = operator_work(problem, problem.arrays.axis_extent)
     rows = zip(problem.work.engine.tolist(), *(column.tolist() for column in work), strict=True)
-    own = [
+    operator_seconds = [
         max(problem.target.peak_seconds(problem.dtype, macs * (code == MATRIX), plain, special))
         if code != NONE
         else 0.0
         for code, macs, plain, special in rows
     ]
-    return np.asarray([sum(own[i] for i in x.operators) for x in problem.layers])
+    return np.asarray([sum(operator_seconds[i] for i in x.operators) for x in problem.layers])
 
 
 def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
-    """Per instance, its cluster: neighbouring parts stay together; empty for no homes."""
+    """Return the cluster of each instance: neighbouring parts stay together; empty for no homes."""
     if not homes:
         return np.zeros(0, np.int64)
     first, number = np.asarray(homes, np.int64).T[:, instances.subgraph]
@@ -199,14 +209,14 @@ def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
 
 
 def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
-    """Per instance, 1 if an instance on another cluster reads what it makes."""
-    links, found = instances.links, np.zeros(instances.count, np.int64)
-    found[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
-    return found
+    """Return, per instance, 1 if an instance on another cluster reads its output."""
+    links, elsewhere = instances.links, np.zeros(instances.count, np.int64)
+    elsewhere[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
+    return elsewhere
 
 
 def hand_over(instances: InstanceGraph, placement: Placement, cluster: Ints) -> Placement:
-    """Declare in DDR what another cluster reads."""
+    """Declare outputs in DDR that another cluster reads."""
     if not len(cluster):
         return placement
     scopes = np.asarray(placement.scopes, np.int64)

@@ -52,7 +52,7 @@ class SubGraph:
         index: position in topological order.
         layers: indices into :attr:`Problem.layers`, in topological order; the last makes the
             output.
-        split: how it is cut into instances.
+        split: how it is split into instances.
     """
 
     index: int
@@ -60,13 +60,13 @@ class SubGraph:
     split: Split
 
     def recut(self, split: Split) -> SubGraph:
-        """The same layers, cut otherwise."""
+        """Return the sub-graph of the same layers with another split."""
         return SubGraph(self.index, self.layers, split)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules(SplitRules):
-    """The knobs that Algorithm 2 reads, under their names, and the boundaries that are said."""
+    """The knobs that Algorithm 2 reads, under their names, and the boundaries of overrides."""
 
     producer_factor_ratio: float = 1.0
     merged_factor_ratio: float = 1.0
@@ -77,16 +77,16 @@ class GroupRules(SplitRules):
 
     @classmethod
     def of(cls, knobs: Knobs) -> Self:
-        """Read them from a setting."""
+        """Return the rules of a candidate."""
         cuts = frozenset(o.layer for o in knobs.overrides if o.boundary == "cut")
         merges = frozenset(o.layer for o in knobs.overrides if o.boundary == "merge")
         return dataclasses.replace(super(GroupRules, cls).of(knobs), cuts=cuts, merges=merges)
 
 
 def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-    """Return the sub-graphs of Algorithm 2, in topological order; remembered.
+    """Return the partition of Algorithm 2: sub-graphs in topological order; cached.
 
-    A grouping holds for all rules that would have answered alike what was asked of its own
+    A partition is reused for all rules that give the same answers to the questions asked of its own
     (:class:`autoturbo.schedule.partition.split.Asked`); most rules of a search fall into the bounds
     of others.
     """
@@ -95,14 +95,14 @@ def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     def make() -> tuple[SubGraph, ...]:
         # where no layer reads from several all patterns but the straight one match nothing
         branching = any(len(node.producers) > 1 for node in model.alone)
-        own = rules if branching else dataclasses.replace(rules, merge_order="s")
+        fitting_rules = rules if branching else dataclasses.replace(rules, merge_order="s")
         for asked, subgraphs in model.runs:
-            if asked.holds(own):
+            if asked.holds(fitting_rules):
                 return subgraphs
-        merging = Merging(problem, own)
-        found = merging.subgraphs()
-        model.runs.append((merging.asked, found))
-        return found
+        merging = Merging(problem, fitting_rules)
+        partition = merging.subgraphs()
+        model.runs.append((merging.asked, partition))
+        return partition
 
     return model.known.get(rules, make)
 
@@ -112,8 +112,8 @@ class Need(NamedTuple):
 
     Attributes:
         peak: at once, at most.
-        given: of what no layer makes.
-        unread: of what nobody reads, which stays to the end.
+        given: of tensors that no layer makes.
+        unread: of tensors that nobody reads, which stay to the end.
     """
 
     peak: int
@@ -121,7 +121,7 @@ class Need(NamedTuple):
     unread: int
 
     def then(self, reader: Need) -> Need:
-        """Return the bound of a sub-graph and the one after it that alone reads all of it."""
+        """Return the bound of a sub-graph and the next one, which alone reads all of its output."""
         peak = max(self.peak + reader.given, self.unread + reader.peak)
         return Need(peak, self.given + reader.given, self.unread + reader.unread)
 
@@ -136,7 +136,7 @@ class Node:
         consumers: the nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
         need: whole; None where there is no bound.
         ceiling: the smallest factor that a producer inside had before its output was up-sampled.
-        split: how it is cut; None while nobody asked.
+        split: how it is split; None until it is computed.
     """
 
     bits: int
@@ -163,14 +163,14 @@ OUTSIDE: Final = -1
 
 
 class Groupings(NamedTuple):
-    """What all runs of Algorithm 2 on a problem read, and what they gave.
+    """Partitions of a problem found so far, and the data that all runs of Algorithm 2 read.
 
     Attributes:
         alone: a sub-graph of each layer.
         opaque: the layers with an opaque operator, a bit for each.
         enlarging: the layers that up-sample.
         known: sub-graphs by rules.
-        runs: what each of the latest asked of its rules, and its sub-graphs.
+        runs: the questions that each of the latest runs asked of its rules, and its sub-graphs.
     """
 
     alone: list[Node]
@@ -182,7 +182,7 @@ class Groupings(NamedTuple):
 
 @remembered(1)
 def groupings(problem: Problem) -> Groupings:
-    """Return what is remembered of a problem's groupings."""
+    """Return the cached partitions of a problem."""
     operators = problem.graph.operators
     opaque = (x.index for x in problem.layers if any(operators[op].opaque for op in x.operators))
     enlarging = frozenset(x.index for x in problem.layers if upsamples(problem, x))
@@ -192,8 +192,8 @@ def groupings(problem: Problem) -> Groupings:
 
 
 def _alone(problem: Problem) -> list[Node]:
-    """Return a node of each layer."""
-    found, outputs, tensors = [], set(problem.graph.outputs), problem.graph.tensors
+    """Return one node per layer."""
+    nodes, outputs, tensors = [], set(problem.graph.outputs), problem.graph.tensors
     sizes = whole_bytes(problem.arrays, [tensor.elements for tensor in tensors]).tolist()
     for layer in problem.layers:
         outside = set() if outputs.isdisjoint(layer.outputs) else {OUTSIDE}
@@ -204,8 +204,8 @@ def _alone(problem: Problem) -> list[Node]:
             sum(sizes[t] for t in layer.inputs if problem.producer[t] < 0),
             sum(sizes[t] for t in layer.outputs if not problem.consumers[t]),
         )
-        found.append(Node(1 << layer.index, producers, consumers, need))
-    return found
+        nodes.append(Node(1 << layer.index, producers, consumers, need))
+    return nodes
 
 
 class Merging:
@@ -213,7 +213,7 @@ class Merging:
 
     Attributes:
         nodes: sub-graphs while they grow, by their last layer, which makes the output.
-        asked: what was asked of the rules.
+        asked: the questions asked of the rules.
     """
 
     def __init__(self, problem: Problem, rules: GroupRules) -> None:
@@ -227,7 +227,7 @@ class Merging:
         }
 
     def subgraphs(self) -> tuple[SubGraph, ...]:
-        """Return the sub-graphs: rounds of patterns in some order until one merges nothing."""
+        """Return the sub-graphs after rounds of merge patterns, until one merges nothing."""
         while sum(map(self.merge, self._rules.merge_order)):
             pass
         self.asked.side("lb_fill", self._fitting / self._problem.cluster_lb_bytes)
@@ -237,12 +237,12 @@ class Merging:
         )
 
     def merge(self, letter: str) -> int:
-        """Merge by the straight, diamond or branch pattern and return how often."""
+        """Merge by the straight, diamond or branch pattern; return the number of merges."""
         pattern = {"s": self._straight, "d": self._diamond, "b": self._branch}[letter]
         return sum(number in self.nodes and pattern(number) for number in sorted(self.nodes))
 
     def _straight(self, producer: int) -> bool:
-        """P is the unique producer of Q and Q the unique consumer of P: merge {P, Q}."""
+        """Merge P and Q if P is the only producer of Q and Q the only consumer of P."""
         consumers = self.nodes[producer].consumers
         if len(consumers) != 1 or OUTSIDE in consumers:
             return False
@@ -251,9 +251,9 @@ class Merging:
         return alone and self._merge_pair(producer, consumer)
 
     def _branch(self, consumer: int) -> bool:
-        """Q has several producers and is the unique consumer of one, P: merge {P, Q}.
+        """Merge Q, with several producers, and one of them, P, if Q is the only consumer of P.
 
-        The latest that may; what then is straight is left to straight merges.
+        The latest such P is taken; straight merges take the chain that is left.
         """
         producers = self.nodes[consumer].producers
         return len(producers) > 1 and any(
@@ -262,7 +262,7 @@ class Merging:
         )
 
     def _diamond(self, end: int) -> bool:
-        """Two or more paths lead from an entry to an exit: merge what lies on them and the exit."""
+        """Merge the nodes on two or more paths from an entry to an exit, and the exit."""
         producers = self.nodes[end].producers
         if len(producers) < 2:  # noqa: PLR2004
             return False
@@ -286,7 +286,7 @@ class Merging:
         return path, node
 
     def _merge_pair(self, producer: int, consumer: int) -> bool:
-        """Merge by rule (i)."""
+        """Merge a producer and a consumer by rule (i)."""
         name, nodes = self._problem.layers[producer].name, [producer, consumer]
         if name in self._rules.merges:
             merged = self._try(nodes, None)
@@ -304,21 +304,22 @@ class Merging:
         return merged
 
     def _ceiling(self, nodes: Iterable[int], bits: int) -> float:
-        """Return the smallest factor that a producer had which the merged nodes up-sample."""
-        found = min(self.nodes[node].ceiling for node in nodes)
+        """Return the smallest factor of a producer whose output the merged nodes up-sample."""
+        smallest = min(self.nodes[node].ceiling for node in nodes)
         for node in nodes if self._model.enlarging else ():
-            made, consumers = self._problem.layers[node].outputs, self._problem.consumers
-            readers = self._model.enlarging & set().union(*(consumers[t] for t in made))
+            outputs, consumers = self._problem.layers[node].outputs, self._problem.consumers
+            readers = self._model.enlarging & set().union(*(consumers[t] for t in outputs))
             if any(bits >> reader & 1 for reader in readers):
-                found = min(found, self._factor(self.nodes[node]))
-        return found
+                smallest = min(smallest, self._factor(self.nodes[node]))
+        return smallest
 
     def _try(self, nodes: list[int], before: float | None) -> bool:
-        """Merge nodes if size, cuts and the rule allow it.
+        """Merge nodes if size, splits and the rule allow it.
 
         Args:
             nodes: the last makes the output.
-            before: the factor that the rule compares theirs with; None for a merge that is said.
+            before: the factor that the rule compares theirs with; None for a merge that a knob asks
+                for.
         """
         merged = [self.nodes[node] for node in nodes]
         bits = functools.reduce(or_, (node.bits for node in merged))
@@ -339,7 +340,7 @@ class Merging:
         return False
 
     def _need(self, nodes: Sequence[Node]) -> Need | None:
-        """Return what merged nodes need, if that is bounded and fits."""
+        """Return the memory bound of merged nodes, or None if there is none or it does not fit."""
         producer, consumer = nodes[0], nodes[-1]
         if producer.need is None or consumer.need is None or len(nodes) > 2:  # noqa: PLR2004
             return None
@@ -349,7 +350,7 @@ class Merging:
         return need if need.peak <= self._room else None
 
     def _may_have(self, factor: float, before: float) -> bool:
-        """Return whether merged nodes may have a factor, given the one before."""
+        """Return whether the rule allows merged nodes a factor, given the one before."""
         if math.isinf(factor) or math.isinf(before):
             return not math.isinf(factor)
         self.asked.side("merged_factor_ratio", factor / before)
@@ -367,7 +368,7 @@ class Merging:
             self.nodes[node].consumers = (self.nodes[node].consumers - gone) | {kept}
 
     def _factor(self, node: Node) -> float:
-        """Return a node's factor, without its split where it is bound to fit."""
+        """Return a node's factor; its split is not computed if its bound fits."""
         if node.split is None and node.need is not None and node.need.peak <= self._room:
             self._fitting = max(self._fitting, node.need.peak)
             return 1
@@ -380,9 +381,9 @@ class Merging:
 
 
 def upsamples(problem: Problem, layer: Layer) -> bool:
-    """Whether a layer makes several output positions out of one input position.
+    """Return whether a layer makes several output positions out of one input position.
 
-    A layer is a straight line, so what it reads passes all of its operators.
+    A layer is a straight line, so its input passes all of its operators.
     """
     tensors = problem.graph.tensors
     operators = (problem.graph.operators[index] for index in layer.operators)
@@ -397,19 +398,20 @@ def upsamples(problem: Problem, layer: Layer) -> bool:
 
 
 def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
-    """Along a dimension other than channels the output advances faster than an input, and grows.
+    """Return whether an output advances faster than an input along a dimension, and grows.
 
-    A reshape or a pixel shuffle also advances faster, but has as many elements as before; where the
-    whole of a dimension is read (a resize by a fraction), its extents are compared.
+    Channels are left out. A reshape or a pixel shuffle also advances faster, but has as many
+    elements as before; if a dimension is read in full (a resize by a fraction), its extents are
+    compared.
     """
     source = problem.graph.tensors[operator.inputs[position]]
-    made = problem.graph.tensors[operator.outputs[0]]
-    if made.elements <= source.elements or len(made.shape) != len(source.shape):
+    output = problem.graph.tensors[operator.outputs[0]]
+    if output.elements <= source.elements or len(output.shape) != len(source.shape):
         return False
     read, written = operator.input_maps[position].dims, operator.output_maps[0].dims
     steps = {axis: abs(step) for dim in read for axis, step in dim.terms}
     return any(
         any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
-        or (read[dim].whole and made.shape[dim] > source.shape[dim])
+        or (read[dim].whole and output.shape[dim] > source.shape[dim])
         for dim in problem.loop_order[operator.outputs[0]][:-1]
     )

@@ -31,7 +31,7 @@ class _Kinds:
     Attributes:
         operators: per operator.
         tensors: per tensor.
-        alone: per layer, of all that it is, whoever makes its inputs; empty while this is found.
+        alone: per layer, whatever makes its inputs; empty while these are computed.
         first: by signature, the layers that had it first.
     """
 
@@ -55,20 +55,20 @@ def _kinds(problem: Problem) -> _Kinds:
         (replace(tensor, name=""), problem.loop_order[t], t in graph.outputs, bool(readers[t]))
         for t, tensor in enumerate(graph.tensors)
     )
-    found = _Kinds(_numbered(operators), _numbered(tensors))
-    found.alone = _numbered([_signature(problem, (x.index,), found) for x in problem.layers])
-    return found
+    kinds = _Kinds(_numbered(operators), _numbered(tensors))
+    kinds.alone = _numbered([_signature(problem, (x.index,), kinds) for x in problem.layers])
+    return kinds
 
 
 @remembered(1 << 16)
 def first_alike(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the layers of the first sub-graph asked for that is isomorphic to the one of some."""
+    """Return the layers of the first known sub-graph that is isomorphic to the given one."""
     kinds = _kinds(problem)
     return kinds.first.setdefault(_signature(problem, layers, kinds), layers)
 
 
 def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
-    """Return a digest of all that isomorphic sub-graphs have in common."""
+    """Return a digest that isomorphic sub-graphs share."""
     graph, inside = problem.graph, frozenset(layers)
     words, tensors, makers = array("q"), dict[int, int](), dict[int, int]()
 

@@ -1,4 +1,4 @@
-"""Which overrides hold for which sub-graph, and how each is cut in the end.
+"""Overrides of sub-graphs, and the final split of each.
 
 Grouping is over: a sub-graph gets more parts, parts of its own choice, or parts for clusters, and
 no other sub-graph's split matters.
@@ -32,29 +32,29 @@ _HALVINGS: Final = 6
 def resolve(
     problem: Problem, subgraphs: Iterable[SubGraph], knobs: Knobs
 ) -> dict[int, SubGraphKnobs]:
-    """The override of each sub-graph that has one, by :attr:`SubGraph.index`.
+    """Return the override of each sub-graph that has one, by :attr:`SubGraph.index`.
 
-    An override names a layer because cuts move with other knobs. Where several such layers share
-    a sub-graph, each field is that of the last of them, in topological order, that sets it; the
-    result carries that layer's name.
+    An override names a layer because partitions change with other knobs. Where several such layers
+    share a sub-graph, each field is that of the last of them, in topological order, that sets it;
+    the result carries that layer's name.
 
     Raises:
-        KnobsError: an override names a layer that the model has not.
+        KnobsError: an override names a layer that the model does not have.
     """
     if not knobs.overrides:
         return {}
     layers, named = problem.layer_index, set[int]()
     for override in knobs.overrides:
         if override.layer not in layers:
-            at = Location(field="overrides")
-            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+            place = Location(field="overrides")
+            raise KnobsError(f"the model has no layer {override.layer!r}", place)
         named.add(layers[override.layer])
     owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
-    found: dict[int, SubGraphKnobs] = {}
+    by_subgraph: dict[int, SubGraphKnobs] = {}
     for override in sorted(knobs.overrides, key=lambda o: layers[o.layer]):
         index = owner[layers[override.layer]]
-        found[index] = override.over(found[index]) if index in found else override
-    return found
+        by_subgraph[index] = override.over(by_subgraph[index]) if index in by_subgraph else override
+    return by_subgraph
 
 
 def settled(
@@ -72,8 +72,8 @@ def settled(
         subgraph: as it was grouped.
         scale: instances over the smallest number that fits.
         override: its own knobs; its factors count the parts of a cluster.
-        kind: how clusters share out the work; where it is one of
-            :data:`autoturbo.schedule.partition.clusters.PARTS` each has parts of its own.
+        kind: how clusters divide the work; each has parts of its own if it is one of
+            :data:`autoturbo.schedule.partition.clusters.PARTS`.
         room: bytes of local buffers that a part may take.
 
     Raises:
@@ -85,9 +85,9 @@ def settled(
     if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
         shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
         return _scaled(problem, shared, scale)
-    said = override.dim, override.factor, override.inner_dim, override.inner_factor
-    found = _overridden(problem, subgraph, scale, override.layer, said)
-    return found if axis < 0 else _on_each_cluster(problem, found, axis)
+    requested = override.dim, override.factor, override.inner_dim, override.inner_factor
+    settled_subgraph = _overridden(problem, subgraph, scale, override.layer, requested)
+    return settled_subgraph if axis < 0 else _on_each_cluster(problem, settled_subgraph, axis)
 
 
 UNSPLIT: Final = SubGraphKnobs("")
@@ -102,9 +102,9 @@ def split_fields(own: SubGraphKnobs) -> dict[str, Any]:
 def possible_split(
     problem: Problem, subgraph: SubGraph, scale: int, own: SubGraphKnobs, kind: str, room: int
 ) -> SubGraphKnobs:
-    """Return the knobs of a sub-graph with a split that it can have, the nearest to what they say.
+    """Return the knobs of a sub-graph with the possible split nearest to the requested one.
 
-    Arguments are those of :func:`settled`, with the knobs that may ask for an impossible one.
+    Arguments are those of :func:`settled`, with knobs that may ask for an impossible split.
     """
     axes = dict(split_axes(problem, subgraph.layers))
 
@@ -130,11 +130,11 @@ def _extent(problem: Problem, subgraph: SubGraph, axis: int) -> int:
 
 
 def _recut(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
-    """Return a sub-graph cut along one axis or two; what its split was chosen for stays noted."""
+    """Return a sub-graph split along one axis or two; it keeps the reason of its split."""
     axis, parts = cuts[0]
     depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[axis]
-    own, inner = subgraph.split, itertools.chain.from_iterable(cuts[1:])
-    return subgraph.recut(Split(axis, parts, depth, own.operators, own.footprint, *inner))
+    before, inner = subgraph.split, itertools.chain.from_iterable(cuts[1:])
+    return subgraph.recut(Split(axis, parts, depth, before.operators, before.footprint, *inner))
 
 
 def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
@@ -143,7 +143,7 @@ def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
 
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
-    """Return more instances than needed, where the innermost axis that is cut divides."""
+    """Return a sub-graph with ``scale`` times the instances, along its innermost split axis."""
     ways = split_axes(problem, subgraph.layers)
     cuts = subgraph.split.axes or tuple((axis, 1) for _, axis in ways[:1])
     if scale == 1 or not cuts:
@@ -158,43 +158,45 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
 def _overridden(
     problem: Problem, grouped: SubGraph, scale: int, layer: str, said: tuple[Value, ...]
 ) -> SubGraph:
-    """Return a sub-graph cut as the knobs of a layer that split it say, remembered.
+    """Return a sub-graph split as the knobs of its layer say; cached.
 
-    A split that is impossible because other knobs moved the cuts, so that another layer makes the
-    sub-graph's output, is left to the heuristic.
+    A split is left to the heuristic if it is impossible because other knobs changed the partition,
+    so that another layer makes the sub-graph's output.
 
     Raises:
         KnobsError: it is impossible, and the knobs name the layer that makes the output.
     """
     dim, factor, inner_dim, inner_factor = said
-    ways, found = split_axes(problem, grouped.layers), _scaled(problem, grouped, scale)
+    ways, subgraph = split_axes(problem, grouped.layers), _scaled(problem, grouped, scale)
     try:
         if (dim, factor) != (AUTO, AUTO):
-            split = found.split
+            split = subgraph.split
             depth = split.depth if split.axis >= 0 else min(dict(ways), default=0)
             depth = depth if dim == AUTO else int(dim)
             parts = split.instances if factor == AUTO else max(int(factor), 1)
-            axis = _axis_for(problem, found, depth, parts)
-            found = found.recut(Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint))
+            axis = _axis_for(problem, subgraph, depth, parts)
+            subgraph = subgraph.recut(
+                Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint)
+            )
         if inner_factor != AUTO:
             # inside every part, along the outermost of the other axes if none is said
-            split, parts = found.split, int(inner_factor)
-            others = (depth for depth, axis in ways if axis != split.axis)
-            depth = min(others, default=0) if inner_dim == AUTO else int(inner_dim)
-            axis = _axis_for(problem, found, depth, parts)
+            split, parts = subgraph.split, int(inner_factor)
+            other_depths = (depth for depth, axis in ways if axis != split.axis)
+            depth = min(other_depths, default=0) if inner_dim == AUTO else int(inner_dim)
+            axis = _axis_for(problem, subgraph, depth, parts)
             if parts > 1 and axis != split.axis:
-                found = _recut(problem, found, *split.axes[:1], (axis, parts))
+                subgraph = _recut(problem, subgraph, *split.axes[:1], (axis, parts))
     except KnobsError:
         if problem.layers[grouped.layers[-1]].name == layer:
             raise
-    return found
+    return subgraph
 
 
 def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
     """Return the axis of a dimension of the output, -1 for none.
 
     Raises:
-        KnobsError: it cannot be cut into so many parts.
+        KnobsError: it cannot be split into so many parts.
     """
     axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
     if parts > 1 and (axis < 0 or parts > _extent(problem, subgraph, axis)):
@@ -203,26 +205,26 @@ def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> i
 
 
 def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGraph:
-    """Return a sub-graph cut into a part for every cluster, each with the parts that are said."""
-    others = [pair for pair in subgraph.split.axes if pair[0] != axis]
-    own = dict(subgraph.split.axes).get(axis, 1)
-    if len(others) > 1:
+    """Return a sub-graph with a part for every cluster, each split again as requested."""
+    other_axes = [pair for pair in subgraph.split.axes if pair[0] != axis]
+    per_cluster = dict(subgraph.split.axes).get(axis, 1)
+    if len(other_axes) > 1:
         raise _error(problem, subgraph, "along two axes more than its clusters")
-    parts = own * problem.target.clusters
+    parts = per_cluster * problem.target.clusters
     if parts > _extent(problem, subgraph, axis):
-        raise _error(problem, subgraph, f"into {own} on each of its clusters")
-    return _needing(problem, subgraph, (axis, parts), *others)
+        raise _error(problem, subgraph, f"into {per_cluster} on each of its clusters")
+    return _needing(problem, subgraph, (axis, parts), *other_axes)
 
 
 def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubGraph:
-    """Return a sub-graph cut into parts for clusters, and those as it was cut before.
+    """Return a sub-graph split into parts for clusters, and those as it was split before.
 
     Factors count parts of the whole, and are divided among the clusters as far as the parts then
     fit: the fewest parts that do, none larger than a part was before.
     """
     clusters, before = problem.target.clusters, dict(subgraph.split.axes)
-    most, own = _extent(problem, subgraph, axis) // clusters, before.pop(axis, 1)
-    least, tried = min(math.ceil(own / clusters), most), list[tuple[Cut, ...]]()
+    most, parts_along = _extent(problem, subgraph, axis) // clusters, before.pop(axis, 1)
+    least, tried = min(math.ceil(parts_along / clusters), most), list[tuple[Cut, ...]]()
     for inner, parts in before.items():
         along = _extent(problem, subgraph, inner)
         counts = [n for n in range(math.ceil(parts / clusters), parts) if along % n == 0]
@@ -231,19 +233,19 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
         doubled = (least << n for n in range(_HALVINGS))
         tried = [((axis, clusters * n),) for n in doubled if n <= most]
     for cuts in tried:
-        found = _needing(problem, subgraph, *cuts)
-        if found.split.footprint <= room:
-            return found
+        candidate = _needing(problem, subgraph, *cuts)
+        if candidate.split.footprint <= room:
+            return candidate
     return _needing(problem, subgraph, *tried[-1 if before else 0])
 
 
 @remembered(1 << 14)
 def _needing(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
-    """Return a sub-graph cut along one axis or two, with what its middle part needs."""
+    """Return a sub-graph split along one axis or two, with the footprint of its middle part."""
     outer, *inner = cuts
-    found = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
-    layers, split = found.layers, found.split
+    recut = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
+    layers, split = recut.layers, recut.split
     parts, within = split.instances // split.inner_factor, split.inner_factor
     middle = boxes_of(problem, layers, split)[parts // 2 * within + within // 2]
     footprint = box_cost(problem, layers, middle.axes, middle.bounds).footprint
-    return found.recut(dataclasses.replace(split, footprint=footprint))
+    return recut.recut(dataclasses.replace(split, footprint=footprint))

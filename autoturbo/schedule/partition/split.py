@@ -78,10 +78,10 @@ class SplitRules:
 
     @classmethod
     def of(cls, knobs: Knobs) -> Self:
-        """Read them from a setting."""
+        """Return the rules of a candidate."""
         names = (rule.name for rule in dataclasses.fields(cls))
-        said: dict[str, Any] = {name: getattr(knobs, name, AUTO) for name in names}
-        return cls(**{name: value for name, value in said.items() if value != AUTO})
+        choices: dict[str, Any] = {name: getattr(knobs, name, AUTO) for name in names}
+        return cls(**{name: value for name, value in choices.items() if value != AUTO})
 
     def room(self, problem: Problem) -> int:
         """Return the bytes of a cluster's local buffers that a part may take."""
@@ -93,12 +93,12 @@ class Split:
     """How a sub-graph is split: BestSplit of the paper.
 
     Attributes:
-        axis: axis of the last operator's domain that is cut, -1 for none.
+        axis: axis of the last operator's domain that is split, -1 for none.
         factor: number of instances; :data:`UNFIT` if none fits (it then stays whole and spills).
         depth: position of the dimension in the loop order.
-        operators: how many operators the split cuts.
+        operators: number of operators that the split divides.
         footprint: bytes that the largest part needs in the local buffers of a cluster.
-        inner_axis: a second axis that is cut inside each part, -1 for none.
+        inner_axis: a second axis that is split inside each part, -1 for none.
         inner_factor: number of parts along it; there are ``factor * inner_factor`` instances.
     """
 
@@ -112,18 +112,18 @@ class Split:
 
     @property
     def instances(self) -> int:
-        """Number of instances: 1 where nothing fits."""
+        """Return the number of instances: 1 where nothing fits."""
         return (1 if self.factor == UNFIT else int(self.factor)) * self.inner_factor
 
     @property
     def axes(self) -> tuple[tuple[int, int], ...]:
-        """``(axis, parts)`` of every axis that is cut, the outer one first."""
+        """Return ``(axis, parts)`` of every axis that is split, the outer one first."""
         inner = ((self.inner_axis, self.inner_factor),) if self.inner_axis >= 0 else ()
         return ((self.axis, int(self.factor)), *inner) if self.axis >= 0 else inner
 
 
 class PartCost(NamedTuple):
-    """What the largest part of some layers needs.
+    """Needs of the largest part of some layers.
 
     Attributes:
         footprint: bytes in the local buffers of a cluster, weights excluded.
@@ -140,7 +140,7 @@ class PartCost(NamedTuple):
 def part_cost(
     problem: Problem, layers: tuple[int, ...], axis: int = -1, factor: int = 1
 ) -> PartCost:
-    """Return what the largest of some equal parts along an axis needs, halo included; remembered.
+    """Return the cost of the largest of ``factor`` equal parts along an axis, with halo; cached.
 
     The axis is one of the last operator's domain, -1 for none.
     """
@@ -158,12 +158,12 @@ def box_cost(
     axes: Sequence[int],
     bounds: Sequence[tuple[int, int]],
 ) -> PartCost:
-    """Return what one part of some layers needs, halo included.
+    """Return the cost of one part of some layers, with halo.
 
     Args:
         problem: whose layers.
         layers: that run together.
-        axes: of the last operator's domain that are cut.
+        axes: of the last operator's domain that are split.
         bounds: of the part along each, first step and one past the last.
     """
     return PartCost(*_cost(
@@ -175,7 +175,7 @@ def box_cost(
 
 @dataclass(eq=False)
 class Asked:
-    """What was asked of rules: others that answer all of it alike give the same result.
+    """Questions asked of rules: rules with the same answers give the same result.
 
     Attributes:
         rules: that were asked.
@@ -188,13 +188,13 @@ class Asked:
     layers: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def exactly(self, *names: str) -> None:
-        """Note that what some rules are mattered."""
+        """Record that rules must be equal in the given fields to give the same answer."""
         self.bounds |= {name: (getattr(self.rules, name),) * 2 for name in names}
 
     def side(self, name: str, threshold: float) -> None:
-        """Note that it mattered on which side of a threshold a rule that is a number is.
+        """Record on which side of a threshold a numeric rule must be to give the same answer.
 
-        What is nearer to it than rounding may move either is only known to be what it is.
+        A rule within rounding of the threshold must be equal.
         """
         value, margin = getattr(self.rules, name), 1e-9 * abs(threshold)
         low, high = self.bounds.get(name, (-math.inf, math.inf))
@@ -207,7 +207,7 @@ class Asked:
         self.bounds[name] = low, high
 
     def holds(self, rules: SplitRules) -> bool:
-        """Return whether other rules would have answered alike."""
+        """Return whether other rules give the same answers."""
         return all(
             low <= getattr(rules, name) <= high for name, (low, high) in self.bounds.items()
         ) and all(
@@ -221,7 +221,7 @@ def best_split(
 ) -> Split:
     """Return the best split of the sub-graph of some layers: Algorithm 1 and equation 1.
 
-    What is asked of the rules is noted in ``asked``.
+    The questions asked of the rules are recorded in ``asked``.
     """
     asked = asked or Asked(rules)
     whole = part_cost(problem, layers)
@@ -229,26 +229,29 @@ def best_split(
         asked.side("lb_fill", whole.footprint / problem.cluster_lb_bytes)
         return Split(-1, 1, 0, len(layers), whole.footprint)
     asked.exactly("lb_fill", "split_dims", "factor_policy")
-    found = {}
+    ranked = {}
     for depth, axis in split_axes(problem, layers, rules.split_dims):
         factor, part = _smallest_factor(problem, layers, axis, rules, asked)
         if part is not None:
             split = Split(axis, factor, depth, part.operators, part.footprint)
-            found[part.operators, -factor, -depth] = split
-    if not found:
+            ranked[part.operators, -factor, -depth] = split
+    if not ranked:
         return Split(-1, UNFIT, 0, 0, whole.footprint)
-    best = max(found, key=lambda rank: [rank["ofd".index(letter)] for letter in rules.split_key])
-    if any(own < other for rank in found for own, other in zip(best, rank, strict=True)):
+    best = max(ranked, key=lambda rank: [rank["ofd".index(letter)] for letter in rules.split_key])
+    if any(
+        best_digit < digit for rank in ranked for best_digit, digit in zip(best, rank, strict=True)
+    ):
         asked.exactly("split_key")  # in another order another could be the best
-    return found[best]
+    return ranked[best]
 
 
 def _smallest_factor(
     problem: Problem, layers: tuple[int, ...], axis: int, rules: SplitRules, asked: Asked
 ) -> tuple[int, PartCost | None]:
-    """Return the smallest factor along an axis with which the parts fit, and what a part needs.
+    """Return the smallest factor along an axis with which the parts fit, and a part's cost.
 
-    From the smallest whose parts fit by the printed estimate; no part if there is none.
+    It is searched from the smallest that fits by the printed estimate; there is no cost if none
+    fits.
     """
     extent, whole = sink(problem, layers).axes[axis].extent, part_cost(problem, layers)
     room = rules.room(problem)
@@ -270,9 +273,9 @@ def _smallest_factor(
 
 
 def candidate_factor(least: int, extent: int, policy: str) -> int:
-    """Return the first factor to try from ``least`` on, 0 for none.
+    """Return the first factor to try from ``least`` on, 0 if there is none.
 
-    The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores.
+    The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only those that spread over 8 cores.
     """
     if policy == "published":
         factor = 4 if least == 3 else 8 if 5 <= least <= 7 else least  # noqa: PLR2004
@@ -280,8 +283,8 @@ def candidate_factor(least: int, extent: int, policy: str) -> int:
     if policy == "ragged":
         return least if least <= extent else 0
     dividing = divisors(extent)
-    at = bisect.bisect_left(dividing, least)
-    return dividing[at] if at < len(dividing) else 0
+    position = bisect.bisect_left(dividing, least)
+    return dividing[position] if position < len(dividing) else 0
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -292,16 +295,17 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def sink(problem: Problem, layers: tuple[int, ...]) -> Operator:
-    """The operator that makes a sub-graph's output."""
+    """Return the operator that makes a sub-graph's output."""
     return problem.graph.operators[problem.layers[layers[-1]].operators[-1]]
 
 
 def split_axes(
     problem: Problem, layers: tuple[int, ...], dims: str = "all"
 ) -> tuple[tuple[int, int], ...]:
-    """``(depth, axis)`` of every way to cut a sub-graph's output into contiguous parts, remembered.
+    """Return ``(depth, axis)`` of every way to split an output into contiguous parts; cached.
 
-    An operator with several outputs (a Split) may be cut only along an axis that all of them have.
+    An operator with several outputs (a Split) may be split only along an axis that all of them
+    have.
     """
     return _split_axes(problem, layers[-1], dims)
 
@@ -312,19 +316,23 @@ def _split_axes(problem: Problem, layer: int, dims: str) -> tuple[tuple[int, int
     if operator.opaque or not operator.outputs:
         return ()
     order = problem.loop_order[operator.outputs[0]]
-    found = []
+    ways = []
     for depth, dim in enumerate(order):
         kind = "batch" if depth == 0 else "channel" if depth == len(order) - 1 else "spatial"
         axis = outer_axis(operator, 0, dim)
         wanted = dims in ("all", kind)
         if wanted and axis is not None and _splits_all_outputs(operator, axis):
-            found.append((depth, axis))
-    return tuple(found)
+            ways.append((depth, axis))
+    return tuple(ways)
 
 
 def _splits_all_outputs(operator: Operator, axis: int) -> bool:
     for output, access in enumerate(operator.output_maps):
-        dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
+        dims = [
+            d
+            for d, dim_access in enumerate(access.dims)
+            if any(a == axis for a, _ in dim_access.terms)
+        ]
         if len(dims) != 1 or access.dims[dims[0]].offset:
             return False
         if outer_axis(operator, output, dims[0]) != axis:
@@ -338,7 +346,7 @@ def operators_of(problem: Problem, layers: Sequence[int]) -> Ints:
 
 
 class Workspace(NamedTuple):
-    """Arrays over the whole graph, allocated once; they hold for the part that was last looked at.
+    """Scratch arrays over the whole graph, allocated once; they describe the part computed last.
 
     Attributes:
         regions: of a part.
@@ -353,7 +361,7 @@ class Workspace(NamedTuple):
 
 @remembered(1)
 def workspace(problem: Problem) -> Workspace:
-    """Return room to compute what parts of any layers need, one after another; remembered."""
+    """Return scratch space to compute the regions of parts, one after another; cached."""
     regions = Regions.of(problem.arrays)
     return Workspace(regions, np.zeros_like(regions.seen), np.zeros_like(regions.seen))
 
@@ -368,10 +376,10 @@ def _cost(
     axes: Ints,
     bounds: Ints,
 ) -> tuple[int, int, int]:
-    """Return footprint (bytes), work and operators cut of one part.
+    """Return the footprint (bytes), the work and the number of operators split, of one part.
 
     ``ops`` are the layers' operators; the part is a box of the last one's domain. A part of a
-    recurrence goes through all its steps: its work counts as the whole's.
+    recurrence runs all its steps: its work counts as the whole's.
     """
     regions, work, cut = space.regions, 0, 0
     clear_seen(g, ops, regions.seen)
@@ -389,7 +397,7 @@ def _cost(
 
 @borrowing
 def _note_lives(a: LayerArrays, layers: Ints, last: Ints, made: Ints) -> None:
-    """Note the last reader of all tensors that layers read, and which of them they make."""
+    """Record the last reader of all tensors that layers read, and which of them they make."""
     for position in range(len(layers)):
         layer = layers[position]
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
@@ -408,8 +416,8 @@ def _seen_bytes(g: GraphArrays, tensor: int, regions: Regions) -> int:
 def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int:
     """Return the most bytes live at once while the layers run in order, weights excluded.
 
-    Inputs are there from the start and leave after their last reader; a layer that may write in
-    place does so over an input that was made inside and dies with it.
+    Inputs are live from the start to their last reader; a layer that may write in place does so
+    over an input that was made inside and dies with it.
     """
     regions, last, made, live = space.regions, space.last, space.made, 0
     _note_lives(a, layers, last, made)

@@ -1,1 +1,1 @@
-"""Parts in order, on cores, with what moves between them: Algorithms 3 and 4."""
+"""Order, binding and movement of parts: Algorithms 3 and 4."""

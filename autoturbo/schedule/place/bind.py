@@ -61,10 +61,10 @@ class Recurrence:
     dtype: str
 
     def extent(self, role: int) -> int:
-        """Return the points along the axes of a role that are no hidden units."""
+        """Return the points along the axes of a role, hidden units left out."""
         roles = zip(self.operator.axes, axis_roles(self.operator), strict=True)
-        own = (axis for axis, its in roles if its == role)
-        return math.prod(axis.extent for axis in own if axis.kind is not AxisKind.SPREAD)
+        role_axes = (axis for axis, its in roles if its == role)
+        return math.prod(axis.extent for axis in role_axes if axis.kind is not AxisKind.SPREAD)
 
     @property
     def hidden(self) -> int:
@@ -72,9 +72,9 @@ class Recurrence:
         return next((a.extent for a in self.operator.axes if a.kind is AxisKind.SPREAD), 1)
 
     def step_seconds(self, samples: float, directions: float, units: float) -> float:
-        """Return the seconds of one step on a core with so many samples, directions and units.
+        """Return the seconds of one step on a core that has some samples, directions and units.
 
-        What is read from the local buffer and loaded is left out.
+        Reads of the local buffer and loads are left out.
         """
         work, engine = priced(self.operator, self.target, self.dtype), self.target.matrix
         vector, points = self.target.vector, samples * directions * units
@@ -101,23 +101,23 @@ class Recurrence:
         return element_bytes("float32", self.dtype) * storage_ratio(self.dtype)
 
     def bound_seconds(self, parts: Mapping[int, int]) -> float:
-        """Return the seconds of one step, given the parts of each axis that is shared out.
+        """Return the seconds of one step, given the number of parts of each divided axis.
 
         Weights that no core has room for are loaded again at every step.
         """
         extents, units, shared = dict.fromkeys((ROWS, COLUMNS), 1.0), float(self.hidden), 1
         roles = axis_roles(self.operator)
         for index, (axis, role) in enumerate(zip(self.operator.axes, roles, strict=True)):
-            own = axis.extent / parts.get(index, 1)
+            part_extent = axis.extent / parts.get(index, 1)
             if axis.kind is AxisKind.SPREAD:
-                units = own
+                units = part_extent
             elif role in extents:
-                extents[role] *= own
+                extents[role] *= part_extent
             shared *= parts.get(index, 1) if role == COLUMNS else 1
         weights = self.operator.work.macs * self.hidden * units * extents[COLUMNS] * self._element
         room = max(self.target.lb.weight_capacity, self.target.lb.capacity // STAGING_SHARE)
-        again = weights * shared / self.target.ddr_bandwidth_per_cluster
-        return self.step_seconds(extents[ROWS], extents[COLUMNS], units) + again * (weights > room)
+        load_s = weights * shared / self.target.ddr_bandwidth_per_cluster
+        return self.step_seconds(extents[ROWS], extents[COLUMNS], units) + load_s * (weights > room)
 
 
 Binding = tuple[int, ...]
@@ -149,7 +149,7 @@ class Placement:
     core_ids: tuple[tuple[int, ...], ...] = ()
 
     def cores_of(self, instance: int, cores: int) -> tuple[int, ...]:
-        """Per core of an instance's program, the core of the cluster that runs it."""
+        """Return the core of the cluster that runs each core of an instance's program."""
         named = self.core_ids[instance] if self.core_ids else ()
         return (*named, *(core for core in range(cores) if core not in named))
 
@@ -157,10 +157,10 @@ class Placement:
 def plain_binding(
     extents: Sequence[int], order: Sequence[int], bindable: Sequence[bool], cores: int
 ) -> Binding:
-    """Spread a tensor over cores, outermost loop first.
+    """Return the binding that spreads a tensor over cores, outermost loop first.
 
-    The paper tries 8, 4, 2, 1 and takes the first that divides the extent, until the cores are
-    used up; for other core counts the powers of two become all numbers that divide the extent.
+    The paper tries 8, 4, 2, 1 and takes the first that divides the extent, until the cores are used
+    up; for other core counts the powers of two become all numbers that divide the extent.
 
     Args:
         extents: elements per dimension.
@@ -178,15 +178,15 @@ def plain_binding(
 
 
 def cores_used(binding: Binding) -> int:
-    """Number of cores that a binding keeps busy."""
+    """Return the number of cores that a binding keeps busy."""
     return math.prod(binding)
 
 
 @remembered(1 << 14)
 def bindable_dims(problem: Problem, layer: int) -> tuple[bool, ...]:
-    """Return which dimensions of a layer's first output may be spread over cores; remembered.
+    """Return which dimensions of a layer's first output may be spread over cores; cached.
 
-    Those with a parallel outer axis, or one that the cores of a part may share out.
+    Those with a parallel outer axis, or one that only the cores of a part may divide.
     """
     operator = sink(problem, (layer,))
     dims = range(len(operator.output_maps[0].dims))
@@ -195,10 +195,10 @@ def bindable_dims(problem: Problem, layer: int) -> tuple[bool, ...]:
 
 @remembered(1 << 14)
 def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
-    """Return the dimensions of a layer's first output as they are spread over cores, remembered.
+    """Return the dimensions of a layer's first output in the order of spreading; cached.
 
-    From the outermost loop; what only the cores of a part may share out is first where steps of a
-    recurrence then take less time.
+    They start from the outermost loop. A dimension that only the cores of a part may divide is
+    first if steps of a recurrence then take less time.
     """
     operator = sink(problem, (layer,))
     order = problem.loop_order[operator.outputs[0]]
@@ -221,35 +221,35 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
 def spreadable(problem: Problem, layer: int, extents: Sequence[int]) -> list[int]:
     """Return the most parts along each dimension into which a layer's output may be bound.
 
-    Steps of a recurrence go one after another on all cores: whatever a reader wants, they are not
-    spread, or every core would take all of them.
+    All cores run the steps of a recurrence one after another: steps are never spread, whatever a
+    reader wants, or every core would run all of them.
     """
     if not sink(problem, (layer,)).recurrent:
         return list(extents)
     pairs = zip(extents, bindable_dims(problem, layer), strict=True)
-    return [extent if own else 1 for extent, own in pairs]
+    return [extent if bindable else 1 for extent, bindable in pairs]
 
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
-    """Return the binding of an input that an output's implies.
+    """Return the binding of an input that an output's binding implies.
 
-    A dimension copies that of the first output which matches the outermost axis in it, if that axis
-    is parallel.
+    A dimension copies that of the first output that has its outermost axis, if that axis is
+    parallel.
     """
     outer = [outer_axis(operator, 0, dim) for dim in range(len(operator.output_maps[0].dims))]
     factor = {axis: parts for axis, parts in zip(outer, binding, strict=True) if axis is not None}
-    found = []
+    factors = []
     for dim in operator.input_maps[position].dims:
         terms = sorted(dim.terms, key=lambda term: -abs(term[1]))
         axis = next((axis for axis, _ in terms if operator.axes[axis].extent > 1), -1)
         parallel = axis >= 0 and operator.axes[axis].kind is AxisKind.PARALLEL
-        found.append(factor.get(axis, 1) if parallel else 1)
-    return tuple(found)
+        factors.append(factor.get(axis, 1) if parallel else 1)
+    return tuple(factors)
 
 
 @remembered(1 << 14)
 def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Binding]:
-    """Return the bindings of a layer's inputs that its output's implies, by tensor; remembered."""
+    """Return the bindings of a layer's inputs that its output's implies, by tensor; cached."""
     graph, wanted = problem.graph, dict[int, Binding]()
     operators = [graph.operators[index] for index in problem.layers[layer].operators]
     if operators[-1].outputs:
@@ -266,10 +266,10 @@ def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Bin
 def layer_bindings(
     problem: Problem, layers: tuple[int, ...], extents: tuple[tuple[int, ...], ...], last: Binding
 ) -> tuple[dict[int, Binding], dict[int, Binding]]:
-    """Return the bindings inside a sub-graph, from its output back, remembered.
+    """Return the bindings inside a sub-graph, from its output back; cached.
 
-    This is the kernel generator's part. A layer takes what its first consumer implies unless a
-    plain binding keeps more cores busy.
+    This is the kernel generator's part. A layer takes the binding that its first consumer implies,
+    unless a plain binding keeps more cores busy.
 
     Args:
         problem: where the sub-graph comes from.
@@ -287,9 +287,9 @@ def layer_bindings(
             chosen[layer] = last
         else:
             plain = plain_for(problem, layer, extent)
-            most = spreadable(problem, layer, extent)
+            most_parts = spreadable(problem, layer, extent)
             wanted = implied.get(problem.layers[layer].outputs[0], plain)
-            taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most, strict=True))
+            taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most_parts, strict=True))
             chosen[layer] = plain if cores_used(plain) > cores_used(taken) else taken
         for tensor, binding in infer_layer(problem, layer, chosen[layer]).items():
             implied.setdefault(tensor, binding)
@@ -318,9 +318,9 @@ def plain_for(
 
 @remembered(1 << 16)
 def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
-    """Return a plain binding of a class of parts on some cores, from one loop inwards; remembered.
+    """Return a plain binding of a class of parts on some cores, from one loop inwards; cached.
 
-    Where the loops outside that one are samples and it is rows, more rows and then channels are
+    If the loops outside that one are samples and it is rows, more rows and then channels are
     spread, and each core loads its own channels' weights only.
 
     Args:
@@ -336,7 +336,7 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
 
 @remembered(1 << 16)
 def _extents(book: PartBook, shape: int, start: int) -> tuple[tuple[int, ...], ...]:
-    """Return the elements of first outputs of a class of parts, from a layer of it on."""
+    """Return the extents of the first outputs of a class of parts, from one layer on."""
     layers = book.shapes[shape].layers[start:]
     outputs = [book.problem.layers[layer].outputs[0] for layer in layers]
     return extents_in(book.problem, outputs, part_shape(book, shape))
@@ -349,7 +349,7 @@ def bind_instances(
     always: bool,
     forced: Mapping[int, Binding] | None = None,
 ) -> Placement:
-    """Return what Algorithm 4 gives: walk the order backwards, push bindings to producers.
+    """Return the placement of Algorithm 4: push bindings to producers, in reverse order.
 
     Args:
         graph: instances and edges.
@@ -360,7 +360,7 @@ def bind_instances(
     """
     book, problem, links = graph.book, graph.problem, graph.links
     shapes = [book.alike[shape] for shape in graph.shape.tolist()]
-    most = {
+    most_parts = {
         shape: spreadable(problem, book.shapes[shape].layers[-1], _extents(book, shape, -1)[0])
         for shape in dict.fromkeys(shapes)
     }
@@ -376,11 +376,11 @@ def bind_instances(
             bindings[index] = plain if taken is None else max(taken, plain, key=cores_used)
             if taken is not None and not always:
                 continue
-        own = inputs[start[index] : start[index + 1]]
-        wants = inputs_wanted(book, shape, bindings[index]) if own else ()
-        for slot, maker, output in own:
+        makers = inputs[start[index] : start[index + 1]]
+        wants = inputs_wanted(book, shape, bindings[index]) if makers else ()
+        for slot, maker, output in makers:
             wanted = None if output else wants[slot]
-            if wanted is None or not _divides(wanted, most[shapes[maker]]):
+            if wanted is None or not _divides(wanted, most_parts[shapes[maker]]):
                 continue
             # Where two readers want it differently it goes to GB.
             if bindings.setdefault(maker, wanted) != wanted:
@@ -390,14 +390,14 @@ def bind_instances(
 
 @remembered(1 << 16)
 def inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
-    """Return what a class of parts bound so wants of its external inputs, remembered."""
+    """Return the bindings that a class of parts wants of its external inputs; cached."""
     problem, layers = book.problem, book.shapes[shape].layers
     wanted = layer_bindings(problem, layers, _extents(book, shape, 0), binding)[1]
     return tuple(map(wanted.get, external_inputs(problem, layers)))
 
 
 def _divides(binding: Binding, extents: Sequence[int]) -> bool:
-    """Return whether a part of a tensor can be bound so: a consumer of several may want more."""
+    """Return whether a binding divides the extents of a part: another reader may want more."""
     pairs = itertools.zip_longest(extents, binding, fillvalue=1)
     return all(extent % parts == 0 for extent, parts in pairs)
 
@@ -405,7 +405,7 @@ def _divides(binding: Binding, extents: Sequence[int]) -> bool:
 def extents_in(
     problem: Problem, tensors: Iterable[int], shape: Regions
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the elements per dimension of tensors in a part."""
+    """Return the extents of tensors in a part."""
     starts = problem.arrays.dim_start
     dims = [slice(starts[t], starts[t + 1]) for t in tensors]
-    return tuple(tuple((shape.high[own] - shape.low[own]).tolist()) for own in dims)
+    return tuple(tuple((shape.high[span] - shape.low[span]).tolist()) for span in dims)

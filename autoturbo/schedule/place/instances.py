@@ -43,7 +43,7 @@ class Cut:
     """A box of the domain of a sub-graph's last operator.
 
     Attributes:
-        axes: the axes that are cut, outermost first.
+        axes: the axes that are split, outermost first.
         bounds: first step and one past the last along each.
     """
 
@@ -56,7 +56,7 @@ WHOLE: Final = Cut((), ())
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """One sub-graph cut in one way.
+    """Parts of one sub-graph by one split.
 
     Attributes:
         inputs: external input tensors, in order of first use.
@@ -77,7 +77,7 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """Number of parts."""
+        """Return the number of parts."""
         return len(self.shapes)
 
 
@@ -91,7 +91,7 @@ class ShapeKey:
 
 @dataclass(eq=False)
 class PartBook:
-    """What is known of a problem's cut sub-graphs, which are numbered as they come.
+    """Known parts of a problem's split sub-graphs, numbered in order of appearance.
 
     Attributes:
         problem: whose sub-graphs.
@@ -99,7 +99,7 @@ class PartBook:
         regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: classes of parts, by index.
         alike: per class, the first that is the same part of an isomorphic sub-graph.
-        parts: by layers and the axes that are cut.
+        parts: by layers and the axes that are split.
         blocks: links of one sub-graph's parts, by the reader and by what makes each of its inputs.
     """
 
@@ -121,13 +121,13 @@ class PartBook:
 
 
 def _weight(block: Ints) -> int:
-    """Return the bytes of a block; a name, so that schedules can be sent to other processes."""
+    """Return the bytes of a block; it has a name so that schedules can be pickled."""
     return 200 + block.nbytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """What instances read from each other: one entry per reader, input slot and maker.
+    """Regions that instances read from each other: one entry per reader, input slot and maker.
 
     Attributes:
         start: ``start[i]:start[i + 1]`` are the entries of reader ``i``, by slot, then by maker.
@@ -148,11 +148,11 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class InstanceGraph:
-    """Instances and what they wait for.
+    """Instances and their dependences.
 
     Attributes:
-        book: what is known of their parts.
-        subgraphs: what was split.
+        book: their known parts.
+        subgraphs: the split sub-graphs.
         parts: per sub-graph, how.
         first: per sub-graph, its first instance; one entry more than sub-graphs.
         subgraph: per instance, its sub-graph.
@@ -160,7 +160,7 @@ class InstanceGraph:
         shape: per instance, its class of equal extents.
         out_region: per instance, the row of its first output in the book of regions.
         in_region: per instance, the row of its first input.
-        links: what they read from each other.
+        links: the regions that they read from each other.
     """
 
     book: PartBook
@@ -176,21 +176,24 @@ class InstanceGraph:
 
     @property
     def problem(self) -> Problem:
-        """Return the model on the target that they are of."""
+        """Return the problem of the instances."""
         return self.book.problem
 
     @property
     def count(self) -> int:
-        """Number of instances."""
+        """Return the number of instances."""
         return len(self.subgraph)
 
     def regions_of(self, index: int) -> tuple[dict[int, Ints], dict[int, Ints]]:
-        """Return what an instance makes of each output and needs of each input, ``(rank, 2)``."""
+        """Return an instance's regions of each output and of each input, ``(rank, 2)``."""
         parts, tensors = self.parts[int(self.subgraph[index])], self.problem.graph.tensors
         rows: Ints = self.book.regions.rows
         made, needed = (
-            {t: rows[row, : len(tensors[t].shape)].copy() for row, t in enumerate(own, first)}
-            for own, first in (
+            {
+                t: rows[row, : len(tensors[t].shape)].copy()
+                for row, t in enumerate(tensors_of, first)
+            }
+            for tensors_of, first in (
                 (parts.outputs, int(self.out_region[index])),
                 (parts.inputs, int(self.in_region[index])),
             )
@@ -199,26 +202,26 @@ class InstanceGraph:
 
     @functools.cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
-        """Per instance, the instances whose output it reads, ascending."""
+        """Return, per instance, the instances whose output it reads, ascending."""
         bounds, maker = self.links.start.tolist(), self.links.maker.tolist()
         return tuple(tuple(sorted(set(maker[a:b]))) for a, b in itertools.pairwise(bounds))
 
     @functools.cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """Per instance, the instances that read its output, ascending."""
-        found: list[list[int]] = [[] for _ in range(self.count)]
+        """Return, per instance, the instances that read its output, ascending."""
+        readers: list[list[int]] = [[] for _ in range(self.count)]
         for reader, makers in enumerate(self.producers):
             for maker in makers:
-                found[maker].append(reader)
-        return tuple(map(tuple, found))
+                readers[maker].append(reader)
+        return tuple(map(tuple, readers))
 
 
 @remembered(1 << 16)
 def external_inputs(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tensors that a sub-graph reads and does not make, in order of first use."""
-    made = {t for layer in layers for t in problem.layers[layer].outputs}
+    inner_tensors = {t for layer in layers for t in problem.layers[layer].outputs}
     read = (t for layer in layers for t in problem.layers[layer].inputs)
-    return tuple(dict.fromkeys(t for t in read if t not in made))
+    return tuple(dict.fromkeys(t for t in read if t not in inner_tensors))
 
 
 def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
@@ -235,7 +238,7 @@ def boxes_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cu
 
 
 def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
-    """Return one sub-graph cut as its split says, remembered."""
+    """Return the parts of a sub-graph by its split; cached."""
     key = subgraph.layers, subgraph.split.axes
     if key not in book.parts:
         book.parts[key] = _make_parts(book, subgraph)
@@ -260,12 +263,14 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
             boxes, np.diff(np.concatenate((steps, regions), axis=1))[..., 0], strict=True
         )
     ]
-    at = np.searchsorted(touched, noted)
+    position = np.searchsorted(touched, noted)
     rows = np.zeros((len(boxes), len(noted), book.rank, 2), np.int64)
-    rows[..., 1] = seen[:, at, None]
-    tensor, place = np.nonzero(np.arange(book.rank) < ranks[at, None])
+    rows[..., 1] = seen[:, position, None]
+    tensor, place = np.nonzero(np.arange(book.rank) < ranks[position, None])
     starts = np.cumsum(ranks) - ranks
-    rows[:, tensor, place] = regions[:, starts[at[tensor]] + place] * seen[:, at[tensor], None]
+    rows[:, tensor, place] = (
+        regions[:, starts[position[tensor]] + place] * seen[:, position[tensor], None]
+    )
     made, needed = rows[:, : len(outputs)], rows[:, len(outputs) :]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * g.element[noted[: len(outputs)]]
     return Parts(
@@ -275,26 +280,26 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
 
 
 def _runs(start: Ints, which: Ints) -> Ints:
-    """Return the positions ``start[i]:start[i + 1]`` of some ``i``, one after another."""
+    """Return the concatenated ranges ``start[i]:start[i + 1]`` for ``i`` in ``which``."""
     counts = start[which + 1] - start[which]
     first = np.repeat(start[which] - np.cumsum(counts) + counts, counts)
     return first + np.arange(len(first))
 
 
 def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Ints) -> int:
-    """Return the class of a box by its extents; a new one's is the first box that has it."""
+    """Return the class of a box by its extents; a new class is named after its first box."""
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
-    found = book.shape_index.get(key)
-    if found is None:
-        found = book.shape_index[key] = len(book.shapes)
+    index = book.shape_index.get(key)
+    if index is None:
+        index = book.shape_index[key] = len(book.shapes)
         book.shapes.append(ShapeKey(layers, box))
         first = ShapeKey(first_alike(book.problem, layers), box)
-        book.alike.append(book.alike_index.setdefault(first, found))
-    return found
+        book.alike.append(book.alike_index.setdefault(first, index))
+    return index
 
 
 def part_shape(book: PartBook, shape: int) -> Regions:
-    """The regions of a part with the extents of a class, computed afresh: they are large."""
+    """Return the regions of a part of a class, not cached: they are large."""
     key = book.shapes[shape]
     return box_regions(book.problem, key.layers, key.cut)
 
@@ -309,7 +314,7 @@ def box_regions(problem: Problem, layers: Sequence[int], cut: Cut = WHOLE) -> Re
 def _regions_at(
     problem: Problem, ops: Ints, boxes: Sequence[Cut], places: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, Ints, Ints]:
-    """Return what each box needs of some loops and some dimensions, and which tensors it touches.
+    """Return each box's regions of some loops and dimensions, and the tensors that it accesses.
 
     Args:
         problem: the model on the target.
@@ -320,9 +325,9 @@ def _regions_at(
     Returns:
         ``(boxes, loops, 2)``, ``(boxes, dimensions, 2)`` and ``(boxes, tensors)``.
     """
-    found = _find(problem, ops, boxes, workspace(problem).regions, places)
+    regions = _find(problem, ops, boxes, workspace(problem).regions, places)
     loops, dims, _ = map(len, places)
-    return found[:, :loops], found[:, loops : loops + dims], found[:, loops + dims :, 1]
+    return regions[:, :loops], regions[:, loops : loops + dims], regions[:, loops + dims :, 1]
 
 
 def _find(
@@ -332,12 +337,12 @@ def _find(
     regions: Regions,
     places: tuple[Ints, Ints, Ints],
 ) -> Ints:
-    """Write what the last box needs into regions; return what all need at places, end to end."""
+    """Write the regions of the last box; return those of all boxes at ``places``, end to end."""
     axes = np.asarray(boxes[0].axes, np.int64)
     bounds = np.asarray([box.bounds for box in boxes], np.int64).reshape(len(boxes), len(axes), 2)
-    found = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
-    _find_regions(problem.arrays, ops, axes, bounds, regions, places, found)
-    return found
+    needed = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
+    _find_regions(problem.arrays, ops, axes, bounds, regions, places, needed)
+    return needed
 
 
 @njit(cache=True)
@@ -364,7 +369,7 @@ def _find_regions(
 
 
 def make_instances(book: PartBook, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
-    """Split every sub-graph, each in terms of the book's layers, and connect the parts."""
+    """Split every sub-graph, given by the book's layers, and connect the parts."""
     parts = tuple(parts_of(book, s) for s in subgraphs)
     return graph_of(
         book, subgraphs, parts, [np.arange(p.count) for p in parts], _links(book, parts)
@@ -378,12 +383,12 @@ def graph_of(
     chosen: Sequence[Ints],
     links: Links,
 ) -> InstanceGraph:
-    """Return the graph of some parts of each sub-graph, chosen by their indices."""
-    first = np.append(0, np.cumsum([len(some) for some in chosen])).astype(np.int64)
+    """Return the instance graph of chosen parts of each sub-graph."""
+    first = np.append(0, np.cumsum([len(indices) for indices in chosen])).astype(np.int64)
     subgraph, part = np.repeat(np.arange(len(parts)), np.diff(first)), np.concatenate(chosen)
     bases = [(p.out_base, len(p.outputs), p.in_base, len(p.inputs)) for p in parts]
     out_base, outputs, in_base, inputs = np.asarray(bases, np.int64)[subgraph].T
-    shapes = np.concatenate([p.shapes[some] for p, some in zip(parts, chosen, strict=True)])
+    shapes = np.concatenate([p.shapes[indices] for p, indices in zip(parts, chosen, strict=True)])
     return InstanceGraph(
         book, subgraphs, parts, first, subgraph, part, shapes,
         out_base + part * outputs, in_base + part * inputs, links,
@@ -391,21 +396,21 @@ def graph_of(
 
 
 def links_of(rows: Ints, count: int) -> Links:
-    """Return links of so many instances from their columns, the reader's first."""
+    """Return the links of ``count`` instances from their columns, the reader's first."""
     columns = [np.ascontiguousarray(column) for column in rows.T]
     return Links(np.searchsorted(columns[0], np.arange(count + 1)), *columns)
 
 
 def _links(book: PartBook, parts: Sequence[Parts]) -> Links:
-    """Put the blocks of all sub-graphs together; those seen before are remembered."""
+    """Return the links of all sub-graphs, from cached blocks where they are known."""
     maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
     starts = list(itertools.accumulate((p.count for p in parts), initial=0))
     blocks = []
     for index, reader in enumerate(parts):
         makers = [maker.get(t, -1) for t in reader.inputs]
-        own = [parts[m] if m >= 0 else None for m in makers]
-        make = functools.partial(_make_block, book, reader, own)
-        rows = book.blocks.get((reader, *own), make).copy()
+        maker_parts = [parts[m] if m >= 0 else None for m in makers]
+        make = functools.partial(_make_block, book, reader, maker_parts)
+        rows = book.blocks.get((reader, *maker_parts), make).copy()
         rows[:, 0] += starts[index]
         rows[:, 2] += np.asarray([starts[m] for m in makers], np.int64)[rows[:, 1]]
         blocks.append(rows)
@@ -417,7 +422,7 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
 
     Columns: reader's part, its input slot, maker's part, maker's output, bytes.
     """
-    found = [np.zeros((0, 5), np.int64)]
+    link_rows = [np.zeros((0, 5), np.int64)]
     for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
         if maker is not None:
             output = maker.outputs.index(tensor)
@@ -429,15 +434,15 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
                 int(book.problem.arrays.element[tensor]),
             )
             pairs[:, 1], pairs[:, 3] = slot, output
-            found.append(pairs)
-    rows = np.concatenate(found)
+            link_rows.append(pairs)
+    rows = np.concatenate(link_rows)
     return np.ascontiguousarray(rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))])
 
 
 def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
-    """Return pairs whose regions of a tensor meet: reader's part, 0, maker's part, 0, bytes.
+    """Return pairs of overlapping regions: reader's part, 0, maker's part, 0, bytes.
 
-    Makers are parts in order along the axis that is cut first, so those that a reader can meet are
+    Makers are parts in order along the first split axis, so those that overlap a reader are
     consecutive and found by bisection.
 
     Args:
@@ -459,7 +464,7 @@ def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
 
 
 def _sorted_dim(regions: Ints) -> int:
-    """Return the dimension with most different starts of those along which regions only go on."""
+    """Return the dimension of ascending regions that has the most distinct starts."""
     steps = np.diff(regions, axis=0)
     changes = (steps[:, :, 0] > 0).sum(axis=0)
     back = (steps < 0).any(axis=(0, 2))
@@ -470,7 +475,7 @@ def _sorted_dim(regions: Ints) -> int:
 
 
 class PartWork(NamedTuple):
-    """What one part of a sub-graph computes and moves.
+    """Computation and traffic of one part of a sub-graph.
 
     Attributes:
         layers: how many it has.
@@ -501,7 +506,7 @@ class PartWork(NamedTuple):
 
 @remembered(1 << 16)
 def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
-    """Return the work and the bytes of a sub-graph's middle part, as of one that is isomorphic."""
+    """Return the work and the bytes of a sub-graph's middle part; isomorphic ones share it."""
     if (first := first_alike(problem, layers)) != layers:
         return middle_part_work(problem, first, split)
     cut = boxes_of(problem, layers, split)[split.instances // 2]
@@ -514,16 +519,16 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
         work[ops] for work in operator_work(problem, np.maximum(part.box_high - part.box_low, 0))
     )
     operators = [(problem.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
-    made = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
+    output_sizes = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
     weights = (
         t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
     )
     return PartWork(
         len(layers), len(ops), float(macs[w.engine[ops] == MATRIX].sum()), float(vector.sum()),
-        float(special.sum()), sum(size for size, code in made if code == MOVE),
+        float(special.sum()), sum(size for size, code in output_sizes if code == MOVE),
         int(sizes[list(weights)].sum()), int(sizes[list(external_inputs(problem, layers))].sum()),
         int(sizes[list(problem.layers[layers[-1]].outputs)].sum()),
-        footprint, max((size for size, _ in made), default=0),
+        footprint, max((size for size, _ in output_sizes), default=0),
     )  # fmt: skip
 
 
@@ -542,6 +547,6 @@ def operator_work(problem: Problem, lengths: Ints) -> tuple[Floats, Floats, Floa
 
 
 def _products(lengths: Ints, start: Ints) -> Ints:
-    """Return the product of ``lengths[start[i]:start[i + 1]]`` for each ``i``; 1 of none."""
+    """Return the product of ``lengths[start[i]:start[i + 1]]`` for each ``i``; 1 if empty."""
     products = np.multiply.reduceat(np.append(lengths, 1), start[:-1])
     return np.where(np.diff(start) > 0, products, 1)

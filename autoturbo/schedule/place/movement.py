@@ -25,7 +25,7 @@ STAY, COPIED, REDISTRIBUTED = range(3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Movements:
-    """What is done to every link of an instance graph.
+    """Movement of every link of an instance graph: none, a copy or a redistribution.
 
     Attributes:
         kind: per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.
@@ -42,28 +42,28 @@ class Movements:
 def move(
     graph: InstanceGraph, order: Ints, placement: Placement, templates: Sequence[Template]
 ) -> Movements:
-    """Decide the movement of every piece that an order's kernels read from each other.
+    """Return the movement of every piece that the kernels of an order read from each other.
 
-    Equal factors are no sign that a piece stays: four samples over four cores and the first two of
+    Equal factors do not mean that a piece stays: four samples over four cores and the first two of
     them over four lie differently.
 
     Args:
-        graph: instances and what they read from each other.
-        order: the instances that one cluster runs; what others make is read where it lies.
+        graph: instances and the pieces that they read from each other.
+        order: the instances that one cluster runs; outputs of others are read where they lie.
         placement: of all instances.
         templates: per instance.
     """
     links, arrays, regions = graph.links, graph.problem.arrays, graph.book.regions.rows
     reader, maker = links.reader, links.maker
     pairs = zip(reader.tolist(), links.slot.tolist(), strict=True)
-    own = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
-    tensor = np.asarray([tensor for _, tensor in own], np.int64)
+    wanted_by = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
+    tensor = np.asarray([tensor for _, tensor in wanted_by], np.int64)
     rank, element = np.diff(arrays.dim_start)[tensor], arrays.element[tensor]
-    wanted, wanted_rank = _factors([t.wanted.get(x, ()) for t, x in own], graph.book.rank)
+    wanted, wanted_rank = _factors([t.wanted.get(x, ()) for t, x in wanted_by], graph.book.rank)
     held, held_rank = _factors(placement.bindings, graph.book.rank)
-    here = np.zeros(graph.count, np.bool_)
-    here[order] = True
-    active = here[reader] & here[maker]
+    ours = np.zeros(graph.count, np.bool_)
+    ours[order] = True
+    active = ours[reader] & ours[maker]
     copied = active & (np.asarray(placement.scopes, np.int64)[maker] != 0)
     fits = wanted_rank == rank
     pieces = Pieces(
@@ -94,7 +94,7 @@ def move(
 
 
 def _factors(bindings: Sequence[Binding], rank: int) -> tuple[Ints, Ints]:
-    """Return the factors of bindings, 1 in further dimensions, ``(n, rank)``, and their ranks."""
+    """Return the factors of bindings, padded with 1, ``(n, rank)``, and their ranks."""
     numbers = {binding: number for number, binding in enumerate(dict.fromkeys(bindings))}
     which = np.asarray([numbers[binding] for binding in bindings], np.int64)
     padded = [(*binding, *(1,) * (rank - len(binding))) for binding in numbers]
@@ -103,7 +103,7 @@ def _factors(bindings: Sequence[Binding], rank: int) -> tuple[Ints, Ints]:
 
 
 class Pieces(NamedTuple):
-    """What producers contribute to inputs of consumers.
+    """Regions that producers contribute to inputs of consumers.
 
     Attributes:
         made: regions of the pieces, ``(pieces, rank, 2)``.
@@ -116,17 +116,17 @@ class Pieces(NamedTuple):
     wanted: Ints
 
     def some(self, which: Ints) -> Pieces:
-        """Return some of the pieces."""
+        """Return the selected pieces."""
         return Pieces(self.made[which], self.need[which], self.wanted[which])
 
     def shares(self, which: Ints, core: Ints) -> Ints:
-        """Return the elements of some pieces that some cores want, ``(len(which),)``."""
+        """Return the elements of pieces that given cores want, ``(len(which),)``."""
         low, high, _ = _spans(self.need[which], self.wanted[which], core)
         return _volume(low, high, *np.moveaxis(self.made[which], 2, 0))
 
 
 def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """Return what cores have of bound regions.
+    """Return the part of bound regions that each core has.
 
     Cores count row-major over the factors.
 
@@ -149,7 +149,7 @@ def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray
 
 
 def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
-    """Return the elements that boxes have in common, ``(n,)``."""
+    """Return the number of elements in the intersections of boxes, ``(n,)``."""
     lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
     return np.asarray(np.maximum(lengths, 0).prod(axis=1), np.int64)
 
@@ -159,20 +159,20 @@ _AT_ONCE = 1 << 18
 
 
 def _each_core(wanted: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield all pairs of a piece and a core that its input is wanted on, piece after piece."""
+    """Yield all pairs of a piece and a core that wants its input, piece after piece."""
     cores = wanted.prod(axis=1)
     step = max(_AT_ONCE // int(cores.max(initial=1)), 1)
     for first in range(0, len(cores), step):
-        own = cores[first : first + step]
-        which = np.repeat(np.arange(first, first + len(own)), own)
-        yield which, np.arange(len(which)) - np.repeat(np.cumsum(own) - own, own)
+        chunk = cores[first : first + step]
+        which = np.repeat(np.arange(first, first + len(chunk)), chunk)
+        yield which, np.arange(len(which)) - np.repeat(np.cumsum(chunk) - chunk, chunk)
 
 
 def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
     """Return the most elements of each piece that any core wants and does not hold.
 
     Args:
-        pieces: what is read.
+        pieces: the pieces that are read.
         held: factors of the bindings that the pieces are held in, ``(pieces, rank)``.
         renamed: per piece and core of the consumer's program, the core of the producer's; the same
             if None.
@@ -180,18 +180,18 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
     most = np.zeros(len(held), np.int64)
     for which, core in _each_core(pieces.wanted):
         low, high, _ = _spans(pieces.need[which], pieces.wanted[which], core)
-        other = core if renamed is None else renamed[which, core]
-        begin, end, has = _spans(pieces.made[which], held[which], other)
+        holder = core if renamed is None else renamed[which, core]
+        begin, end, has = _spans(pieces.made[which], held[which], holder)
         kept = np.where(has, _volume(low, high, begin, end), 0)
         np.maximum.at(most, which, pieces.shares(which, core) - kept)
     return most
 
 
 def _busiest(pieces: Pieces, group: Ints) -> tuple[Ints, Ints]:
-    """Return the inputs that some pieces are of, and elements of all these on the busiest core."""
-    inputs, own = np.unique(group, return_inverse=True)
-    most = int(pieces.wanted.prod(axis=1).max(initial=0))
-    total = np.zeros((len(inputs), most), np.int64)
+    """Return the inputs of some pieces, and the elements of each on its busiest core."""
+    inputs, input_index = np.unique(group, return_inverse=True)
+    core_count = int(pieces.wanted.prod(axis=1).max(initial=0))
+    total = np.zeros((len(inputs), core_count), np.int64)
     for which, core in _each_core(pieces.wanted):
-        np.add.at(total, (own[which], core), pieces.shares(which, core))
+        np.add.at(total, (input_index[which], core), pieces.shares(which, core))
     return inputs, total.max(axis=1, initial=0)

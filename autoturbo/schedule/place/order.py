@@ -25,12 +25,12 @@ def depth_first(
     ``ready`` starts with the instances that wait for nothing, in the order of ``visit``. Its last
     element that waits for nothing comes next; its consumers then wait for one less and go to the
     end of ``ready``, once each, whether they still wait or not. (``ready`` is kept as a heap by
-    place in the list, which gives the same order without scanning it.) The paper's Fig. 7f comes
-    out of Fig. 6 with ``visit`` a1 ... a8, b1 ....
+    place in the list, which gives the same order without scanning it.) The paper's Fig. 7f is this
+    order of Fig. 6 with ``visit`` a1 ... a8, b1 ....
 
     Args:
-        producers: per instance, what it waits for.
-        consumers: per instance, what waits for it.
+        producers: per instance, the instances that it waits for.
+        consumers: per instance, the instances that wait for it.
         visit: order in which instances are looked at first; ascending by default.
     """
     place: dict[int, int] = {}
@@ -41,7 +41,7 @@ def depth_first(
 def _by_rank(
     producers: Edges, consumers: Edges, visit: Iterable[int], rank: Callable[[int], int]
 ) -> list[int]:
-    """Return the order in which the highest rank is next of what waits for nothing.
+    """Return the order that always takes the ready instance of highest rank.
 
     Ranks are asked for as instances are met, the first ones in the order of ``visit``.
     """
@@ -59,7 +59,7 @@ def _by_rank(
 
 
 def breadth_first(producers: Edges, consumers: Edges) -> list[int]:
-    """Return the order of first come, first served among the instances that wait for nothing."""
+    """Return the first-come, first-served order of ready instances."""
     waits = list(map(len, producers))
     order = [instance for instance, wait in enumerate(waits) if not wait]
     for instance in order:  # which grows at its end
@@ -71,13 +71,13 @@ def breadth_first(producers: Edges, consumers: Edges) -> list[int]:
 
 
 def footprint_first(producers: Edges, consumers: Edges, footprints: Sequence[int]) -> list[int]:
-    """Return the order in which the largest footprint is next of what waits for nothing."""
+    """Return the order that always takes the ready instance with the largest footprint."""
     return _by_rank(producers, consumers, range(len(producers)), footprints.__getitem__)
 
 
 def live_peak(order: Sequence[int], consumers: Edges, sizes: Sequence[int]) -> int:
     """Return the most bytes of outputs alive at once, each until its last reader has run."""
-    place = {instance: at for at, instance in enumerate(order)}
+    place = {instance: position for position, instance in enumerate(order)}
     freed = [0] * len(order)
     for instance in order:
         freed[max(place[i] for i in (instance, *consumers[instance]))] += sizes[instance]

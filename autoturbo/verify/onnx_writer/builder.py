@@ -30,7 +30,7 @@ _ACTIVATIONS = frozenset((TensorProto.UINT8, TensorProto.INT8))
 """Types that every version of QuantizeLinear gives."""
 
 _CUT = _ACTIVATIONS | frozenset((TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32))
-"""Types of quantised constants that are cut before they are made real."""
+"""Types of quantised constants that are sliced before they are dequantised."""
 
 _EXACT = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16))
 """Types of real values that tell any two bytes apart, also after a division by the scale."""
@@ -43,8 +43,8 @@ quantised constant, its scale, and its zero point if it has one."""
 
 def is_dequantize(proto: NodeProto) -> bool:
     """Return whether a node is ONNX's DequantizeLinear with a scale per tensor or per axis."""
-    own = proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx")
-    return own and not attributes_of(proto).get("block_size")
+    standard = proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx")
+    return standard and not attributes_of(proto).get("block_size")
 
 
 def axis_of(proto: NodeProto, rank: int) -> int:
@@ -53,11 +53,12 @@ def axis_of(proto: NodeProto, rank: int) -> int:
 
 
 def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
-    """Return how each constant that a DequantizeLinear makes from stored ones is made, by name.
+    """Return the DequantizeLinear that makes each dequantised constant, by name.
 
-    Without those of types that ``Slice`` has not (4 bits, 8-bit floats): what is made is cut.
+    Constants of types that ``Slice`` does not support (4 bits, 8-bit floats) are left out: the
+    dequantised values are sliced.
     """
-    found = {}
+    by_name = {}
     for proto in filter(is_dequantize, nodes.constants):
         names = [name for name in proto.input if name]
         stored = [nodes.stored[name] for name in names if name in nodes.stored]
@@ -66,14 +67,14 @@ def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
                 Operand(t.name, -1, tuple(t.dims), t.data_type, constant=True, data=None)
                 for t in stored
             )
-            found[proto.output[0]] = proto, tuple(inputs)
-    return found
+            by_name[proto.output[0]] = proto, tuple(inputs)
+    return by_name
 
 
 def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
-    """Return scale and zero point with which the result of a node may be quantised again.
+    """Return the scale and zero point with which a node's result can be quantised again.
 
-    None where the node is no DequantizeLinear of bytes with one constant scale.
+    They are None unless the node is a DequantizeLinear of bytes with one constant scale.
     """
     given = [value for value in node.inputs if value is not None]
     if not is_dequantize(node.proto) or len(given) != 3:  # noqa: PLR2004 - with a zero point
@@ -86,9 +87,9 @@ def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
 
 def plain_dequantize(proto: NodeProto, inputs: Iterable[str], output: str) -> NodeProto:
     """Return a DequantizeLinear with other names."""
-    made = helper.make_node(DEQUANTIZE, list(inputs), [output])
-    made.attribute.extend(proto.attribute)
-    return made
+    node = helper.make_node(DEQUANTIZE, list(inputs), [output])
+    node.attribute.extend(proto.attribute)
+    return node
 
 
 LAYER = "autoturbo.layer"
@@ -112,7 +113,7 @@ PAD_INPUTS = 11
 
 @dataclass(eq=False)
 class GraphBuilder:
-    """Nodes of a function, and what it reads.
+    """Nodes of a function, and the values that it reads.
 
     A tensor of the graph is held under its own name as the region that the instance has of it; a
     constant is held whole. Values made on the way have names of their own. The same calls give the
@@ -144,11 +145,11 @@ class GraphBuilder:
     _extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def new_name(self, hint: str) -> str:
-        """Return a name not in use yet: the hint and a mark that names in files seldom have."""
+        """Return an unused name: the hint and a mark that names in files rarely contain."""
         return _unused(f"{hint}@", self.taken, self._counts)
 
     def add(self, proto: NodeProto) -> tuple[str, ...]:
-        """Append a node: name it after its layer and operator, and note its layer.
+        """Append a node, named after its layer and operator, and record its layer.
 
         Returns:
             The names of its outputs.
@@ -176,7 +177,7 @@ class GraphBuilder:
         Args:
             op_type: its type.
             inputs: names; ``""`` for an absent one.
-            outputs: names, or how many new ones to make up.
+            outputs: names, or the number of new ones.
             domain: of the type.
             attributes: by name.
 
@@ -188,11 +189,11 @@ class GraphBuilder:
         return self.add(helper.make_node(op_type, inputs, outputs, domain=domain, **attributes))
 
     def one(self, op_type: str, *inputs: str, to: str | None = None, **attributes: Any) -> str:
-        """Append a node with one output, and return its name: a new one if it is not said."""
+        """Append a node with one output and return its name, a new one if ``to`` is None."""
         return self.node(op_type, inputs, (to,) if to else 1, **attributes)[0]
 
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:
-        """Return the name of a constant of the graph; equal ones are made once."""
+        """Return the name of a constant of the graph; equal ones are added once."""
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._values:
             self._values[key] = self.new_name(hint)
@@ -200,14 +201,14 @@ class GraphBuilder:
         return self._values[key]
 
     def integers(self, values: Sequence[int], hint: str) -> str:
-        """Return the name of a constant of one dimension: extents, axes, bounds."""
+        """Return the name of a one-dimensional constant: extents, axes, bounds."""
         return self.constant(np.array(values, dtype=np.int64), hint)
 
     def operand(self, operand: Operand) -> str:
-        """Return the name of a constant operand, which is made or read whole.
+        """Return the name of a constant operand, which is added or read whole.
 
-        A tensor of the graph, a weight, is given to the function; what the graph does not hold (a
-        target shape, the bounds of a slice) is made here where it is known.
+        A tensor of the graph, a weight, is an input of the function; a constant that the graph does
+        not hold (a target shape, the bounds of a slice) is added here if it is known.
         """
         self._extents[operand.name] = operand.shape
         if operand.name not in self.reads and operand.name not in self._values:
@@ -224,7 +225,7 @@ class GraphBuilder:
         return operand.name
 
     def _literal(self, array: np.ndarray, name: str) -> None:
-        """Add a constant node; early opsets hold only real numbers, which are cast."""
+        """Add a Constant node; early opsets hold only real numbers, which are cast."""
         if self.opset >= _ANY_CONSTANT or np.issubdtype(array.dtype, np.floating):
             self.one("Constant", to=name, value=numpy_helper.from_array(array, name))
             return
@@ -247,15 +248,15 @@ class GraphBuilder:
         steps: Sequence[int] | None = None,
         to: str | None = None,
     ) -> str:
-        """Return the name of a part of a value.
+        """Return the name of a slice of a value.
 
         Args:
             name: the value.
             have: the region of its tensor that it is.
             want: the region to keep, inside of ``have``.
             steps: per dimension; a negative one goes down from the last position of ``want``.
-            to: name of the result; without it, the value itself serves where nothing is cut, and
-                a part that was cut before serves again.
+            to: name of the result; without it, the value itself is returned if nothing is cut off,
+                and an earlier equal slice is reused.
         """
         steps = steps or (1,) * len(have)
         if to is None and (have, name) == (want, name) and all(step == 1 for step in steps):
@@ -287,12 +288,12 @@ class GraphBuilder:
     def _slice_quantised(
         self, maker: NodeProto, have: Region, want: Region, steps: Sequence[int], to: str
     ) -> str:
-        """Return a part of a DequantizeLinear's output, dequantised from that part alone."""
+        """Return a slice of a DequantizeLinear's output, dequantised from that slice alone."""
         values, *parameters = maker.input
         if math.prod(self._extents[maker.input[1]]) > 1:
             axis = axis_of(maker, len(have))
-            own = have[axis : axis + 1], want[axis : axis + 1], steps[axis : axis + 1]
-            parameters = [self.slice(name, *own) for name in parameters]
+            along_axis = have[axis : axis + 1], want[axis : axis + 1], steps[axis : axis + 1]
+            parameters = [self.slice(name, *along_axis) for name in parameters]
         cut = self.slice(values, have, want, steps)
         return self.add(plain_dequantize(maker, [cut, *parameters], to))[0]
 
@@ -305,7 +306,7 @@ class GraphBuilder:
         return extents == (high - low,)
 
     def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
-        """Return a strided slice made of Gather nodes, for opsets whose Slice has no steps."""
+        """Return a strided slice built of Gather nodes, for opsets whose Slice has no steps."""
         for count, (axis, start, end, stride) in enumerate(cuts, 1):
             positions = self.integers(range(start, max(end, -1), stride), "positions")
             target = to if count == len(cuts) else self.new_name(f"{name}.picked")
@@ -313,10 +314,10 @@ class GraphBuilder:
         return name
 
     def surround(self, name: str, have: Region, want: Region, element: int) -> str:
-        """Return the name of a value of any type inside a larger region, zeros around it.
+        """Return the name of a value of any type inside a larger region, padded with zeros.
 
-        Joined, not padded: Pad has few element types in early opsets, and where it stands before a
-        pool, ONNX Runtime makes one node of both that it then refuses.
+        It is concatenated, not padded: Pad has few element types in early opsets, and ONNX Runtime
+        fuses it with a following pool into a node that it then refuses.
         """
         shape = [high - low for low, high in have]
         for dim, ((low, high), (first, last)) in enumerate(zip(have, want, strict=True)):
@@ -329,19 +330,19 @@ class GraphBuilder:
         return name
 
     def concat(self, names: Sequence[str], axis: int, to: str | None = None) -> str:
-        """Return the name of values joined along a dimension."""
+        """Return the name of values concatenated along a dimension."""
         if len(names) == 1:
             return names[0] if to is None else self.one("Identity", names[0], to=to)
         return self.one("Concat", *names, to=to or self.new_name("joined"), axis=axis)
 
     def reshape(self, name: str, shape: Sequence[int], to: str | None = None) -> str:
-        """Return the name of a value under other extents."""
+        """Return the name of a value reshaped to other extents."""
         target = to or self.new_name(f"{name}.shaped")
         return self.one("Reshape", name, self.integers(shape, "shape"), to=target)
 
 
 def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
-    """Return the hint with the lowest number behind it that makes it free, and take it."""
+    """Return the hint with the lowest number that makes it unused, and mark it as used."""
     name, count = hint, counts.get(hint, 1)
     while name in taken:
         count += 1
@@ -352,7 +353,7 @@ def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
 
 
 def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
-    """Return dimension, start, end and step of a slice, counted from the begin of ``have``."""
+    """Return dimension, start, end and step of a slice, relative to the begin of ``have``."""
     low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
     if step > 0:
         return dim, low, high, step
@@ -371,18 +372,18 @@ def stored_constants(
     """
     nodes = list(nodes)
     read = {name for node in nodes for name in (*node.input, *captured_names(node))}.union(leaving)
-    made = {name for node in nodes for name in node.output}
-    return [tensor for name, tensor in stored.items() if name in read - made]
+    outputs = {name for node in nodes for name in node.output}
+    return [tensor for name, tensor in stored.items() if name in read - outputs]
 
 
 def without_unread_constants(
     nodes: Sequence[NodeProto], first: int, leaving: Iterable[str] = ()
 ) -> list[NodeProto]:
-    """Return the nodes of a graph without those among the ``first`` ones that nobody reads.
+    """Return the nodes of a graph without unread constants among the ``first`` ones.
 
     Args:
         nodes: of a graph, in order.
-        first: how many of them, at the front, make constants.
+        first: the number of nodes, at the front, that make constants.
         leaving: names of the graph's outputs.
     """
     read = {n for node in nodes[first:] for n in (*node.input, *captured_names(node))}
@@ -446,25 +447,25 @@ def _along(pieces: Sequence[RegionValue], dim: int) -> list[list[RegionValue]]:
 
 
 def _joined(builder: GraphBuilder, groups: list[list[RegionValue]], dim: int, want: Region) -> str:
-    names, at = [], want[dim][0]
+    names, position = [], want[dim][0]
     for group in groups:
         low, high = group[0].region[dim][0], max(piece.region[dim][1] for piece in group)
-        if low != at:
-            raise UncoveredError(f"nothing from {at} to {low} of dimension {dim}")
+        if low != position:
+            raise UncoveredError(f"nothing from {position} to {low} of dimension {dim}")
         names.append(
             concatenate_pieces(builder, group, (*want[:dim], (low, high), *want[dim + 1 :]))
         )
-        at = high
-    if at != want[dim][1]:
-        raise UncoveredError(f"nothing from {at} to {want[dim][1]} of dimension {dim}")
+        position = high
+    if position != want[dim][1]:
+        raise UncoveredError(f"nothing from {position} to {want[dim][1]} of dimension {dim}")
     return builder.concat(names, dim)
 
 
 def slice_region(builder: GraphBuilder, value: RegionValue, want: Region) -> str:
-    """Return the name of a part of a value.
+    """Return the name of a slice of a value.
 
     Raises:
-        UncoveredError: it is not all there.
+        UncoveredError: the value does not contain it.
     """
     if not within(want, value.region):
         raise UncoveredError(f"{region_text(want)} of {region_text(value.region)}")
@@ -474,18 +475,18 @@ def slice_region(builder: GraphBuilder, value: RegionValue, want: Region) -> str
 def element_types(nodes: ModelNodes) -> dict[int, int]:
     """Return the ONNX element type of each tensor that is an input or that a node uses.
 
-    Inputs of which only the extents are asked for are read by no node.
+    No node reads inputs that only give extents.
     """
     values = [v for n in nodes.nodes for v in (*n.inputs, *n.captured, *n.outputs)]
     values += [value for _, value in nodes.outputs]
-    found = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
+    elements = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
     for tensor in nodes.graph.inputs:
         dtype = nodes.graph.tensors[tensor].dtype
-        if tensor not in found and dtype == "string":
-            found[tensor] = int(TensorProto.STRING)
-        elif tensor not in found:
-            found[tensor] = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-    return found
+        if tensor not in elements and dtype == "string":
+            elements[tensor] = int(TensorProto.STRING)
+        elif tensor not in elements:
+            elements[tensor] = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    return elements
 
 
 def tensor_info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
@@ -500,14 +501,14 @@ def model_of(
     outputs: Sequence[ValueInfoProto],
     **more: Any,
 ) -> ModelProto:
-    """Return a model of some nodes, with what the file stores of the constants that they read.
+    """Return a model of nodes, with the stored constants that they read.
 
     Args:
         nodes: of the file; inputs that stand for constants are given to the model too.
         body: its nodes, in order.
         inputs: the others.
         outputs: they may be constants.
-        more: what else :func:`onnx.helper.make_model` takes; versions are the file's.
+        more: further arguments of :func:`onnx.helper.make_model`; versions are the file's.
     """
     given = [tensor_info(one.name, one.element, one.shape) for one in nodes.given]
     stored = stored_constants(body, nodes.stored, (value.name for value in outputs))

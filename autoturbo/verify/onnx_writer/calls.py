@@ -1,4 +1,4 @@
-"""What a scheduled model calls: functions of parts, in passes over the batch, and what calls say.
+"""Calls of a scheduled model: functions of parts, passes over the batch, and their metadata.
 
 Samples are cut out of the inputs for a pass and joined after all passes. The model's nodes, and
 constants with the file's own batch written into them, are made at the samples of a pass.
@@ -39,7 +39,7 @@ class Pass:
     """One run through the schedule.
 
     A last pass that would have too few samples starts earlier, so that it is full like all others;
-    what it makes of samples that an earlier pass made is not used.
+    its results for samples of an earlier pass are not used.
 
     Attributes:
         index: which.
@@ -66,7 +66,7 @@ def passes_of(schedule: Schedule) -> tuple[Pass, ...]:
 
 
 def _turns(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
-    """Yield cluster, first sample and one past the last that a pass is for."""
+    """Yield the cluster of each pass, its first sample and one past its last."""
     share, batch = schedule.share, schedule.model.batch
     identical = share.split == BATCH
     for copy in range(share.copies):
@@ -109,7 +109,7 @@ class SampleSlicer:
     def join(
         self, builder: GraphBuilder, names: Sequence[str], tensor: int, passes: Sequence[Pass]
     ) -> str:
-        """Return what several passes made of a tensor, joined: the used samples of each."""
+        """Return the name of a tensor joined from several passes: the used samples of each."""
         if tensor not in self._trace.tensors:
             return names[0]
         used = [tuple(sample - one.start for sample in one.used) for one in passes]
@@ -128,7 +128,7 @@ class SampleSlicer:
         return builder.reshape(builder.concat(apart, dim), whole)
 
     def shape(self, tensor: int, samples: int) -> tuple[int, ...]:
-        """Return the extents of a tensor that holds some samples."""
+        """Return the extents of a tensor that holds ``samples`` samples."""
         shape = self._tensors[tensor].shape
         if tensor not in self._trace.tensors:
             return shape
@@ -192,7 +192,7 @@ def nodes_at(path: Path, graph: Graph, model: Graph) -> ModelNodes:
 
     Raises:
         ModelError: the file is not usable.
-        VerifyError: it is, but not for so many samples: they cannot be followed through its
+        VerifyError: it cannot be written for these samples: they cannot be followed through its
             constants.
     """
     try:
@@ -212,8 +212,8 @@ def write_repeated(
 
     Args:
         builder: where the nodes go.
-        constants: which.
-        names: per constant, how the value is to be called; its own name if it is not there.
+        constants: the constants.
+        names: per constant, the name of the value; the constant's if it is not there.
         start: the first sample.
     """
     for constant in constants:
@@ -231,7 +231,7 @@ FUNCTION_DOMAIN = "autoturbo.instances"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartFunction:
-    """What a part of a sub-graph computes, as nodes.
+    """Computation of a part of a sub-graph, as a function of nodes.
 
     Parts that do the same (all inner parts of an image, say) share one.
 
@@ -252,7 +252,7 @@ class FunctionTable:
     """The functions of a scheduled model, in order of first use.
 
     Attributes:
-        nodes: what the model consists of.
+        nodes: the nodes of the model.
         problem: where sub-graphs come from.
         functions: by the text of their nodes.
     """
@@ -267,7 +267,7 @@ class FunctionTable:
     def function(
         self, layers: Sequence[int], inputs: Mapping[int, Region], outputs: Mapping[int, Region]
     ) -> PartFunction:
-        """Return the function of a part, made now if there is none with the same nodes.
+        """Return the function of a part, a new one unless one has the same nodes.
 
         Args:
             layers: the sub-graph's.
@@ -294,18 +294,20 @@ class FunctionTable:
         return self._by_regions[place]
 
     def _given(self, builder: GraphBuilder, tensor: int) -> str:
-        """Return the name under which a function is given a tensor.
+        """Return the name under which a function receives a tensor.
 
-        One that was dequantised is quantised and dequantised again, which changes no number: the
-        nodes that read it stand behind a DequantizeLinear, as in the file.
+        A dequantised tensor is quantised and dequantised again, which changes no number: its
+        readers follow a DequantizeLinear, as in the file.
         """
         name = self.problem.graph.tensors[tensor].name
         maker = self.problem.graph.producer[tensor]
-        found = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
-        if found is None:
+        quantisation = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
+        if quantisation is None:
             return name
         given = builder.new_name(f"{name}.given")
-        parameters = [builder.operand(dataclasses.replace(one, data=None)) for one in found]
+        parameters = [
+            builder.operand(dataclasses.replace(operand, data=None)) for operand in quantisation
+        ]
         quantised = builder.one("QuantizeLinear", given, *parameters)
         builder.one(DEQUANTIZE, quantised, *parameters, to=name)
         return given
@@ -328,8 +330,10 @@ class FunctionTable:
                 if index not in needs.boxes:
                     continue
                 operator = graph.operators[index]
-                made = {t: needs.regions[t] for t in operator.outputs if t in needs.regions}
-                builder.regions.update(made)
+                output_regions = {
+                    t: needs.regions[t] for t in operator.outputs if t in needs.regions
+                }
+                builder.regions.update(output_regions)
                 restrict(builder, self.nodes.nodes[index], operator, shapes, needs.boxes[index])
 
     def _proto(
@@ -346,7 +350,7 @@ class FunctionTable:
         )  # fmt: skip
 
     def opsets(self, nodes: Iterable[NodeProto]) -> dict[str, int]:
-        """Return versions of the domains that some nodes use, ONNX's own among them."""
+        """Return the versions of the domains that nodes use, ONNX's among them."""
         domains = {"" if node.domain == "ai.onnx" else node.domain for node in nodes}
         return {domain: self.nodes.opsets.get(domain, 1) for domain in sorted({"", *domains})}
 
@@ -367,36 +371,36 @@ _OF_INSTANCE = ("subgraph", "part")
 
 
 def annotate(node: NodeProto, values: Mapping[str, object]) -> None:
-    """Add entries to the metadata of a node; what is not text is written as JSON."""
+    """Add entries to the metadata of a node; values that are not text are written as JSON."""
     for key, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value)
         node.metadata_props.add(key=PREFIX + key, value=text)
 
 
 class InstanceFacts:
-    """What each instance's call says of it: order, cluster, cores, scope and buffers.
+    """Metadata of each instance's call: order, cluster, cores, scope and buffers.
 
     On a machine of several units, its unit too; cores and buffers are those of the unit.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._place = {instance: at for at, instance in enumerate(schedule.order)}
+        self._place = {instance: position for position, instance in enumerate(schedule.order)}
         self._buffers: dict[int, list[dict[str, Any]]] = {}
         on = schedule.on_units
         self._of_parts = [] if on is None else [InstanceFacts(s) for s in on.schedules]
         for timeline in schedule.timelines:
             entries = buffer_entries(schedule, timeline)
             for instance, entry in zip(timeline.owner.tolist(), entries, strict=True):
-                own = {key: entry[key] for key in entry if key not in _OF_INSTANCE}
-                self._buffers.setdefault(instance, []).append(own)
+                facts = {key: entry[key] for key in entry if key not in _OF_INSTANCE}
+                self._buffers.setdefault(instance, []).append(facts)
 
     def of(self, instance: int, cluster: int) -> dict[str, object]:
         """Return the facts of an instance.
 
         Args:
-            instance: which.
-            cluster: the cluster that runs it where all clusters do the same.
+            instance: its index.
+            cluster: the cluster that runs it if all clusters do the same.
         """
         if self._schedule.on_units is not None:
             return self._on_unit(instance, self._schedule.on_units)
@@ -417,7 +421,7 @@ class InstanceFacts:
         }
 
     def _on_unit(self, instance: int, on: OnUnits) -> dict[str, object]:
-        """Return what the schedule of its unit says of an instance, at its place in the whole."""
+        """Return the facts of an instance in its unit's schedule, at its place in the whole."""
         graph, (part, own) = self._schedule.instances, on.origin[instance]
         return {
             **self._of_parts[part].of(own, 0),
@@ -429,18 +433,18 @@ class InstanceFacts:
 
 
 def model_facts(schedule: Schedule) -> dict[str, str]:
-    """Return metadata of a whole model; on a machine also its units and when parts run."""
+    """Return metadata of a whole model; on a machine also its units and the times of parts."""
     on, problem = schedule.on_units, schedule.problem
-    said = on.facts if on else header("", 0, schedule, problem.target, problem.dtype)
-    own = {key: said[key] for key in ("units", "runs")} if on else {"share": schedule.share}
+    facts = on.facts if on else header("", 0, schedule, problem.target, problem.dtype)
+    own = {key: facts[key] for key in ("units", "runs")} if on else {"share": schedule.share}
     return {
-        PREFIX + "scheduler": said["scheduler"],
-        PREFIX + "scheduler_version": said["scheduler_version"],
-        PREFIX + "model_hash": said["model"]["hash"],
-        PREFIX + "target": said["target"]["name"],
-        PREFIX + "target_hash": said["target"]["hash"],
-        PREFIX + "dtype": said["dtype"],
-        PREFIX + "knobs": json.dumps(said["knobs"]),
+        PREFIX + "scheduler": facts["scheduler"],
+        PREFIX + "scheduler_version": facts["scheduler_version"],
+        PREFIX + "model_hash": facts["model"]["hash"],
+        PREFIX + "target": facts["target"]["name"],
+        PREFIX + "target_hash": facts["target"]["hash"],
+        PREFIX + "dtype": facts["dtype"],
+        PREFIX + "knobs": json.dumps(facts["knobs"]),
         **{
             PREFIX + key: json.dumps(value, default=dataclasses.asdict)
             for key, value in own.items()

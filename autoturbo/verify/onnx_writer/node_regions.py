@@ -1,4 +1,4 @@
-"""Where a node runs: the regions of its tensors, and what else of it changes for a part.
+"""Regions on which a node runs for a part, and the changes of its attributes and inputs.
 
 Windows that slide run with their halo; what they overhang at the edges of the tensor becomes
 explicit padding. Of other nodes only extents change: an axis that every tensor is addressed by
@@ -39,7 +39,7 @@ def _unclipped(dim: DimAccess, box: Box) -> Interval:
 
 
 def _overhang(partial: PartialOperator) -> tuple[list[int], list[int]]:
-    """Return positions that windows touch before and after the tensor, per dimension slid over."""
+    """Return the window positions before and after the tensor, per dimension slid over."""
     dims, needs = partial.operator.input_maps[0].dims[_FIRST:], partial.needs[0][_FIRST:]
     pairs = list(zip((_unclipped(dim, partial.box) for dim in dims), needs, strict=True))
     before = [max(need[0] - touched[0], 0) for touched, need in pairs]
@@ -47,7 +47,7 @@ def _overhang(partial: PartialOperator) -> tuple[list[int], list[int]]:
 
 
 def _explicit(partial: PartialOperator, pads: Sequence[int], *replaced: str) -> dict[str, object]:
-    """Return the padding attributes of a part, in place of those that say it otherwise."""
+    """Return the padding attributes of a part, and remove others that determine padding."""
     return {"pads": list(pads), **{k: None for k in replaced if k in partial.attributes}}
 
 
@@ -55,7 +55,7 @@ def _explicit(partial: PartialOperator, pads: Sequence[int], *replaced: str) -> 
 
 
 def _convolution(partial: PartialOperator) -> NodeRegions | None:
-    """Plan a convolution: the groups at hand, halo and padding."""
+    """Plan a convolution: its groups, halo and padding."""
     groups, (before, after) = _groups(partial), _overhang(partial)
     if groups is None:
         return None
@@ -66,14 +66,14 @@ def _convolution(partial: PartialOperator) -> NodeRegions | None:
 
 
 def _groups(partial: PartialOperator) -> int | None:
-    """Return how many groups the box has whole, or 1 where it has part of one; else None."""
+    """Return the number of whole groups in the box, 1 for part of a single one; else None."""
     low, high = partial.span(partial.box, "g")
     whole = partial.span(partial.box, "oc") == partial.span(partial.full, "oc")
     return high - low if whole or high - low == 1 else None
 
 
 def _deformed(partial: PartialOperator) -> NodeRegions | None:
-    """Plan a deformable convolution: only samples and output channels are cut."""
+    """Plan a deformable convolution: only samples and output channels are split."""
     free = ("n",) if partial.axis("g") is not None else ("n", "oc")
     names = [axis.name for axis in partial.operator.axes]
     pairs = zip(names, partial.box, partial.full, strict=True)
@@ -82,9 +82,10 @@ def _deformed(partial: PartialOperator) -> NodeRegions | None:
 
 
 def _transposed(partial: PartialOperator) -> NodeRegions | None:
-    """Plan a transposed convolution: zeros beside its input reach as far as is wanted.
+    """Plan a transposed convolution: zeros beside its input reach as far as the wanted output.
 
-    The node makes the wanted positions alone: what else it reaches is cut away as padding.
+    The node makes the wanted positions alone: other positions that it reaches are cropped as
+    padding.
     """
     groups, wanted = _groups(partial), partial.wanted[0]
     if groups is None or wanted is None:
@@ -95,17 +96,17 @@ def _transposed(partial: PartialOperator) -> NodeRegions | None:
     reach = [_reach(target[d], kernel[d], partial.needs[0][d], wanted[d]) for d in rows]
     frame = (*partial.needs[0][:_FIRST], *(grown for grown, _ in reach))
     pads = [*(before for _, (before, _) in reach), *(after for _, (_, after) in reach)]
-    made = (*partial.makes(partial.box)[0][:_FIRST], *wanted[_FIRST:])
+    output_region = (*partial.makes(partial.box)[0][:_FIRST], *wanted[_FIRST:])
     changes = _explicit(partial, pads, "auto_pad", "output_shape", "output_padding")
     if "group" in partial.attributes:
         changes["group"] = groups
-    return NodeRegions((frame, *partial.needs[1:]), (made,), changes)
+    return NodeRegions((frame, *partial.needs[1:]), (output_region,), changes)
 
 
 def _reach(
     dim: DimAccess, kernel: int, need: Interval, wanted: Interval
 ) -> tuple[Interval, Interval]:
-    """Return input rows whose windows cover what is wanted, and their reach beyond it."""
+    """Return the input rows whose windows cover the wanted rows, and their reach beyond these."""
     (_, stride), (_, dilation) = dim.terms
     span = (kernel - 1) * dilation + 1
     low, high = need
@@ -121,7 +122,7 @@ def _reach(
 
 
 def _pool(partial: PartialOperator) -> NodeRegions | None:
-    """Plan a pool: halo and padding; None where positions of maxima are wanted."""
+    """Plan a pool: halo and padding; return None if positions of maxima are wanted."""
     before, after = _overhang(partial)
     sides = zip(before, after, partial.attributes["kernel_shape"], strict=True)
     if any(max(first, last) >= size for first, last, size in sides):
@@ -133,7 +134,7 @@ def _pool(partial: PartialOperator) -> NodeRegions | None:
 
 
 def _wants_positions(partial: PartialOperator) -> bool:
-    """Return whether a part of the second output of a pool is wanted."""
+    """Return whether a part of a pool's second output is wanted."""
     positions = {value.tensor for value in partial.node.outputs[1:] if value is not None}
     pairs = zip(partial.operator.outputs, partial.wanted, strict=True)
     return any(tensor in positions and wanted is not None for tensor, wanted in pairs)
@@ -150,7 +151,7 @@ def _miscounts(partial: PartialOperator, after: Sequence[int]) -> bool:
 
 
 def _neighbours(partial: PartialOperator) -> NodeRegions | None:
-    """Plan a normalisation over neighbouring channels with their halo, which is cut away."""
+    """Plan a normalisation over neighbouring channels with their halo, which is cropped."""
     return NodeRegions(partial.needs, (partial.needs[0],))
 
 
@@ -158,28 +159,28 @@ def _neighbours(partial: PartialOperator) -> NodeRegions | None:
 
 
 def _resized(partial: PartialOperator) -> NodeRegions | None:
-    """Plan an enlargement by whole factors with its halo, which is cut away."""
+    """Plan an enlargement by whole factors with its halo, which is cropped."""
     access = partial.operator.input_maps[0].dims
     written = partial.operator.output_maps[0].dims
     rows = list(zip(access, written, partial.needs[0], partial.input_shapes[0], strict=True))
-    made: list[Interval] = []
+    output_region: list[Interval] = []
     source: list[Interval] = []
     for index, (read, write, need, extent) in enumerate(rows):
         if read.whole:
-            made.append((0, partial.output_shapes[0][index]))
+            output_region.append((0, partial.output_shapes[0][index]))
             source.append((0, extent))
             continue
         factor = dict(write.terms)[read.terms[0][0]]
-        made.append((need[0] * factor, need[1] * factor))
+        output_region.append((need[0] * factor, need[1] * factor))
         source.append(need)
     inputs = (tuple(source), *partial.needs[1:])
-    return NodeRegions(inputs, (tuple(made),), parameters=_sizes(partial, made))
+    return NodeRegions(inputs, (tuple(output_region),), parameters=_sizes(partial, output_region))
 
 
 def _sizes(
     partial: PartialOperator, made: Sequence[Interval]
 ) -> Mapping[int, np.ndarray | str | None]:
-    """Return the sizes of a part as a parameter, where the node is given sizes."""
+    """Return the sizes of a part as a parameter, if the node has sizes."""
     inputs = partial.node.inputs
     if len(inputs) <= _SIZES or inputs[_SIZES] is None:
         return {}
@@ -215,10 +216,10 @@ PLANS: Mapping[str, Plan] = {
 def plan_window(partial: PartialOperator) -> NodeRegions | None:
     """Return the regions of a sliding window; None for other operators and cases.
 
-    So where windows lie in the padding alone.
+    They are also None if windows lie in the padding alone.
     """
-    own = PLANS.get(partial.operator.kind)
-    return None if own is None or volume(partial.needs[0]) == 0 else own(partial)
+    plan = PLANS.get(partial.operator.kind)
+    return None if plan is None or volume(partial.needs[0]) == 0 else plan(partial)
 
 
 _TABLE = 2
@@ -228,19 +229,19 @@ AxesOf = Callable[[PartialOperator], set[int]]
 """Axes of a kind that are to be computed in full."""
 
 NodeChange = Callable[[PartialOperator, Box, NodeRegions], NodeRegions | None]
-"""What of a node changes on a part of its domain; None where it cannot run on that part."""
+"""Function that changes a node for a part of its domain; None if it cannot run on that part."""
 
 
 # --------------------------------------------------------------------------------- placed by index
 
 
 def _scattered(partial: PartialOperator) -> set[int]:
-    """Return the dimension along which the indices of a scatter count."""
+    """Return the dimension that the indices of a scatter address."""
     return {int(partial.attributes.get("axis", 0)) % len(partial.input_shapes[0])}
 
 
 def _scattered_slices(partial: PartialOperator) -> set[int]:
-    """Return the first dimensions, along which index tuples count."""
+    """Return the first dimensions, which index tuples address."""
     return set(range(partial.input_shapes[1][-1]))
 
 
@@ -251,13 +252,13 @@ def _cells(partial: PartialOperator) -> set[int]:
 
 
 def _triangle(partial: PartialOperator) -> set[int]:
-    """Return the last two axes where the diagonal is not known and cannot be moved."""
+    """Return the last two axes if the diagonal is unknown and cannot be moved."""
     rank = len(partial.input_shapes[0])
     return {rank - 2, rank - 1} if partial.input_at(1) is not None else set()
 
 
 def _moved_diagonal(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions:
-    """Count the diagonal from the first row and column of a part."""
+    """Shift the diagonal to the first row and column of a part."""
     given = partial.node.inputs[1] if len(partial.node.inputs) > 1 else None
     known = 0 if given is None or given.data is None else int(given.data.item())
     diagonal = known + box[-2][0] - box[-1][0]
@@ -320,14 +321,14 @@ def _packed(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegion
 
 
 def _heads(partial: PartialOperator, box: Box) -> tuple[Interval, Interval]:
-    """Return the heads of keys, and the heads of queries."""
+    """Return the key heads and the query heads."""
     keys, groups = partial.span(box, "h"), partial.span(box, "g")
     count = partial.span(partial.full, "g")[1]
     return keys, (keys[0] * count + groups[0], (keys[1] - 1) * count + groups[1])
 
 
 def _rows(partial: PartialOperator) -> set[int]:
-    """Return the rows of scores that see keys by their own position, where no mask says so."""
+    """Return the axis of score rows, if causality depends on their positions; else no axis."""
     causal = partial.attributes.get("is_causal") and partial.input_at(3) is not None
     rows = partial.axis("s")
     wanted = causal or partial.attributes.get("unidirectional")
@@ -335,7 +336,7 @@ def _rows(partial: PartialOperator) -> set[int]:
 
 
 def _attention(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions:
-    """Change ONNX's Attention: count heads, cut a mask, write a causal one out."""
+    """Adapt ONNX's Attention: count heads, slice a mask, expand a causal one."""
     keys, queries = _heads(partial, box)
     changes: dict[str, object] = {}
     if "q_num_heads" in partial.attributes:
@@ -363,7 +364,7 @@ def _aligned(shape: tuple[int, ...], region: Region) -> Region:
 
 
 def _multi_head(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions | None:
-    """Change com.microsoft.MultiHeadAttention: count heads, cut masks and biases."""
+    """Adapt com.microsoft.MultiHeadAttention: count heads, slice masks and biases."""
     heads, padding, bias = partial.span(box, "h"), partial.input_at(4), partial.input_at(3)
     if padding is not None:
         region = _kept(partial, box, partial.input_shapes[padding])
@@ -376,7 +377,7 @@ def _multi_head(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRe
 
 
 def _kept(partial: PartialOperator, box: Box, shape: tuple[int, ...]) -> Region | None:
-    """Return the part of a mask of keys; None for one in another form."""
+    """Return the part of a key mask; None for a mask of another form."""
     for names in ("b", "bl", "bsl"):
         if shape == tuple(partial.span(partial.full, name)[1] for name in names):
             return tuple(partial.span(box, name) for name in names)
@@ -384,7 +385,7 @@ def _kept(partial: PartialOperator, box: Box, shape: tuple[int, ...]) -> Region 
 
 
 def _of_heads(partial: PartialOperator, bias: int, heads: Interval) -> str:
-    """Return the name of some heads' bias: of their queries, keys and values."""
+    """Return the name of the bias of some heads: of queries, keys and values."""
     name, _ = partial.fit(bias, partial.needs[bias])
     elements, count = partial.input_shapes[bias][0] // 3, partial.span(partial.full, "h")[1]
     part = [elements // count * head for head in heads]
@@ -395,7 +396,7 @@ def _of_heads(partial: PartialOperator, bias: int, heads: Interval) -> str:
 
 
 def _rotary(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegions | None:
-    """Change a rotary embedding: positions and angles of the samples and rows at hand.
+    """Adapt a rotary embedding: positions and angles of the part's samples and rows.
 
     In com.microsoft, positions come before the tables of angles, and may be that of the first row.
     """
@@ -442,7 +443,7 @@ NODE_CHANGES: Mapping[str, NodeChange] = {
     "com.microsoft.MultiHeadAttention": _multi_head,
     "com.microsoft.RotaryEmbedding": _rotary,
 }
-"""By kind: what else changes on a part."""
+"""By kind: further changes for a part."""
 
 
 _FAMILIES = (elementwise, matrix, reduction, sequence)
@@ -460,7 +461,7 @@ PARALLEL_KINDS = frozenset(_OTHERS).union(
 
 
 def plan_parallel(partial: PartialOperator) -> NodeRegions:
-    """Return the regions on which the node runs; always right: those of the whole, if need be."""
+    """Return the regions on which the node runs; in the worst case the whole tensors."""
     straight = partial.operator.kind in PARALLEL_KINDS and all(map(_straight, partial.maps))
     plan = _within(partial, _uncut_axes(partial)) if straight else None
     inputs, outputs = partial.input_shapes, partial.output_shapes
@@ -468,7 +469,7 @@ def plan_parallel(partial: PartialOperator) -> NodeRegions:
 
 
 def _within(partial: PartialOperator, uncut: set[int]) -> NodeRegions | None:
-    """Return regions with some axes uncut; None where the node cannot run so."""
+    """Return regions with some axes whole; None if the node cannot run on them."""
     box = settled(partial, uncut)
     plan = NodeRegions(partial.reads(box), partial.makes(box))
     shapes = (*partial.input_shapes, *partial.output_shapes)
@@ -482,7 +483,7 @@ def _within(partial: PartialOperator, uncut: set[int]) -> NodeRegions | None:
 
 
 def settled(partial: PartialOperator, uncut: set[int]) -> Box:
-    """Return the box with some axes uncut, and those of dimensions that would have gaps."""
+    """Return the box with some axes whole, and those of dimensions that would have gaps."""
     dims = [dim for access in partial.maps for dim in access.dims if len(dim.terms) > 1]
     while True:
         pairs = enumerate(zip(partial.box, partial.full, strict=True))
@@ -494,7 +495,7 @@ def settled(partial: PartialOperator, uncut: set[int]) -> Box:
 
 
 def _dense(dim: DimAccess, box: Box) -> bool:
-    """Return whether the positions that a box addresses are one interval, each once."""
+    """Return whether a box addresses one interval of positions, each once."""
     span, points = 1, 1
     for axis, coefficient in dim.terms:
         count = box[axis][1] - box[axis][0]
@@ -504,7 +505,7 @@ def _dense(dim: DimAccess, box: Box) -> bool:
 
 
 def _uncut_axes(partial: PartialOperator) -> set[int]:
-    """Return the axes that have to be computed in full."""
+    """Return the axes that must be computed in full."""
     operator = partial.operator
     read = {axis for index in range(len(operator.inputs)) for axis in operator.input_axes(index)}
     uncut = set() if operator.kind in _SIZED else operator.output_axes - read
@@ -517,7 +518,7 @@ _SIZED = frozenset(("Expand", "Tile"))
 
 
 def _straight(access: AccessMap) -> bool:
-    """Return whether no dimension is addressed from an offset, or in steps."""
+    """Return whether no dimension is addressed with an offset or a step."""
     return not any(
         dim.offset or (len(dim.terms) == 1 and dim.terms[0][1] != 1) for dim in access.dims
     )

@@ -27,7 +27,7 @@ Box = tuple[Interval, ...]
 
 
 class RegionError(Exception):
-    """What an operator needs is not inside of what is held: a halo is too small, say."""
+    """A region that an operator needs is not held: a halo is too small, for example."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,23 +50,23 @@ class PartialOperator:
 
     @functools.cached_property
     def values(self) -> tuple[Operand | None, ...]:
-        """All that the node reads, by ONNX position, captured values last."""
+        """Return all values that the node reads, by ONNX position, captured ones last."""
         return (*self.node.inputs, *self.node.captured)
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
-        """Per input of the operator, the value that it is."""
-        found = [self.values[position] for position in self.node.positions]
-        return tuple(operand for operand in found if operand is not None)
+        """Return the value of each input of the operator."""
+        values = [self.values[position] for position in self.node.positions]
+        return tuple(operand for operand in values if operand is not None)
 
     @functools.cached_property
     def needs(self) -> tuple[Region, ...]:
-        """Per input of the operator, the region that the box reads."""
+        """Return the region of each input of the operator that the box reads."""
         return self.reads(self.box)
 
     @functools.cached_property
     def wanted(self) -> tuple[Region | None, ...]:
-        """Per output of the operator, the region to make; None where there is nothing to make."""
+        """Return the region of each output of the operator to make; None if there is none."""
         regions = [self.builder.regions.get(tensor) for tensor in self.operator.outputs]
         return tuple(
             None if region is None or (volume(region) == 0 and volume(whole(shape)) > 0) else region
@@ -75,31 +75,31 @@ class PartialOperator:
 
     @functools.cached_property
     def attributes(self) -> Mapping[str, Any]:
-        """Of the node, as Python values."""
+        """Return the node's attributes as Python values."""
         return attributes_of(self.node.proto)
 
     @functools.cached_property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Per input of the operator."""
+        """Return the shape of each input of the operator."""
         return tuple(self.shapes[tensor] for tensor in self.operator.inputs)
 
     @functools.cached_property
     def output_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Per output of the operator."""
+        """Return the shape of each output of the operator."""
         return tuple(self.shapes[tensor] for tensor in self.operator.outputs)
 
     @functools.cached_property
     def maps(self) -> tuple[AccessMap, ...]:
-        """Of all tensors, inputs first."""
+        """Return the access maps of all tensors, inputs first."""
         return (*self.operator.input_maps, *self.operator.output_maps)
 
     @functools.cached_property
     def full(self) -> Box:
-        """The whole domain."""
+        """Return the whole domain."""
         return tuple((0, axis.extent) for axis in self.operator.axes)
 
     def check(self) -> None:
-        """Refuse a box that leaves out points of what is wanted.
+        """Refuse a box that lacks points of the wanted regions.
 
         Raises:
             RegionError: naming the output.
@@ -118,7 +118,7 @@ class PartialOperator:
         return tuple(self.operator.input_region(i, box, shape) for i, shape in regions)
 
     def makes(self, box: Box) -> tuple[Region, ...]:
-        """Return, per output, the smallest region that holds what a part of the domain makes."""
+        """Return the smallest region of each output that contains what a box makes."""
         pairs = zip(self.operator.output_maps, self.output_shapes, strict=True)
         return tuple(
             tuple(interval_of(d, box, e) for d, e in zip(access.dims, shape, strict=True))
@@ -136,12 +136,12 @@ class PartialOperator:
         return default if axis is None else box[axis]
 
     def input_at(self, position: int) -> int | None:
-        """Return which input of the operator an ONNX position is, or None."""
+        """Return the index of the operator's input at an ONNX position, or None."""
         places = self.node.positions
         return places.index(position) if position in places else None
 
     def fit(self, index: int, frame: Region) -> tuple[str, bool]:
-        """Return an input of the operator as a region of it, zeros where it is not needed.
+        """Return a region of an input of the operator, zeros where it is not needed.
 
         Args:
             index: of the input.
@@ -151,7 +151,7 @@ class PartialOperator:
             The name of the value, and whether there are zeros in it.
 
         Raises:
-            RegionError: what is needed is not held.
+            RegionError: a needed part is not held.
         """
         operand, need = self.operands[index], self.needs[index]
         have = self.builder.regions.get(operand.tensor) if operand.tensor >= 0 else None
@@ -168,7 +168,7 @@ class PartialOperator:
         return self.builder.surround(part, core, frame, operand.element), core != frame
 
     def absorbed(self, position: int) -> str:
-        """Return the name of an input whose values the domain has taken in already."""
+        """Return the name of an input whose values the domain has absorbed."""
         operand = self.values[position] if position < len(self.values) else None
         if operand is None:
             return ""
@@ -179,7 +179,7 @@ class PartialOperator:
         return self.builder.zeros(operand.shape, operand.element)
 
     def finish(self, made: Sequence[tuple[str, Region]]) -> None:
-        """Cut the outputs to what is wanted of them, under the tensors' names.
+        """Crop the outputs to the wanted regions, under the tensors' names.
 
         Args:
             made: per output of the operator, a value and the region of the tensor that it is.
@@ -229,7 +229,7 @@ def _mean(partial: PartialOperator, name: str, axes: Sequence[int]) -> str:
 
 
 def _number(partial: PartialOperator, value: float) -> str:
-    """Return the name of a number of the type that the data have."""
+    """Return the name of a number in the element type of the data."""
     dtype = helper.tensor_dtype_to_np_dtype(partial.operands[0].element)
     return partial.builder.constant(np.asarray(value, dtype))
 
@@ -258,16 +258,16 @@ _DECOMPOSITIONS: Mapping[str, Callable[[PartialOperator, Sequence[str], Sequence
     "MeanVarianceNormalization": _mean_variance,
     "SimplifiedLayerNormalization": _root_mean_square,
 }
-"""By kind: what writes a node as simpler ones, from its names by ONNX position."""
+"""By kind: functions that write a node as simpler ones, from its names by ONNX position."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRegions:
-    """On which regions of its tensors a node runs, and what of it changes for that.
+    """Regions of its tensors on which a node runs, and the changes of the node for them.
 
     Attributes:
         inputs: per input of the operator; larger than needed where the node wants more.
-        outputs: per output of the operator, what the node makes.
+        outputs: per output of the operator, the region that the node makes.
         attributes: that get another value, by name; None takes one away.
         parameters: inputs that get another value, by ONNX position: a constant, or the name of a
             value of the graph; None leaves one out.
@@ -280,51 +280,51 @@ class NodeRegions:
 
 
 def write_node(partial: PartialOperator, plan: NodeRegions) -> bool:
-    """Add the node on its regions, its inputs and outputs cut.
+    """Add the node on its regions, its inputs and outputs cropped.
 
     Returns:
-        Whether any input had to be filled up with zeros.
+        Whether any input was padded with zeros.
 
     Raises:
-        RegionError: what is needed is not held.
+        RegionError: a needed part is not held.
     """
     fitted = [partial.fit(index, frame) for index, frame in enumerate(plan.inputs)]
     names = [name for name, _ in fitted]
-    made = output_names(partial, plan.outputs)
+    results = output_names(partial, plan.outputs)
     inputs = _input_names(partial, names, plan)
-    add_node(partial, inputs, [name for name, _ in made], plan.attributes)
-    partial.finish(made)
+    add_node(partial, inputs, [name for name, _ in results], plan.attributes)
+    partial.finish(results)
     return any(filled for _, filled in fitted)
 
 
 def output_names(partial: PartialOperator, regions: Sequence[Region]) -> list[tuple[str, Region]]:
-    """Return, per output, the tensor's name if just that is wanted, else a new name.
+    """Return each output's name: the tensor's if exactly its region is wanted, else a new one.
 
     Args:
         partial: whose outputs.
-        regions: what is made of each.
+        regions: the region that is made of each.
     """
-    made = []
+    results = []
     for index, (wanted, region) in enumerate(zip(partial.wanted, regions, strict=True)):
         name = partial.name(index)
-        made.append(
+        results.append(
             (name if wanted == region else partial.builder.new_name(f"{name}.made"), region)
         )
-    return made
+    return results
 
 
 def _input_names(partial: PartialOperator, names: Sequence[str], plan: NodeRegions) -> list[str]:
-    """Return names by ONNX position, absent ones at the end left out."""
-    found, parameters = [], plan.parameters
+    """Return names by ONNX position, without absent ones at the end."""
+    input_names, parameters = [], plan.parameters
     for position in range(max(len(partial.node.inputs), *(p + 1 for p in parameters), 0)):
         index = partial.input_at(position)
         if position in parameters:
-            found.append(_parameter(partial, parameters[position]))
+            input_names.append(_parameter(partial, parameters[position]))
         else:
-            found.append(partial.absorbed(position) if index is None else names[index])
-    while found and not found[-1]:
-        found.pop()
-    return found
+            input_names.append(partial.absorbed(position) if index is None else names[index])
+    while input_names and not input_names[-1]:
+        input_names.pop()
+    return input_names
 
 
 def _parameter(partial: PartialOperator, value: np.ndarray | str | None) -> str:
@@ -339,13 +339,13 @@ def add_node(
     results: Sequence[str],
     attributes: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Add the node with other names, and with other values of some attributes; or spell it out.
+    """Add the node with other names and other values of some attributes, or expand it.
 
     Args:
         partial: whose node.
         inputs: names by ONNX position.
         results: names by output of the operator.
-        attributes: by name; None takes one away.
+        attributes: by name; None removes one.
     """
     named = _output_names(partial, results)
     decompose = _DECOMPOSITIONS.get(partial.operator.kind)

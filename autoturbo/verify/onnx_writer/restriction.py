@@ -57,7 +57,7 @@ def restrict(
     shapes: Sequence[tuple[int, ...]],
     box: Box,
 ) -> Rule:
-    """Add the nodes that compute what is held of an operator's outputs from what is held.
+    """Add the nodes that compute the wanted regions of an operator's outputs.
 
     Args:
         builder: holds the regions of the inputs, and those wanted of the outputs.
@@ -67,10 +67,10 @@ def restrict(
         box: the part of the domain to compute, at least what the outputs need.
 
     Returns:
-        How it is done.
+        The rule that was applied.
 
     Raises:
-        RegionError: an input's region is not inside of what is held, or the box is too small.
+        RegionError: the region of an input is not held, or the box is too small.
     """
     builder.operator = operator.name
     partial = PartialOperator(builder, node, operator, shapes, box)
@@ -95,7 +95,7 @@ def restrict(
 
 
 def _is_whole(partial: PartialOperator) -> bool:
-    """Return whether the whole domain is asked for, and all inputs are there whole."""
+    """Return whether the whole domain is wanted, and all inputs are whole."""
     read = (operand for operand in partial.values if operand is not None)
     return partial.box == partial.full and all(_at_hand(partial, operand) for operand in read)
 
@@ -108,19 +108,19 @@ def _at_hand(partial: PartialOperator, operand: Operand) -> bool:
 
 
 def _write_whole(partial: PartialOperator) -> None:
-    """Add the node, and cut what it makes where a part of it is wanted."""
+    """Add the node, and slice its outputs if a part of them is wanted."""
     for operand in partial.values:
         if operand is not None and partial.builder.regions.get(operand.tensor) is None:
             partial.builder.operand(operand)
     inputs = ["" if operand is None else operand.name for operand in partial.node.inputs]
-    made = output_names(partial, [whole(shape) for shape in partial.output_shapes])
-    add_node(partial, inputs, [name for name, _ in made])
+    results = output_names(partial, [whole(shape) for shape in partial.output_shapes])
+    add_node(partial, inputs, [name for name, _ in results])
     _rename_captured(partial)
-    partial.finish(made)
+    partial.finish(results)
 
 
 def _rename_captured(partial: PartialOperator) -> None:
-    """Let the bodies of control flow read values by the names that they have here."""
+    """Rename the values that control-flow bodies capture."""
     proto = partial.builder.nodes[-1]
     pairs = zip(partial.node.proto.input, partial.node.inputs, strict=False)
     names = {name: operand.name for name, operand in pairs if operand is not None}
@@ -132,10 +132,10 @@ def _rename_captured(partial: PartialOperator) -> None:
 
 
 def _rename_graph(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Let a graph read outer values by other names, but for those that it has itself."""
-    own = {value.name for value in graph.input} | set(initializer_names(graph))
-    own.update(name for node in graph.node for name in node.output)
-    outer = {old: new for old, new in names.items() if old not in own}
+    """Rename the outer values that a graph reads, except those that it defines."""
+    defined = {value.name for value in graph.input} | set(initializer_names(graph))
+    defined.update(name for node in graph.node for name in node.output)
+    outer = {old: new for old, new in names.items() if old not in defined}
     for node in graph.node:
         node.input[:] = [outer.get(name, name) for name in node.input]
         for body in bodies(node):
@@ -152,10 +152,10 @@ Writer = Callable[[PartialOperator], bool]
 
 
 def _elements(region: Region, shape: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
-    """Return which elements of a tensor a region is: equal for those that hold the same in order.
+    """Return which elements of a tensor a region has; equal for the same elements in order.
 
-    The first one, and the counts and strides of loops over them, innermost first, of which none is
-    the continuation of another.
+    They are the first one, and the counts and strides of loops over them, innermost first, none of
+    which continues another.
     """
     start, stride = 0, 1
     loops: list[tuple[int, int]] = []
@@ -171,9 +171,9 @@ def _elements(region: Region, shape: tuple[int, ...]) -> tuple[int, list[tuple[i
 
 
 def _reshape(partial: PartialOperator) -> bool:
-    """Write a reshape of the part, where it is the same elements in the same order.
+    """Write a reshape of the part if both sides have the same elements in the same order.
 
-    Parts of dimensions that are taken apart or put together are computed with all of these.
+    Parts of dimensions that are split or merged are computed with all of these.
     """
     dense = settled(partial, set())
     for box, region in (
@@ -210,23 +210,23 @@ def _strided(partial: PartialOperator) -> bool:
 
 
 def _gathered(partial: PartialOperator) -> bool:
-    """Write a gather by known indices, counted from the first position that is there."""
+    """Write a gather by known indices, relative to the first held position."""
     indices = partial.node.inputs[1]
     if indices is None or indices.data is None:
         return False
-    made = partial.makes(partial.box)
-    rows, counted = _indexed(partial, made[0], len(indices.shape))
+    regions = partial.makes(partial.box)
+    rows, counted = _indexed(partial, regions[0], len(indices.shape))
     picked = indices.data[tuple(slice(low, high) for low, high in rows)]
     extents = partial.input_shapes[0][counted]
     first = [low for low, _ in partial.needs[0][counted]]
     moved = counted_from_front(picked.reshape(-1, len(extents)), extents) - np.array(first)
     parameters = {1: moved.reshape(picked.shape)}
-    write_node(partial, NodeRegions(partial.needs[:1], made, parameters=parameters))
+    write_node(partial, NodeRegions(partial.needs[:1], regions, parameters=parameters))
     return True
 
 
 def _indexed(partial: PartialOperator, made: Region, rank: int) -> tuple[Region, slice]:
-    """Return the part of the indices that a part of the output takes, and the axes they count."""
+    """Return the part of the indices that an output part uses, and their axes."""
     if partial.operator.kind == "GatherND":
         operand = partial.node.inputs[1]
         depth = operand.shape[-1] if operand is not None else 0
@@ -241,7 +241,7 @@ def _indexed(partial: PartialOperator, made: Region, rank: int) -> tuple[Region,
 
 
 def _concat(partial: PartialOperator) -> bool:
-    """Write a concatenation of the operands that meet the part, each cut to it."""
+    """Write a concatenation of the operands that overlap the part, each sliced to it."""
     region = partial.makes(partial.box)[0]
     met = [i for i, need in enumerate(partial.needs) if volume(need)]
     if not met:
@@ -255,16 +255,16 @@ def _concat(partial: PartialOperator) -> bool:
 
 
 def _padded(partial: PartialOperator) -> bool:
-    """Write as much of a constant padding as the part has."""
+    """Write the constant padding of the part."""
     mode = partial.attributes.get("mode", b"constant")
     if mode != b"constant":
         return False
     if volume(partial.needs[0]) == 0:
         return _filled(partial)
-    made, dims = partial.makes(partial.box), partial.operator.input_maps[0].dims
+    regions, dims = partial.makes(partial.box), partial.operator.input_maps[0].dims
     sides = [
         _edge(dim, part, need)
-        for dim, part, need in zip(dims, made[0], partial.needs[0], strict=True)
+        for dim, part, need in zip(dims, regions[0], partial.needs[0], strict=True)
     ]
     widths = [before for before, _ in sides] + [after for _, after in sides]
     changes: dict[str, object] = {"pads": widths}
@@ -273,7 +273,7 @@ def _padded(partial: PartialOperator) -> bool:
         changes, parameters = {}, {1: np.array(widths, dtype=np.int64)}
         if len(partial.node.inputs) > _AXES:
             parameters[_AXES] = None
-    write_node(partial, NodeRegions(partial.needs, made, changes, parameters))
+    write_node(partial, NodeRegions(partial.needs, regions, changes, parameters))
     return True
 
 
@@ -309,7 +309,7 @@ _AXES = 3
 
 
 def _shape(partial: PartialOperator) -> bool:
-    """Write the shape of a tensor, whose elements are not needed for it."""
+    """Write the shape of a tensor; its elements are not needed."""
     operand = partial.node.inputs[0]
     shape = operand.shape if operand is not None else ()
     start, end = partial.attributes.get("start", 0), partial.attributes.get("end")
@@ -330,14 +330,14 @@ def _known(partial: PartialOperator, value: np.ndarray) -> None:
 
 
 def _cast(partial: PartialOperator) -> bool:
-    """Write a cast: the second operand of CastLike lends only its type."""
+    """Write a cast; CastLike's second operand only determines the type."""
     like = partial.node.inputs[1]
     if like is None:
         return False
     name, _ = partial.fit(0, partial.needs[0])
     region = partial.makes(partial.box)[0]
-    (made,) = partial.builder.node("Cast", (name,), to=like.element)
-    partial.finish([(made, region)])
+    (converted,) = partial.builder.node("Cast", (name,), to=like.element)
+    partial.finish([(converted, region)])
     return True
 
 

@@ -70,7 +70,7 @@ class BuildError(Exception):
     """A schedule that cannot be written as a model, because it does not compute it.
 
     Attributes:
-        kind: what is wrong, in one or two words, as findings say it.
+        kind: the defect in one or two words, as findings name it.
         instance: the instance that cannot be written.
     """
 
@@ -86,7 +86,7 @@ class Call:
     Attributes:
         number: of the pass.
         instance: which.
-        function: what it calls.
+        function: the function that it calls.
         inputs: names of the values that it is given, tensor by tensor.
         outputs: names of the values that it makes, tensor by tensor.
     """
@@ -100,7 +100,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledModel:
-    """A scheduled model and what its values stand for.
+    """A scheduled model and its calls.
 
     Attributes:
         proto: the model; large weights are references to the files of the original.
@@ -117,17 +117,17 @@ def _check_nodes(schedule: Schedule, nodes: ModelNodes) -> None:
     """Refuse nodes that are not those of the schedule's graph.
 
     Raises:
-        VerifyError: a baseline that writes operators out differently, or another model.
+        VerifyError: a baseline that expands operators differently, or another model.
     """
-    graph, own = schedule.problem.graph, nodes.graph
-    if len(graph.operators) != len(own.operators):
+    graph, file_graph = schedule.problem.graph, nodes.graph
+    if len(graph.operators) != len(file_graph.operators):
         message = f"{schedule.scheduler} writes operators out that are one in the model"
         raise VerifyError(message, hint="such a schedule is simulated, not applied")
     same = all(
         (a.kind, a.inputs, a.outputs) == (b.kind, b.inputs, b.outputs)
-        for a, b in zip(graph.operators, own.operators, strict=True)
+        for a, b in zip(graph.operators, file_graph.operators, strict=True)
     )
-    same_shapes = [t.shape for t in graph.tensors] == [t.shape for t in own.tensors]
+    same_shapes = [t.shape for t in graph.tensors] == [t.shape for t in file_graph.tensors]
     if not (same and same_shapes):
         raise VerifyError("the model is not the one that was scheduled", hint="give its own file")
 
@@ -135,18 +135,17 @@ def _check_nodes(schedule: Schedule, nodes: ModelNodes) -> None:
 def scheduled_model(
     schedule: Schedule, nodes: ModelNodes, passes: Sequence[Pass] | None = None
 ) -> ScheduledModel:
-    """Write a schedule and its model as one ONNX model.
+    """Return a schedule and its model as one ONNX model.
 
     Args:
-        schedule: what to write.
+        schedule: the schedule.
         nodes: the model at the samples of one pass (those of ``schedule.problem.graph``).
-        passes: which of its passes; all of them if None. Given only one, the model has that pass's
+        passes: the passes to write; all of them if None. Given only one, the model has that pass's
             samples, otherwise the whole batch.
 
     Raises:
         VerifyError: the nodes are not those of the schedule.
-        BuildError: the schedule does not compute the model: something that a part needs is not
-            there.
+        BuildError: the schedule does not compute the model: a part lacks an input that it needs.
     """
     _check_nodes(schedule, nodes)
     writer = _Writer(schedule, nodes, tuple(passes or passes_of(schedule)))
@@ -159,10 +158,10 @@ class _Writer:
 
     Attributes:
         calls: in order.
-        outputs: per output of the model, the names of what the passes make of it.
+        outputs: per output of the model, the names of its parts by pass.
         one: the pass at hand.
         given: names of its samples of every input.
-        constants: what it calls the constants that are written for its samples.
+        constants: names of the constants that are written for its samples.
         made: per instance and tensor, the value that a call of it makes.
     """
 
@@ -207,7 +206,7 @@ class _Writer:
         return self.nodes.graph.tensors[tensor].name
 
     def _call(self, instance: int) -> None:
-        """Write a call of an instance, and what feeds it."""
+        """Write a call of an instance and its inputs."""
         graph, one = self.schedule.instances, self.one
         label = instance_name(self.schedule, instance)
         read = read_regions(self.schedule, instance)
@@ -241,12 +240,12 @@ class _Writer:
             whole = self.nodes.graph.tensors[tensor].whole
             return slice_region(self.builder, RegionValue(self.given[tensor], whole), want)
         graph = self.schedule.instances
-        own = graph.parts[int(graph.subgraph[instance])].inputs
+        tensors = graph.parts[int(graph.subgraph[instance])].inputs
         links = range(int(graph.links.start[instance]), int(graph.links.start[instance + 1]))
         pieces = [
             self._piece(instance, link, want)
             for link in links
-            if own[int(graph.links.slot[link])] == tensor
+            if tensors[int(graph.links.slot[link])] == tensor
         ]
         joined = concatenate_pieces(self.builder, pieces, want)
         if len(pieces) > 1:
@@ -254,7 +253,7 @@ class _Writer:
         return joined
 
     def _piece(self, reader: int, link: int, want: Region) -> RegionValue:
-        """Return what one instance made of a region, moved if the schedule moves it."""
+        """Return an instance's part of a region, moved if the schedule moves it."""
         graph, schedule = self.schedule.instances, self.schedule
         maker, output = int(graph.links.maker[link]), int(graph.links.output[link])
         tensor = graph.parts[int(graph.subgraph[maker])].outputs[output]
@@ -274,18 +273,18 @@ class _Writer:
         return RegionValue(name, region)
 
     def _whole(self, tensor: int) -> str:
-        """Return the name of a whole output of the model, as the pass at hand makes it."""
-        name, own = self.name(tensor), self.nodes.graph.tensors[tensor]
-        if tensor in self.given or own.constant:
+        """Return the name of a whole output of the model, as the current pass makes it."""
+        name, record = self.name(tensor), self.nodes.graph.tensors[tensor]
+        if tensor in self.given or record.constant:
             return self.given.get(tensor, name)
         pieces = [value for (_, made), value in self.made.items() if made == tensor]
         try:
-            return concatenate_pieces(self.builder, pieces, own.whole)
+            return concatenate_pieces(self.builder, pieces, record.whole)
         except UncoveredError as error:
             raise BuildError("gap", name, f"output {name}: {error}") from None
 
     def _finish(self) -> None:
-        """Give every output of the file its name, once: a file may list one twice."""
+        """Name every output of the file once: a file may list one twice."""
         for name, value in dict(self.nodes.outputs).items():
             made = value.name
             if value.tensor >= 0 and not value.constant:
@@ -378,7 +377,7 @@ def write_scheduled_model(
         schedule: what to apply.
         path: the model's file.
         out: the file to write; another one than ``path``.
-        outputs: what it may not replace besides the model and its data files.
+        outputs: files that it may not replace besides the model and its data files.
 
     Raises:
         ModelError: the model's file is not usable.
@@ -400,9 +399,9 @@ def write_scheduled_model(
 
 
 def _check_and_write(proto: ModelProto, place: Path, *, complete: bool) -> None:
-    """Write the file once ONNX's own checker has passed it.
+    """Write the file once ONNX's checker has passed it.
 
-    The checker looks for data files, so it reads the file where it will stand.
+    The checker looks for data files, so it reads the file at its final place.
     """
     draft = place.with_name(f".{place.name}.draft")
     try:
@@ -420,7 +419,7 @@ def _check_and_write(proto: ModelProto, place: Path, *, complete: bool) -> None:
 
 
 def _check_without_values(proto: ModelProto) -> None:
-    """Check a model whose data files are not there: its weights stand as inputs."""
+    """Check a model whose data files are missing, with its weights as inputs."""
     copy = ModelProto()
     copy.CopyFrom(proto)
     gone = [tensor for tensor in copy.graph.initializer if uses_external_data(tensor)]
@@ -431,11 +430,11 @@ def _check_without_values(proto: ModelProto) -> None:
 
 
 def _all_known(proto: ModelProto) -> bool:
-    """Return whether ONNX knows every operator: inference fails behind other libraries'."""
+    """Return whether ONNX knows every operator: inference fails behind unknown ones."""
     versions = {entry.domain: entry.version for entry in proto.opset_import}
     nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
-    own = {one.domain for one in proto.functions}
-    kinds = {(node.domain, node.op_type) for node in nodes if node.domain not in own}
+    local_domains = {one.domain for one in proto.functions}
+    kinds = {(node.domain, node.op_type) for node in nodes if node.domain not in local_domains}
     return all(
         onnx.defs.has(op_type, max_inclusive_version=versions.get(domain, 1), domain=domain)
         for domain, op_type in kinds
@@ -445,7 +444,7 @@ def _all_known(proto: ModelProto) -> bool:
 def _keep_values(
     proto: ModelProto, source: Path, place: Path, outputs: Outputs
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Make references right for the new place; the data file written, and files not there."""
+    """Update references for the new place; return the data file written and missing files."""
     outside = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
     folder = source.absolute().parent
     names = {tensor.name: ExternalDataInfo(tensor).location for tensor in outside}
@@ -465,7 +464,7 @@ def _keep_values(
 
 
 def _too_large(proto: ModelProto) -> list[TensorProto]:
-    """Return values inside the file that would make it larger than the format allows."""
+    """Return values inside the file that make it larger than the format allows."""
     inside = [t for t in proto.graph.initializer if len(t.raw_data) > _FEW]
     return inside if sum(len(t.raw_data) for t in inside) > _MOST_INSIDE else []
 
