@@ -48,14 +48,14 @@ CUTTING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Points that differ from one in choices of one block, or in one of the model.
+    """Candidates that differ from a base in choices of one block, or in one choice of the model.
 
     Attributes:
-        base: the point.
+        base: the candidate that they change.
         points: ``(changes, dimensions)``.
-        blocks: which block, from 1, and 0 for the model, ``(changes,)``.
-        tried: measured points that had the choices, ``(changes,)``.
-        paired: whether it is two choices, ``(changes,)``.
+        blocks: number of the block, from 1; 0 for the model, ``(changes,)``.
+        tried: number of measured candidates that had the choices, ``(changes,)``.
+        paired: whether the change is of two choices, ``(changes,)``.
     """
 
     base: Genes
@@ -65,32 +65,32 @@ class Changes:
     paired: NDArray[np.bool_]
 
     def over(self, point: Genes, change: int) -> Genes:
-        """Another point with what a change changes."""
+        """Return another candidate with a change applied to it."""
         return np.where(self.points[change] != self.base, self.points[change], point)
 
     def distinct(self, kinds: Sequence[Hashable]) -> tuple[Changes, Genes]:
-        """Of a block's changes one of each kind, and none that changes nothing; all the model's.
+        """Return a block's changes without duplicates and no-ops, and all of the model's.
 
         Args:
-            kinds: of the point and of each change: equal for what is the same thing to measure.
+            kinds: of the base and of each change; equal kinds measure the same.
 
         Returns:
-            What is left, tried as often as all of its kind, and which these are.
+            The remaining changes, tried as often as all of their kind, and their indices.
         """
         first = dict[Hashable, int]()
         tried = self.tried.copy()
-        for at, (kind, block) in enumerate(zip(kinds[1:], self.blocks.tolist(), strict=True)):
+        for index, (kind, block) in enumerate(zip(kinds[1:], self.blocks.tolist(), strict=True)):
             if not block:
-                first[at] = at
+                first[index] = index
             elif kind != kinds[0]:
-                one = first.setdefault((kind, block), at)
-                tried[one] += tried[at] if one != at else 0
+                kept_index = first.setdefault((kind, block), index)
+                tried[kept_index] += tried[index] if kept_index != index else 0
         kept = np.fromiter(first.values(), np.int64, len(first))
         points, blocks, paired = self.points[kept], self.blocks[kept], self.paired[kept]
         return Changes(self.base, points, blocks, tried[kept], paired), kept
 
     def joined(self, others: Changes) -> Changes:
-        """These and others of the same point."""
+        """Return these changes and others of the same base."""
         columns = ("points", "blocks", "tried", "paired")
         return Changes(
             self.base, *(np.concatenate([getattr(c, n) for c in (self, others)]) for n in columns)
@@ -98,15 +98,15 @@ class Changes:
 
 
 def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
-    """Every choice that means something at a point, besides those that it has; starts stay.
+    """Return every effective single change of a candidate; its start stays.
 
-    A block that has choices already is also there with each choice in place of them all, and with
+    A block that has choices already is also tried with each choice in place of them all, and with
     none: what is good beside them need not be good alone.
 
     Args:
-        space: where the point is.
-        base: the point, ``(dimensions,)``.
-        measured: points, ``(points, dimensions)``.
+        space: of the candidate.
+        base: the candidate, ``(dimensions,)``.
+        measured: candidates, ``(points, dimensions)``.
     """
     unit = space.unit_of
     at, choice = _choices(space)
@@ -125,12 +125,12 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
 
 
 def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Changes:
-    """Every two choices of a block, in place of all that it has at a point.
+    """Return every pair of choices of a block, in place of all that the base has for the block.
 
     Args:
-        space: where the point is.
-        base: the point, ``(dimensions,)``.
-        measured: points, ``(points, dimensions)``.
+        space: of the candidate.
+        base: the candidate, ``(dimensions,)``.
+        measured: candidates, ``(points, dimensions)``.
         blocks: which, from 1: of the first any two choices, of the others those of
             :data:`CUTTING`.
     """
@@ -139,9 +139,9 @@ def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Chang
     paired = np.isin(unit, blocks[:1]) | (np.isin(unit, blocks) & _cutting(space))
     own = (choice > 0) & paired[at]
     at, choice = at[own], choice[own]
-    one, other = np.triu_indices(len(at), 1)
-    together = (unit[at[one]] == unit[at[other]]) & (at[one] != at[other])
-    pairs = np.column_stack((one[together], other[together]))
+    left, right = np.triu_indices(len(at), 1)
+    together = (unit[at[left]] == unit[at[right]]) & (at[left] != at[right])
+    pairs = np.column_stack((left[together], right[together]))
     has = (measured[:, at] == choice).astype(np.float32)
     both = (has.T @ has)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
     ats, choices = at[pairs], choice[pairs]
@@ -155,7 +155,7 @@ def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Chang
 
 
 def _cutting(space: Space) -> NDArray[np.bool_]:
-    """Which dimensions are of :data:`CUTTING`."""
+    """Return a mask of the dimensions that belong to :data:`CUTTING`."""
     cutting = {dimension_name(block, knob) for block in space.blocks for knob in CUTTING}
     return np.asarray([dimension.name in cutting for dimension in space.dimensions])
 
@@ -163,12 +163,12 @@ def _cutting(space: Space) -> NDArray[np.bool_]:
 def _meant(
     space: Space, base: Genes, points: Genes, ats: Genes, choices: Genes
 ) -> NDArray[np.bool_]:
-    """Which points still have their choices, differ in their block alone and are the first such.
+    """Return a mask of the effective changes: choices kept, one block changed, no duplicates.
 
     Args:
-        space: where they are.
-        base: what they were made of, ``(dimensions,)``.
-        points: in their one form, ``(points, dimensions)``.
+        space: of the candidates.
+        base: the candidate that was changed, ``(dimensions,)``.
+        points: in canonical form, ``(points, dimensions)``.
         ats: dimensions of the choices, of one unit, ``(points, choices)``.
         choices: ``(points, choices)``.
     """
@@ -178,20 +178,20 @@ def _meant(
     has = (np.take_along_axis(points, ats, axis=1) == choices).all(axis=1)
     first = np.zeros(len(ats), np.bool_)
     first[space.first_of_each(points)] = True
-    found: NDArray[np.bool_] = has & ~elsewhere & first & moved.any(axis=1)
-    return found
+    effective: NDArray[np.bool_] = has & ~elsewhere & first & moved.any(axis=1)
+    return effective
 
 
 def _tried(space: Space, measured: Genes, at: Genes, choice: Genes) -> Genes:
-    """How many points had each of some choices."""
+    """Return how many measured candidates had each choice."""
     start = np.cumsum(space.widths) - space.widths
     counts = np.bincount((measured + start).ravel(), minlength=int(space.widths.sum()))
-    found: Genes = counts[start[at] + choice]
-    return found
+    tried: Genes = counts[start[at] + choice]
+    return tried
 
 
 def _choices(space: Space) -> tuple[Genes, Genes]:
-    """Every choice but a start: its dimension, and its index there."""
+    """Return the dimension and the index of every choice except starts."""
     own = np.flatnonzero([d.name != START for d in space.dimensions])
     at = np.repeat(own, space.widths[own])
     return at, np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
@@ -217,7 +217,10 @@ def together(
     turn: int,
     look: Callable[[Genes], Look],
 ) -> Genes:
-    """The best choices of all blocks put together, then points that try some in many blocks.
+    """Return compositions of the blocks' best choices, then group-screening candidates.
+
+    Compositions are of the best choices of all blocks, of these with the model's best choice, and
+    of the best measured choices: the model is surer of those, and may be right on the others.
 
     What is put together are the best of all blocks' choices, the model's best with them, and the
     best of those that were tried: a model is surer of these, and may be right on the others.
@@ -225,9 +228,9 @@ def together(
     Args:
         space: where to look.
         history: what was tried; something was measured.
-        count: points that try at most, for each that they start from.
-        turn: number of the batch, which decides what else than the best they start from.
-        look: at points.
+        count: screening candidates per base, at most.
+        turn: number of the round, which selects the bases besides the incumbent.
+        look: predicts candidates.
     """
 
     def expected(points: Genes) -> NDArray[np.float64]:
@@ -257,25 +260,28 @@ def together(
 
 
 def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
-    """The best choices of all blocks put together, where nothing was measured yet.
+    """Return compositions of the blocks' best predicted choices, for a search without measurements.
 
-    At places that are not expected to be far behind; also at the starts that are, which need not be
-    with a choice for one of their blocks, and then only what is not far behind any more.
+    They are composed at places that are predicted to be near the best. They are also composed at
+    starts that are predicted to be further behind; of these, only the ones that catch up are
+    returned.
 
     Args:
         space: where to look.
-        points: what they are put together at: one point of each place, starts as they are too.
-        expected: the logarithm of what points give.
-        count: places at most, beside starts.
+        points: bases of the compositions: one of each place, and the bare starts.
+        expected: predicts the logarithm of scores.
+        count: places at most, besides starts.
     """
 
     def made_at(bases: Sequence[Genes]) -> Genes:
-        found = [points[:0]]
+        compositions = [points[:0]]
         for base in bases:
             looked = _looked_at(space, base, points[:0], lambda p: Look.plain(p, expected(p)))
-            changes, said, _, least = looked
-            found.append(composed(space, changes, [_of_blocks(changes, said)], least, expected))
-        return np.concatenate(found)
+            changes, scores_of_changes, _, least = looked
+            compositions.append(
+                composed(space, changes, [_of_blocks(changes, scores_of_changes)], least, expected)
+            )
+        return np.concatenate(compositions)
 
     scores = expected(points)
     near = np.flatnonzero(scores <= scores.min() + np.log1p(SEARCH.far_share))
@@ -283,15 +289,17 @@ def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
     bare = np.asarray([dimension.name != START for dimension in space.dimensions])
     starts = points[(points[:, bare] == 0).all(axis=1)]
     others = _first_of_places(space, np.concatenate([places, starts]))[len(places) :]
-    made, more = made_at(places), made_at(others)
-    least = np.concatenate([scores, expected(made)]).min()
-    return np.concatenate([made, more[expected(more) <= least + np.log1p(SEARCH.far_share)]])
+    near_made, other_made = made_at(places), made_at(others)
+    least = np.concatenate([scores, expected(near_made)]).min()
+    return np.concatenate(
+        [near_made, other_made[expected(other_made) <= least + np.log1p(SEARCH.far_share)]]
+    )
 
 
 def _looked_at(
     space: Space, base: Genes, measured: Genes, look: Callable[[Genes], Look]
 ) -> _Looked:
-    """What may be changed at a point, of each kind once.
+    """Return the distinct changes of a candidate, with the predictions for each.
 
     Pairs of choices are of the blocks whose single choices make most difference.
     """
@@ -307,29 +315,29 @@ def _looked_at(
 
 
 def _of_blocks(changes: Changes, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The scores with those of the model's choices out of reach."""
+    """Return the scores, with infinity for the model's choices."""
     return np.where(changes.blocks > 0, scores, np.inf)
 
 
 def _heaviest(changes: Changes, scores: NDArray[np.float64]) -> Genes:
-    """The blocks whose choices are expected to make most difference first."""
+    """Return the blocks, the one with the largest spread of predictions first."""
     blocks = np.unique(changes.blocks[changes.blocks > 0])
     known = [scores[(changes.blocks == block) & np.isfinite(scores)] for block in blocks]
     spread = np.asarray([own.std() if len(own) else 0.0 for own in known])
-    found: Genes = blocks[np.argsort(-spread, kind="stable")]
-    return found
+    heaviest: Genes = blocks[np.argsort(-spread, kind="stable")]
+    return heaviest
 
 
 def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
-    """The best measured point, and the best one of another place that is not far behind.
+    """Return the incumbent, and the best candidate of another place that is not far behind.
 
     A place is a start with a number of samples at once: what is best before a place's sub-graphs
     are tuned need not be afterwards. A space without starts is one place.
 
     Args:
-        space: where the points are.
+        space: of the candidates.
         history: what was tried; something was measured.
-        turn: which of the ``places`` best others, modulo their number.
+        turn: selects one of the ``places`` best others, modulo their number.
     """
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
     most = _worth(measured[0])
@@ -340,17 +348,17 @@ def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
 
 
 def _first_of_places(space: Space, points: Genes) -> list[Genes]:
-    """The first point of every place, in order."""
+    """Return the first candidate of every place, in order."""
     names = [dimension.name for dimension in space.dimensions]
     placing = [names.index(name) for name in _PLACING if START in names and name in names]
-    found: dict[tuple[int, ...], Genes] = {}
+    first: dict[tuple[int, ...], Genes] = {}
     for point in points:
-        found.setdefault(tuple(point[placing].tolist()), point)
-    return list(found.values())
+        first.setdefault(tuple(point[placing].tolist()), point)
+    return list(first.values())
 
 
 def _worth(best: Tried) -> float:
-    """The highest score that is not far from the best; scores may be of either sign."""
+    """Return the highest score that is not far from the best; scores may be of either sign."""
     score = best.score or 0.0
     return score + SEARCH.far_share * abs(score)
 
@@ -364,21 +372,21 @@ def designs(
     *,
     every: bool = False,
 ) -> Genes:
-    """Points with a change in every other block, the most promising first.
+    """Return group-screening candidates: each changes every other block, the most promising first.
 
-    Blocks take turns, so that what depends on a neighbour shows too; one choice and two do where a
-    block has both. A change that takes the room of those before it is left out. Fewer points than
-    asked for where enough was tried.
+    Blocks take turns, so that what depends on a neighbour shows too. A block that has single
+    choices and pairs alternates between them. A change that crowds out those before it is left out.
+    Fewer candidates than asked for are returned where enough was tried.
 
-    Where that has found nothing for long, neighbours may have to change together: then every block
+    After a long time without a gain, neighbours may have to change together: then every block
     changes at once.
 
     Args:
-        space: where the points are.
-        changes: what may be changed.
-        hopes: what each might give, lower is better.
-        count: points.
-        hoped: what points might give, on the scale of the hopes.
+        space: of the candidates.
+        changes: of the base.
+        hopes: optimistic prediction per change, lower is better.
+        count: candidates.
+        hoped: optimistic prediction of candidates, on the same scale.
         every: whether every block changes, and not every other one.
     """
     chosen: list[list[int]] = [[] for _ in range(count)]
@@ -402,18 +410,18 @@ def composed(
     least: float,
     expected: Expected,
 ) -> Genes:
-    """The best choices of blocks put together, the most promising first; nothing if none is better.
+    """Return compositions of the best choices of blocks; none if nothing improves on the base.
 
-    Each is kept only where more is expected with it than without: two that are good alone may want
+    A choice is kept only where the prediction is better with it: two that are good alone may want
     the same room.
 
     Args:
-        space: where the points are.
-        changes: what may be changed.
+        space: of the candidates.
+        changes: of the base.
         variants: for each point what every change is expected to give, lower is better; infinite
             for what is left out.
-        least: what the point itself gives.
-        expected: of points, on the scale of the scores.
+        least: predicted score of the base.
+        expected: predicts candidates, on the scale of the scores.
     """
     chosen = []
     for scores in variants:
@@ -432,41 +440,42 @@ def _built_up(
     score: Expected,
     slack: float = 0.0,
 ) -> Genes:
-    """Points with changes made one upon the other, without those that make a point worse.
+    """Return candidates with changes applied one by one, without those that make them worse.
 
-    What is left of all points is asked for at once, until nothing is left out any more.
+    The remaining changes of all candidates are scored in one batch, until none is left out any
+    more.
 
     Args:
-        space: where the points are.
-        changes: what may be changed.
-        chosen: for each point, changes in order; where there are none there is no point.
-        least: what the point without any gives.
-        score: of points, lower is better.
-        slack: what is worse by less is no worse.
+        space: of the candidates.
+        changes: of the base.
+        chosen: changes per candidate, in order; without any there is no candidate.
+        least: score of the base.
+        score: of candidates, lower is better.
+        slack: tolerated loss per change.
     """
-    left = dict(enumerate(some for some in chosen if some))
+    left = dict(enumerate(pending for pending in chosen if pending))
     points, limits = [changes.base] * len(left), [least] * len(left)
     while left:
-        made = [_one_upon_the_other(changes, points[n], some) for n, some in left.items()]
+        made = [_one_upon_the_other(changes, points[n], pending) for n, pending in left.items()]
         stacked = space.normal(np.concatenate(made))
-        ends = np.cumsum([len(some) for some in left.values()])[:-1]
-        parts, said = np.split(stacked, ends), np.split(score(stacked), ends)
+        ends = np.cumsum([len(pending) for pending in left.values()])[:-1]
+        parts, scored = np.split(stacked, ends), np.split(score(stacked), ends)
         rest = {}
-        for (number, some), own, scores in zip(left.items(), parts, said, strict=True):
+        for (number, pending), stack, scores in zip(left.items(), parts, scored, strict=True):
             fits = scores < np.concatenate([[limits[number]], scores[:-1]]) + slack
             many = len(fits) if fits.all() else int(np.argmin(fits))
             if many:
-                points[number], limits[number] = own[many - 1], float(scores[many - 1])
-            if some[many + 1 :]:
-                rest[number] = some[many + 1 :]
+                points[number], limits[number] = stack[many - 1], float(scores[many - 1])
+            if pending[many + 1 :]:
+                rest[number] = pending[many + 1 :]
         left = rest
     return np.asarray(points, np.int64).reshape(-1, len(changes.base))
 
 
-def _one_upon_the_other(changes: Changes, point: Genes, some: Sequence[int]) -> Genes:
-    """A point with the first of some changes, with the first two, and so on."""
-    made = []
-    for change in some:
+def _one_upon_the_other(changes: Changes, point: Genes, ordered: Sequence[int]) -> Genes:
+    """Return a candidate with the first of ordered changes, with the first two, and so on."""
+    stack = []
+    for change in ordered:
         point = changes.over(point, change)
-        made.append(point)
-    return np.asarray(made)
+        stack.append(point)
+    return np.asarray(stack)

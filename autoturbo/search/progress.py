@@ -14,12 +14,12 @@ from autoturbo.simulate.measurement import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting and what became of it.
+    """A candidate and its outcome.
 
     Attributes:
         number: of the proposal, from 0 (the published heuristic).
-        knobs: what was proposed.
-        outcome: what measuring gave.
+        knobs: the candidate.
+        outcome: its measurement or failure.
     """
 
     number: int
@@ -94,23 +94,23 @@ class Journal:
     _saved: float = field(default_factory=time.monotonic)
 
     def add(self, trial: Trial) -> None:
-        """Take note; durable within :data:`SAVE_EVERY_S` or at :meth:`flush`."""
+        """Record a trial; durable within :data:`SAVE_EVERY_S` or at :meth:`flush`."""
         record = TrialRecord(self.run, trial.number, trial.knobs, trial.outcome, now())
         self._waiting.append(record)
         if time.monotonic() - self._saved > SAVE_EVERY_S:
             self.flush()
 
     def flush(self) -> None:
-        """Make all durable."""
+        """Make all recorded trials durable."""
         if self._waiting:
             self.store.add_trials(self._waiting)
         self._waiting, self._saved = [], time.monotonic()
 
     def log(self, line: str) -> None:
-        """To the run's log."""
+        """Write a line to the run's log."""
         self.folder.log(line)
 
 
 def now() -> str:
-    """The time, as records have it."""
+    """Return the current time in the format of records."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

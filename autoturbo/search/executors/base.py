@@ -66,7 +66,7 @@ class Task:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells tasks apart."""
+        """Return a key that is unique within an executor."""
         return self.pair, self.number
 
 
@@ -84,12 +84,12 @@ class Executor(Protocol):
 
     @property
     def width(self) -> int:
-        """Settings that it measures at a time; may change as machines come and go."""
+        """Return the number of parallel measurements; it may change as machines come and go."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether something is still to be taken."""
+        """Return whether an answer is still to be taken."""
         ...
 
     def introduce(
@@ -112,7 +112,7 @@ class Executor(Protocol):
         ...
 
     def take(self, patience: float | None = None) -> list[Answer]:
-        """Answers that have come, in any order; waits for one where there is none.
+        """Return the answers that have come, in any order; wait for one where there is none.
 
         Args:
             patience: seconds to wait at most; as long as it takes if None.
@@ -123,11 +123,11 @@ class Executor(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """Forget what was put and has not begun: what is being measured can still be taken."""
+        """Drop the tasks that have not begun; what is being measured can still be taken."""
         ...
 
     def abandon(self) -> None:
-        """Forget all that was put, and end what is being measured where that can be done."""
+        """Drop all tasks, and end measurements under way where that can be done."""
         ...
 
     def cancel(self) -> None:
@@ -213,7 +213,7 @@ class Blame:
     acquitted: int = 0
 
     def verdict(self, task: Task, reason: str = "worker", *, guilty: bool = True) -> Answer | None:
-        """What a task gets whose worker has died; None where it is to be tried again.
+        """Return the answer of a task whose worker has died; None where it is to be tried again.
 
         Args:
             task: what was being measured.
@@ -250,7 +250,7 @@ class Pace:
 
     @property
     def depth(self) -> int:
-        """Orders that a worker has at a time: one, and one to go on with where that is soon.
+        """Return the orders of a worker at a time: one, and a second where measuring is fast.
 
         What a worker has been given is measured even after :meth:`Executor.cancel`, so there is
         no second one where that takes long.
@@ -259,12 +259,12 @@ class Pace:
 
     @property
     def queue(self) -> int:
-        """The same in settings where each is an order of its own: as many as make a portion."""
+        """Return the tasks of a worker at a time, where each is an order of its own."""
         return 1 if self.depth == 1 else 1 + self.portion
 
     @property
     def portion(self) -> int:
-        """Settings in one order: so many that sending and answering it does not matter."""
+        """Return the tasks of an order, enough to make the cost of sending it negligible."""
         return 1 if self.seconds is None else max(int(_ORDER_S / max(self.seconds, 1e-6)), 1)
 
 
@@ -282,13 +282,13 @@ def guarded(evaluator: Evaluates, knobs: Knobs) -> Outcome:
 
 
 def lost(tries: int, reason: str = "worker") -> Failure:
-    """What a setting gets whose workers die."""
+    """Return the failure of a candidate whose workers die."""
     how = "ran out of memory" if reason == "memory" else "died"
     return Failure(reason, f"the worker {how} while measuring it, {tries} times")
 
 
 def is_overdue(since: float, limit: float | None) -> bool:
-    """Whether a worker has been at what it does for longer than it may.
+    """Return whether a worker has exceeded its time limit.
 
     Args:
         since: when it began, by the monotonic clock.
@@ -298,7 +298,7 @@ def is_overdue(since: float, limit: float | None) -> bool:
 
 
 def until_overdue(working: Iterable[tuple[float, float | None]]) -> float | None:
-    """Seconds until the first worker is overdue; None where none can be.
+    """Return the seconds until the first worker is overdue; None where none can be.
 
     Args:
         working: per worker what :func:`is_overdue` takes.
@@ -333,7 +333,7 @@ class Held(Generic[Value]):
         return pair in self._values
 
     def get(self, pair: str, make: Callable[[], Value]) -> Value:
-        """The value of a pair, made where it is not held."""
+        """Return the value of a pair; make it where it is not held."""
         if pair in self._values:
             self._values.move_to_end(pair)
         else:
@@ -343,7 +343,7 @@ class Held(Generic[Value]):
         return self._values[pair]
 
     def lacks(self, pair: str) -> bool:
-        """Whether a pair is new, which it is not from now on."""
+        """Return whether a pair is new, and mark it as known."""
         new = pair not in self._values
         self.get(pair, lambda: None)  # type: ignore[arg-type, return-value]
         return new
@@ -359,12 +359,12 @@ class InProcess:
 
     @property
     def width(self) -> int:
-        """One at a time."""
+        """Return 1: it measures in this process."""
         return 1
 
     @property
     def busy(self) -> bool:
-        """Whether a task is left."""
+        """Return whether a task is left."""
         return bool(self._queue)
 
     def introduce(
@@ -387,11 +387,11 @@ class InProcess:
         return [answer_of(self._evaluators[task.pair], task)]
 
     def withdraw(self) -> None:
-        """Forget what has not begun."""
+        """Drop the tasks that have not begun."""
         self._queue.clear()
 
     def abandon(self) -> None:
-        """Forget what has not begun: nothing is being measured while others act."""
+        """Drop the tasks that have not begun: nothing is measured between calls."""
         self._queue.clear()
 
     def cancel(self) -> None:
@@ -400,4 +400,4 @@ class InProcess:
         self.withdraw()
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""

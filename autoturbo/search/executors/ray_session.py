@@ -64,7 +64,7 @@ class Session:
     """``RAY_AUTH_MODE`` as it was before."""
 
     def close(self) -> None:
-        """Leave Ray; end all of it where it is of our own. A second time does nothing."""
+        """Leave Ray, and end all of it where it is our own; a second call does nothing."""
         import ray
 
         if self.owner:
@@ -143,7 +143,7 @@ def _start(**how: Any) -> None:
 
 @contextmanager
 def _own_folder() -> Iterator[tuple[subprocess.Popen[bytes] | None, str | None]]:
-    """A folder for a Ray of our own, and a watchdog for both; what is started within is marked.
+    """Make a folder for our own Ray and a watchdog for both; processes started within are marked.
 
     The folder is None, for Ray's own choice, where the temporary folder's name is too long.
     """
@@ -190,12 +190,12 @@ def _hush() -> None:
 
 
 def _print_nothing(*_: object, **__: object) -> None:
-    """What takes the place of Ray's own printing."""
+    """Print nothing, in place of Ray's own printing."""
 
 
 @contextmanager
 def _same_path() -> Iterator[None]:
-    """Workers of our own Ray import what this process imports; those of a cluster what is there."""
+    """Let workers of our own Ray import what this process imports; clusters keep their own path."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     try:
@@ -249,7 +249,7 @@ def _probe(address: str) -> None:
 
 
 def _ask_health(address: str) -> None:
-    """Ray itself would try for minutes, and write all the while, where something else listens.
+    """Check a cluster's health first: Ray itself would retry for minutes, with log lines.
 
     A cluster of Ray 2.59 or later may ask for a token where nobody told this process so; Ray's own
     setting makes it send the user's, if there is one.
@@ -265,7 +265,7 @@ def _ask_health(address: str) -> None:
 
 
 def _health(address: str) -> str | None:
-    """What is wrong with a cluster, in a line; None if nothing is."""
+    """Return what is wrong with a cluster, in a line; None if nothing is."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         done = subprocess.run(  # noqa: S603  our interpreter, and an address already parsed
@@ -285,6 +285,6 @@ def _unreachable(address: str, reason: str) -> UsageError:
 
 
 def line_of(error: BaseException) -> str:
-    """The last line that an error says, where Ray's say what matters."""
+    """Return the last line of an error's message, where Ray's say what matters."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

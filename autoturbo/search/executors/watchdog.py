@@ -20,7 +20,7 @@ _PATIENCE_S = 5.0
 
 
 def started(mark: str, folder: str = "") -> list[int]:
-    """Processes with ``mark`` in their environment, and Ray's that have a file of ``folder`` open.
+    """Return the processes with ``mark`` in their environment or with a file of ``folder`` open.
 
     A process of Ray's that names itself (``ray::...``) loses its environment; its log files it
     keeps. None are found where the system does not tell.

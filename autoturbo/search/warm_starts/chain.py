@@ -76,7 +76,7 @@ class Best:
 
 
 def variants_of(problem: Problem, layers: Layers, grid: Grid) -> Iterator[Variant]:
-    """Every way of a grid to compute a set of layers."""
+    """Yield every variant of a grid that computes a set of layers."""
     for depth, axis, parts in _splits(problem, layers, grid):
         for own in grid.own:
             yield Variant(layers, depth, axis, parts, own)
@@ -92,7 +92,7 @@ def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int,
 def _near_splits(
     problem: Problem, layers: Layers, grid: Grid, rules: SplitRules
 ) -> Iterator[tuple[int, int, int]]:
-    """Into about as many parts as Algorithm 1 says, one and two where it says nothing."""
+    """Yield splits into about as many parts as Algorithm 1 gives; one and two without a result."""
     found = best_split(problem, layers, rules)
     if found.axis < 0:
         yield 0, -1, 1
@@ -135,7 +135,7 @@ class Table:
     _upper: dict[_Place, float] = field(default_factory=dict)
 
     def of(self, sets: list[list[Layers]], likeness: Likeness | None = None) -> list[list[Best]]:
-        """Per layer, the best of the sets that end in it; sets that no cover needs are left out."""
+        """Return, per layer, the best variants of the sets that end in it."""
         likeness = likeness or Likeness(self.costs.problem)
         ending = [[_place(s)[1] for s in row] for row in sets]
         levels: dict[int, list[Layers]] = {}
@@ -158,7 +158,7 @@ class Table:
         return [[b for s in row if (b := self._own(likeness.of(s), s)) is not None] for row in sets]
 
     def _own(self, kind: bytes, layers: Layers) -> Best | None:
-        """What is known of its kind, for a set."""
+        """Return the best known variant of a set's kind, applied to the set."""
         best = self._best[kind]
         if best is None:
             return None
@@ -231,7 +231,7 @@ class Cover:
 def cheapest_cover(
     masks: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], most_states: int = 20_000
 ) -> Cover | None:
-    """The cheapest cover; None where the sets cover nothing whole.
+    """Return the cheapest partition; None where the sets partition nothing whole.
 
     Args:
         masks: per layer, the sets that end in it as bits, the layer's own the highest.
@@ -320,7 +320,7 @@ def _check(knobs: Knobs) -> None:
 
 
 def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
-    """The grid without knobs whose tiles in flight do not fit the staging zone of LB."""
+    """Return the grid without knobs whose tiles in flight do not fit the staging zone of LB."""
     cores = problem.target.cores
     for own in grid.own:
         strange = own.as_dict().keys() - {"layer", *_OWN}
@@ -387,7 +387,7 @@ class Programme:
         costs: type[Costs] = Costs,
         progress: Callable[[float], None] | None = None,
     ) -> Programme:
-        """Cost what a grid has.
+        """Return the dynamic programme with every variant of a grid costed.
 
         Args:
             evaluator: of the model on the target.
@@ -412,7 +412,7 @@ class Programme:
         return Programme(evaluator, usable, own, table, costed.ways, every)
 
     def answer(self, longest: int | None = None) -> ChainAnswer:
-        """The best schedule whose sub-graphs have no more than some layers.
+        """Return the best schedule whose sub-graphs have no more than a number of layers.
 
         Raises:
             KnobsError: no cut of the model is one that Algorithm 2 forms.
@@ -426,7 +426,7 @@ class Programme:
         )  # fmt: skip
 
     def cover(self, longest: int | None = None) -> Covering:
-        """The cheapest cover by sub-graphs that have no more than some layers.
+        """Return the cheapest partition into sub-graphs of no more than a number of layers.
 
         Raises:
             KnobsError: no cut of the model is one that Algorithm 2 forms.
@@ -485,9 +485,9 @@ def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
 
 
 def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[Best]) -> set[Layers]:
-    """Sets of several layers that are no sub-graphs of a setting."""
-    made = {s.layers for s in plan(evaluator.bench, setting).subgraphs}
-    strangers = {b.variant.layers for b in found} - made
+    """Return the sets of several layers that are no sub-graphs of a candidate."""
+    formed = {s.layers for s in plan(evaluator.bench, setting).subgraphs}
+    strangers = {b.variant.layers for b in found} - formed
     return {s for s in strangers if len(s) > 1}
 
 

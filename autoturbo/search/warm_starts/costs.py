@@ -137,7 +137,7 @@ class _Wiring:
 
 
 def _ending_in(wiring: _Wiring, end: int, limits: GroupLimits) -> tuple[list[Layers], bool]:
-    """Sets grown from their end, which comes first, by layers that nothing outside them reads."""
+    """Return the sets that end in a layer, grown by layers that nothing outside them reads."""
     alone = frozenset({end})
     if wiring.opaque[end]:
         return [(end,)], True
@@ -193,7 +193,7 @@ class Likeness:
         return found
 
     def _of(self, layers: Layers) -> bytes:
-        """A digest: sets are many, and what there is to say of one takes some kilobytes."""
+        """Return a digest of a set: sets are many, and a full description takes some kilobytes."""
         names: dict[int, int] = {}
         wires = [names.setdefault(t, len(names)) for x in layers for t in self._layers[x][1]]
         made = {t for x in layers for t in self.problem.layers[x].outputs}
@@ -204,7 +204,7 @@ class Likeness:
         return hashlib.blake2b(numbers.tobytes(), digest_size=16).digest()
 
     def _layer(self, layer: Layer) -> tuple[int, tuple[int, ...]]:
-        """A number of what a layer is besides its wires, and its tensors operator by operator."""
+        """Return a number for a layer without its wires, and its tensors operator by operator."""
         operators = [self.problem.graph.operators[op] for op in layer.operators]
         kinds = tuple(
             (
@@ -217,7 +217,7 @@ class Likeness:
         return self._number((layer.in_place, kinds)), wires
 
     def _tensor(self, tensor: int, outputs: frozenset[int], *, made: bool) -> int:
-        """What of a tensor matters: its extents and where it comes from and goes."""
+        """Return a number for a tensor's extents, its source and its readers."""
         problem, found = self.problem, self.problem.graph.tensors[tensor]
         source = "made" if made else "read" if problem.producer[tensor] >= 0 else "given"
         return self._number((
@@ -235,9 +235,9 @@ SLACK = 1 - 1e-9
 
 @remembered(1)
 def least_seconds(problem: Problem) -> Floats:
-    """Per operator, least seconds of a cluster: array (operators, 3), remembered.
+    """Return each operator's lower bounds of a cluster's seconds: array (operators, 3), remembered.
 
-    On the matrix engine, on the vector engine, and of its weights on their way from DDR.
+    The bounds are of the matrix engine, of the vector engine, and of loading its weights from DDR.
     """
     integers = in_integers(problem.target, problem.dtype)
     needs = Needs.of(problem.graph, problem.dtype, integers=integers)
@@ -297,7 +297,7 @@ class Variant:
 
     @property
     def subgraph(self) -> SubGraph:
-        """As the scheduler has it."""
+        """Return the variant as a sub-graph of the scheduler."""
         return SubGraph(0, self.layers, Split(self.axis, self.parts, self.depth, 0, 0))
 
 
@@ -321,7 +321,7 @@ class Costs:
         self.problem: Problem = self.bench.problem(self.share.batches)
 
     def least(self, variant: Variant) -> float:
-        """Seconds that no way to compute a set in so many parts is below, before it is laid out.
+        """Return a lower bound of the seconds of a variant, before it is laid out.
 
         Work, weights and the output, which goes to DDR, at full rate, and a launch for every part.
         """
@@ -339,28 +339,28 @@ class Costs:
         return max(matrix, vector, weights + written / rate)
 
     def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
-        """Of one pass of one cluster, per variant.
+        """Return the seconds of one pass of one cluster, per variant.
 
         Args:
             variants: at least one layer each.
             limits: per variant, seconds from which on they need not be known: infinite then.
         """
-        found = np.full(len(variants), np.inf)
+        seconds = np.full(len(variants), np.inf)
         for at in range(0, len(variants), TOGETHER):
             some = list(range(at, min(at + TOGETHER, len(variants))))
             if limits is not None and np.isfinite(limits[some]).any():
                 least = _least(self.laid([variants[i] for i in some]))
                 some = [i for i, s in zip(some, least.tolist(), strict=True) if s < limits[i]]
             if some:
-                found[some] = self._simulated([variants[i] for i in some])
-        return found
+                seconds[some] = self._simulated([variants[i] for i in some])
+        return seconds
 
     def _simulated(self, variants: Sequence[Variant]) -> Floats:
         laid = self.laid(variants)
         return laid.sums(kernel_seconds(laid.schedule, self.memory))
 
     def laid(self, variants: Sequence[Variant]) -> Laid:
-        """Variants one after another, each as if it were alone, with outputs in DDR."""
+        """Return the layout of variants one after another, each as if alone, its outputs in DDR."""
         layout = _lay_out(self.bench.parts(self.share.batches), variants)
         graph, first = layout.graph, layout.first
         rules = [rules_of(self.problem, self.knobs)] * first
@@ -376,7 +376,7 @@ class Costs:
         return Laid(schedule, layout)
 
     def _bindings(self, layout: Layout, variants: Sequence[Variant]) -> tuple[tuple[int, ...], ...]:
-        """The binding that ``cores`` and ``core_dim`` ask for, per instance."""
+        """Return the binding that ``cores`` and ``core_dim`` ask for, per instance."""
         problem, graph = self.problem, layout.graph
         asked: list[tuple[int, int | None]] = [(problem.target.cores, None)] * layout.first
         asked += [cores_of(problem, v.own) for v in variants]
@@ -385,13 +385,13 @@ class Costs:
 
 
 def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
-    """Cores that a sub-graph's instances run on, all unless asked, and the loop spread from."""
+    """Return the cores of a sub-graph's instances, all unless asked, and the loop spread from."""
     cores = problem.target.cores if own.cores == AUTO else int(own.cores)
     return cores, None if own.core_dim == AUTO else int(own.core_dim)
 
 
 def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, float]:
-    """Least seconds of a set on the matrix engine, on the vector engine, and of its weights."""
+    """Return lower bounds of a set's seconds: matrix engine, vector engine, weights."""
     own = [op for layer in layers for op in problem.layers[layer].operators]
     matrix, vector, weights = least_seconds(problem)[own].sum(axis=0).tolist()
     return matrix, vector, weights
@@ -399,7 +399,7 @@ def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, flo
 
 @remembered(1)
 def _written(problem: Problem) -> list[int]:
-    """Bytes of every tensor that the model's outputs depend on, remembered."""
+    """Return the bytes of every tensor that the model's outputs depend on, remembered."""
     integers = in_integers(problem.target, problem.dtype)
     needs = Needs.of(problem.graph, problem.dtype, integers=integers)
     return [needs.bytes(t) for t in range(len(problem.graph.tensors))]
@@ -427,25 +427,25 @@ class Laid:
 
     @property
     def stages(self) -> Floats:
-        """Rows of :class:`.stitch.Stage`, layer by layer of every kernel."""
+        """Return rows of :class:`.stitch.Stage`, layer by layer of every kernel."""
         timeline = self.schedule.timeline
         return np.concatenate([timeline.templates[index].stages for index in timeline.order])
 
     @property
     def outputs(self) -> Ints:
-        """Bytes that every kernel hands over."""
+        """Return the output bytes of every kernel."""
         each = [parts.output_bytes[_each_shape(parts)] for parts in self.layout.graph.parts]
         return np.concatenate(each)
 
     def sums(self, seconds: Floats) -> Floats:
-        """Per variant, from seconds per kernel."""
+        """Return sums per variant of seconds per kernel."""
         graph, first = self.layout.graph, self.layout.first
         sums = np.bincount(graph.subgraph, seconds * self.layout.times, len(graph.subgraphs))
         return np.asarray(sums[first:], np.float64)
 
 
 def _least(laid: Laid) -> Floats:
-    """Seconds that no variant is below, before its kernels' instructions are known.
+    """Return lower bounds of the variants' seconds, before their kernels' instructions are known.
 
     A kernel takes no less than its bytes from and to DDR at full rate, which weights pass at least
     once, nor than its products at the matrix engines' rate; copies before it come on top.
@@ -475,7 +475,7 @@ def _lay_out(book: PartBook, variants: Sequence[Variant]) -> Layout:
 
 
 def _each_shape(parts: Parts) -> Ints:
-    """The first part of every shape, by shape."""
+    """Return the index of the first part of every shape."""
     return np.unique(parts.shapes, return_index=True)[1]
 
 
@@ -492,7 +492,7 @@ class NearCosts(Costs):
     """
 
     def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
-        """Of one pass of one cluster, per variant; see :meth:`Costs.seconds`."""
+        """Return the seconds of one pass of one cluster, per variant; see :meth:`Costs.seconds`."""
         fits = np.asarray([self._fits(variant.layers) for variant in variants], np.bool_)
         found, near, far = np.empty(len(variants)), np.flatnonzero(fits), np.flatnonzero(~fits)
         for at in range(0, len(near), TOGETHER):
@@ -503,11 +503,11 @@ class NearCosts(Costs):
         return found
 
     def fitting(self, variants: Sequence[Variant]) -> float:
-        """Share of sub-graphs whose inputs and outputs fit the local buffers; 0 of none."""
+        """Return the share of variants whose inputs and outputs fit the local buffers."""
         return float(np.mean([self._fits(v.layers) for v in variants])) if variants else 0.0
 
     def _at_full_rate(self, layers: Layers) -> float:
-        """What goes from one sub-graph to the next need not pass any memory."""
+        """Return a lower bound without outputs, which need not pass any memory."""
         return max(least_of_layers(self.problem, layers))
 
     def _fits(self, layers: Layers) -> bool:
@@ -515,7 +515,7 @@ class NearCosts(Costs):
         return row["whole_input_bytes"] + row["whole_output_bytes"] <= ROOM * row["lb_bytes"]
 
     def _estimated(self, variants: Sequence[Variant]) -> Floats:
-        """The simulator's sums without its order, for kernels that store no outputs in DDR."""
+        """Return the simulator's estimates, for kernels that store no outputs in DDR."""
         laid = self.laid(variants)
         problem, schedule = self.problem, laid.schedule
         timeline, graph = schedule.timeline, laid.layout.graph

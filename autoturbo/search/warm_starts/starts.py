@@ -123,7 +123,7 @@ def starting_point(
 
 
 def _origin(taken: Transfer) -> str:
-    """In words, where a setting that is carried over comes from."""
+    """Return a description of where a transferred candidate comes from."""
     share = f"{taken.known:.0%} of the MACs in layers like its"
     fitted = ""
     if taken.changed:
@@ -192,7 +192,7 @@ def start_of_run(
 
 
 def kept_decisions(schedule: object) -> dict[str, Any]:
-    """What a schedule of ours decided, for the database; other measurers have their own kinds."""
+    """Return a schedule's decisions for the database; empty for a schedule of another measurer."""
     return decisions_of(schedule).as_dict() if isinstance(schedule, Schedule) else {}
 
 
@@ -250,7 +250,7 @@ def starts_of(
     most: int = SEARCH.placed_starts,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Knobs, ...]:
-    """Cuts and splits worth starting from, the most promising first.
+    """Return partitions worth starting from, as warm starts, the most promising first.
 
     None where the dynamic programme finds none: a model without operators, tiles that do not fit.
 
@@ -318,13 +318,15 @@ def _cut(
     problem: Problem, source: SubGraph, reader: SubGraph, parts: int, *, divide: bool
 ) -> SubGraphKnobs | None:
     """Return the cut of two sub-graphs into some parts along the outermost axes of both."""
-    one, other = (
+    source_extents, reader_extents = (
         {d: sink(problem, s.layers).axes[a].extent for d, a in split_axes(problem, s.layers)}
         for s in (source, reader)
     )
-    depths = [d for d, extent in sorted(one.items()) if other.get(d) == extent > 1][:2]
+    depths = [
+        d for d, extent in sorted(source_extents.items()) if reader_extents.get(d) == extent > 1
+    ][:2]
     factors = list[int]()
-    for extent in (one[depth] for depth in depths):
+    for extent in (source_extents[depth] for depth in depths):
         fine = (n for n in range(parts, extent) if extent % n == 0 or not divide)
         factors.append(next(fine, extent))
         parts = -(-parts // factors[-1])
@@ -337,25 +339,25 @@ def _cut(
 
 
 def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:
-    """The cuts, splits, spreads and rooms for weights of a setting; weights as the model's.
+    """Return the warm start of a candidate: its partition, splits, spreads and weight residency.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         scope: of outputs. Where they are to stay in the local buffers that has to be said: one
             that its reader wants spread otherwise would go through slower memory.
     """
-    own = tuple(
+    overrides = tuple(
         SubGraphKnobs(
             o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor, core_dim=o.core_dim,
             scope=scope, weight_share=o.weight_share,
         )
         for o in knobs.overrides
     )  # fmt: skip
-    return dataclasses.replace(knobs, output_scope=AUTO, overrides=own)
+    return dataclasses.replace(knobs, output_scope=AUTO, overrides=overrides)
 
 
 def _with_less_room(target: Target) -> Target:
-    """The accelerator with less room in its local buffers."""
+    """Return the accelerator with less room in its local buffers."""
     capacity = target.lb.capacity - target.lb.capacity // SEARCH.waiting_parts
     return dataclasses.replace(target, lb=dataclasses.replace(target.lb, capacity=capacity))
 
@@ -366,9 +368,9 @@ def _covers(
     own: tuple[SubGraphKnobs, ...],
     progress: Callable[[float], None] | None,
 ) -> list[Covering]:
-    """The cheapest cover for every length, the cheapest of them first.
+    """Return the best partition per maximal sub-graph length, cheapest first.
 
-    None where the target cannot hold the tiles of any kernel.
+    Empty where the target cannot hold the tiles of any kernel.
 
     Args:
         evaluator: of the model on the target.
@@ -376,18 +378,18 @@ def _covers(
         own: further knobs of sub-graphs that are tried.
         progress: is given the share of the sub-graphs that is costed.
     """
-    limits, found = _limits(len(layers_of(evaluator.bench.model))), list[Covering]()
+    limits, covers = _limits(len(layers_of(evaluator.bench.model))), list[Covering]()
     grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
     with suppress(AutoTurboError):
         programme = Programme.over(evaluator, grid, costs=costs, progress=progress)
         for longest in LONGEST:
             with suppress(AutoTurboError):
-                found.append(programme.cover(longest))
-    return sorted(found, key=_seconds)
+                covers.append(programme.cover(longest))
+    return sorted(covers, key=_seconds)
 
 
 def _limits(layers: int) -> GroupLimits:
-    """Return which sub-graphs are looked at in a model of so many layers."""
+    """Return the limits of the sub-graphs that are considered in a model of so many layers."""
     return GroupLimits(max(LONGEST), max(min(SEARCH.start_sets // max(layers, 1), 64), 4))
 
 
@@ -396,11 +398,11 @@ def _on_chip(
     others: Sequence[Covering],
     progress: Callable[[float], None] | None,
 ) -> list[Covering]:
-    """The cheapest cover where outputs stay on the chip, if others cost far more there.
+    """Return the cheapest partition for outputs on the chip, if the others cost far more there.
 
     Args:
         evaluator: of the model on the target with less room.
-        others: what is cheapest with outputs in DDR.
+        others: the cheapest partitions with outputs in DDR.
         progress: is given the share of the sub-graphs that is costed.
     """
     with suppress(AutoTurboError):
@@ -409,9 +411,11 @@ def _on_chip(
         if others and all(
             costs.fitting(other.variants) >= SEARCH.staying_share for other in others
         ):
-            there = [loops * float(costs.seconds(other.variants).sum()) for other in others]
+            on_chip_s = [loops * float(costs.seconds(other.variants).sum()) for other in others]
             best = _covers(evaluator, NearCosts, _KERNELS, progress)[:1]
-            return [one for one in best if min(there) >= SEARCH.nearer_ratio * one.seconds]
+            return [
+                cover for cover in best if min(on_chip_s) >= SEARCH.nearer_ratio * cover.seconds
+            ]
     return []
 
 

@@ -44,7 +44,7 @@ _WEIGHTS = 1024
 
 
 def layer_contexts(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[str, ...], ...]:
-    """Labels of every layer, the most telling first.
+    """Return the labels of every layer, the most specific first.
 
     The first :data:`RADII` + 1 count shapes, from the largest radius to 0; the last is of radius 1
     and counts only kinds of operators and shapes of weights: it is the same for a longer sequence
@@ -63,7 +63,7 @@ def layer_contexts(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[str, ..
 
 
 def _neighbours(layers: Sequence[Layer]) -> list[tuple[list[int], list[int]]]:
-    """Of every layer, those that it reads, in order of its inputs, and those that read it."""
+    """Return, per layer, the layers that it reads, in order of its inputs, and its readers."""
     maker = {tensor: layer.index for layer in layers for tensor in layer.outputs}
     before = [[maker[t] for t in layer.inputs if t in maker] for layer in layers]
     after: list[list[int]] = [[] for _ in layers]
@@ -81,17 +81,17 @@ def _wider(labels: Sequence[str], around: Sequence[tuple[list[int], list[int]]])
 
 
 def _work(graph: Graph, layer: Layer) -> list[object]:
-    """What a layer computes: kinds, attributes, shapes without samples, arithmetic a sample."""
-    found: list[object] = []
+    """Return a layer's computation: kinds, attributes, shapes without samples, MACs per sample."""
+    work: list[object] = []
     for index in layer.operators:
         operator = graph.operators[index]
         shapes = [_sampled(graph, t) for t in (*operator.inputs, *operator.outputs)]
-        found.append([operator.kind, [list(pair) for pair in operator.attributes], shapes])
-    return found
+        work.append([operator.kind, [list(pair) for pair in operator.attributes], shapes])
+    return work
 
 
 def _sampled(graph: Graph, tensor: int) -> list[int]:
-    """The shape of a tensor, of one sample where its leading extent counts samples."""
+    """Return the shape of a tensor, for one sample where its leading extent counts samples."""
     shape = list(graph.tensors[tensor].shape)
     if shape and not graph.tensors[tensor].constant and shape[0] % graph.batch == 0:
         shape[0] //= graph.batch
@@ -105,7 +105,7 @@ def _kinds(graph: Graph, layer: Layer) -> list[object]:
 
 
 def _hash(value: object) -> str:
-    """Twelve hexadecimal digits: a million layers share one by chance once in five hundred."""
+    """Return twelve hexadecimal digits: a million layers collide once in five hundred cases."""
     text = json.dumps(value, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -145,7 +145,7 @@ class Decisions:
     source: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {"knobs": self.knobs.as_dict(), "layers": [_as_dict(one) for one in self.layers]}
 
     @staticmethod
@@ -182,7 +182,7 @@ class Transfer:
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
-    """What a schedule decided for each of its layers, by rule or by knob."""
+    """Return the decisions of a schedule for each of its layers, made by rule or by knob."""
     problem = schedule.problem
     said = resolve(problem, schedule.instances.subgraphs, schedule.knobs)
     own = {
@@ -199,7 +199,7 @@ def decisions_of(schedule: Schedule) -> Decisions:
 
 
 def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | None) -> SubGraphKnobs:
-    """A sub-graph's own knobs, with the split that rules chose where no knob did.
+    """Return a sub-graph's own knobs, with the split that rules chose where no knob did.
 
     Parts of clusters that share samples are left to the rules: they depend on how many clusters
     there are.
@@ -217,7 +217,7 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
 
 
 def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
-    """A setting for a model from the decisions about what is most like it.
+    """Return a candidate transferred from the decisions of the most similar model.
 
     None where none knows ``known_share``. Splits that this model's extents do not take (another
     batch, another resolution, another export) are made to fit.
@@ -300,7 +300,7 @@ def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[s
 
 
 def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The decisions, as in a database, of what is most like a model, the nearest first.
+    """Return the stored decisions of the models most similar to a graph, the nearest first.
 
     It is the measure by which :func:`transfer` chooses, without building what it does not.
 
@@ -337,12 +337,12 @@ def _receivers(graph: Graph) -> list[_Receiver]:
 
 
 def _first(labels: Sequence[str], known: Container[str]) -> int:
-    """Which label is the most telling one that is known; -1 where none is."""
+    """Return the index of the most specific label that is known; -1 where none is."""
     return next((at for at, label in enumerate(labels) if label in known), -1)
 
 
 def _alike(layer: _Receiver, at: int) -> float:
-    """The layer's arithmetic, less where only a less telling label is known."""
+    """Return the layer's arithmetic, less where only a less specific label is known."""
     return layer.macs * (1 - at / len(layer.labels)) if at >= 0 else 0.0
 
 
@@ -368,13 +368,13 @@ def _taken_over(layers: Sequence[_Receiver], decisions: Decisions) -> Transfer:
 def _nearest(
     labels: Sequence[str], by_label: Mapping[str, LayerDecision]
 ) -> tuple[int, LayerDecision | None]:
-    """The decision for the most telling label that is known, and which label it is."""
+    """Return the index and the decision of the most specific label that is known."""
     at = _first(labels, by_label)
     return at, by_label[labels[at]] if at >= 0 else None
 
 
 def _of_model(graph: Graph, target: Target, knobs: Knobs) -> Knobs:
-    """The model's knobs, with a number of samples that this model's clusters can have."""
+    """Return the model's knobs, with a number of samples that this model's clusters can have."""
     at_once = knobs.batches_per_cluster
     if at_once == AUTO or batch_share(graph, target) % int(at_once) == 0:
         return knobs
