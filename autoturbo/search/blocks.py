@@ -1,16 +1,16 @@
-"""Choices of many sub-graphs at once: tried together, told apart, put together.
+"""Group screening: choices of many sub-graphs measured at once, told apart, composed.
 
 A schedule's time is the sum of its kernels', and a kernel depends mostly on its own choices. So one
 measurement can try a choice in many blocks of sub-graphs, and a model that learns kernels from it
-tells them apart; then the best choices of blocks are put together, each where it still helps.
+tells them apart; then the best choices of blocks are composed, each where it still helps.
 Chance tries one of a few hundred such choices at a time, and most of them make a schedule slower.
 
-Some choices help in twos only: parts along another dimension, and how many. A block has hundreds of
-pairs of them, so the blocks that matter most are looked at with all of theirs.
+Some choices help in pairs only: parts along another dimension, and how many. A block has hundreds
+of pairs, so all of them are predicted for the most influential blocks alone.
 
-What is tried first is what might be best, not what is expected to be: no model knows well
-beforehand where a kernel's tensors will be, and a choice that would keep them near looks bad to one
-that does not expect it. Once measured, a choice of which too much was hoped falls behind.
+Choices are tried by an optimistic prediction: no model knows well beforehand where a kernel's
+tensors will be, and a choice that keeps them near looks bad to a model that does not expect it.
+Once measured, a choice with too optimistic a prediction falls behind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from autoturbo.search.space import Space
 
     Expected = Callable[[Genes], NDArray[np.float64]]
-    """What points are expected to give, lower is better."""
+    """Predicts the scores of candidates, lower is better."""
 
 # What may be changed at a point: one choice, or two of one block of sub-graphs.
 
@@ -202,7 +202,7 @@ _PLACING = (START, "batches_per_cluster")
 
 
 class _Looked(NamedTuple):
-    """What may be changed at a point and what each change gives; and the point itself."""
+    """The changes of a candidate with their predictions, and the prediction of the candidate."""
 
     changes: Changes
     expected: NDArray[np.float64]
@@ -418,8 +418,8 @@ def composed(
     Args:
         space: of the candidates.
         changes: of the base.
-        variants: for each point what every change is expected to give, lower is better; infinite
-            for what is left out.
+        variants: per candidate the predicted score of every change, lower is better; infinite for
+            changes that are left out.
         least: predicted score of the base.
         expected: predicts candidates, on the scale of the scores.
     """

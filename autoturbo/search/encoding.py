@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 START = "start"
-"""The dimension that chooses a start: a setting that ``"auto"`` leaves as it is."""
+"""The dimension that chooses a start: a candidate that ``"auto"`` leaves as it is."""
 
 Genes = NDArray[np.int64]
 """Encodings, choice indices: ``(dimensions,)`` for one, ``(points, dimensions)`` for several."""
@@ -298,7 +298,7 @@ class Conditions:
         names: of the dimensions.
         choices: of the dimensions, ``"auto"`` first in those of knobs.
         blocks: knobs of sub-graphs; their dimensions are named by :func:`dimension_name`.
-        starts: the settings that ``"auto"`` stands for, the first without :data:`START`.
+        starts: the candidates that ``"auto"`` stands for, the first without :data:`START`.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class Conditions:
 
     @property
     def block_sizes(self) -> list[int]:
-        """Return the number of settings of each block while the model's knobs are ``"auto"``."""
+        """Return the number of candidates of each block while the model's knobs are ``"auto"``."""
         return [block.size for form in self._forms for block in form.blocks]
 
     @property
@@ -382,7 +382,7 @@ ANY = 1 << 30
 """Layers of a model that is not known: more than any has."""
 
 ENUMERABLE = 1 << 14
-"""Spaces up to this size are listed whole where points not yet tried are looked for."""
+"""Spaces up to this size are listed whole where candidates not yet tried are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +407,8 @@ class Points:
         share: samples of the busiest cluster, which ``batches_per_cluster="auto"`` stands for.
         layers: layers of the model, the most that one sub-graph can hold.
         blocks: sub-graphs that have knobs of their own, those of the first start first.
-        starts: settings that ``"auto"`` stands for; the first is the published heuristic.
-        given: settings to begin with that are points of the heuristic.
+        starts: candidates that ``"auto"`` stands for; the first is the published heuristic.
+        given: candidates to begin with that are candidates of the heuristic.
     """
 
     dimensions: tuple[Dimension, ...]

@@ -1,20 +1,21 @@
-"""Proposes batches of points: evolution guided by what cost models predict.
+"""Proposes rounds of candidates: evolution guided by cost models.
 
 A reader's map::
 
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
-                   kernel model has a prior, half of them what it expects most of: the best choices
-                   of all blocks put together, openings, single changes of the heuristic, and where
-                   such changes lead step by step
-    history -> blocks: a choice or two tried in many blocks of sub-graphs at once, what might be
-               best first, and the best choices of all blocks put together, as the kernel model
-               expects
+                   kernel model has a prior, half of them its best predictions: compositions of
+                   the best choices of all blocks, openings, single changes of the heuristic, and
+                   a greedy descent by single changes
+    history -> group screening: a choice or two changed in many blocks of sub-graphs at once,
+               the most promising first, and compositions of the best choices of all blocks, as
+               the kernel model predicts
             -> parents (best measured) -> generations of children, ranked by the quick model
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
-The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
-kernel model needs the plan of a setting, which costs a hundred times as much, so it sees the best
-few.
+The quick model, a surrogate on choices alone, takes microseconds a candidate and ranks thousands.
+The kernel model needs the plan of a candidate, which takes a hundred times as long, so it ranks the
+best few.
+
 A proposal follows from seed, first trial number and history, and from nothing else.
 """
 
@@ -78,8 +79,8 @@ def propose(
         taken: further candidates not to propose.
         count: how many; fewer where the space has no more.
         advice: of a dearer model, on the best few.
-        shuffled: chance decides between points that are predicted to be the same, not their order
-            (small choices first, which among knobs means near the published heuristic).
+        shuffled: ties between predictions are broken at random, not by order (small choices first,
+            which among knobs means near the published heuristic).
     """
     taken = taken | {tried.genes for tried in history}
     fresh = _Fresh(space, rng, taken, shuffled)
@@ -378,7 +379,7 @@ def _each(space: Space, name: str) -> list[dict[str, Any]]:
 def _points(
     space: Space, settings: Iterable[Mapping[str, Any]], base: Genes | None = None
 ) -> Genes:
-    """Return a base with some parameters changed, for each setting that the space has."""
+    """Return a base with some parameters changed, for each candidate that the space has."""
     where = {d.name: (index, d.choices) for index, d in enumerate(space.dimensions)}
     start = np.zeros(len(where), np.int64) if base is None else base
     rows = []

@@ -41,7 +41,7 @@ class Best:
 
     Attributes:
         trial: its number.
-        knobs: its setting.
+        knobs: its candidate.
         measurement: taken twice, with the same result.
         schedule: has ``text`` and ``save(path)``.
         verification: what checking it gave; None where the verifier knows nothing of it.

@@ -311,7 +311,7 @@ class Loop:
         """Return whether one more measurement, with what follows the last, would end too late.
 
         Args:
-            width: settings that are measured at a time.
+            width: candidates that are measured at a time.
         """
         if self.search.time_budget is None:
             return False
@@ -333,7 +333,7 @@ class Loop:
 
     @property
     def begun(self) -> bool:
-        """Return whether the published heuristic is measured, and a trial of this part of the run."""
+        """Return whether trial 0 is measured, and any trial in this part of the run."""
         return bool(self._measured and (self.trials or 0 in self._outcomes))
 
     def save(self) -> None:

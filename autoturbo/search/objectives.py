@@ -107,7 +107,7 @@ class Stop(StrEnum):
     TIME = "time"
     """Its time is up."""
     SPACE = "space"
-    """Every setting of the space is tried."""
+    """Every candidate of the space is tried."""
     NO_PROGRESS = "no-progress"
     """Nothing better was found for a while."""
     BOUND = "bound"

@@ -41,7 +41,7 @@ class Progress:
         best_trial: number of the best trial so far.
         bound_fraction: lower bound over the best latency.
         measured_per_s: outcomes that came per second.
-        screened: settings that the kernel model looked at.
+        screened: candidates that the kernel model looked at.
         infeasible: failed trials by reason.
         elapsed_s: seconds since the start.
         remaining_s: seconds to go, None while unknown: before a first round of trials is through

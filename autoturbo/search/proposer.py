@@ -1,4 +1,4 @@
-"""Who is asked for settings in a run, and told what became of them.
+"""Proposers: they are asked for the candidates of a run, and told the outcomes.
 
 Optuna's samplers are asked through a study (:mod:`autoturbo.search.study`). Ours is asked itself:
 Optuna's bookkeeping of some hundred parameters a trial takes longer than a measurement. It
@@ -65,7 +65,7 @@ def proposer_of(
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
-        initial: settings that are proposed before it is asked.
+        initial: candidates that are proposed before it is asked.
     """
     if isinstance(choice.sampler, CostModelSampler):
         return CostModelProposer(choice.sampler, choice, space, objectives, seed, initial)
@@ -82,7 +82,7 @@ class CostModelProposer:
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
-        initial: settings that are proposed first.
+        initial: candidates that are proposed first.
     """
 
     sampler: CostModelSampler
@@ -174,7 +174,7 @@ class ProgramProposer:
     ``space`` is what ``autoturbo space --json`` prints. It answers each ``ask`` with one line,
     ``{"propose": [{KNOB: VALUE, ...}, ...]}``: settings as ``--knobs`` takes them, at most as many
     as were asked for. What is not in the space or was tried before is refused and asked for again;
-    where nothing new has come after that, settings drawn at random fill up the round.
+    where nothing new has come after that, candidates drawn at random fill up the round.
 
     Attributes:
         command: its command line.
@@ -182,7 +182,7 @@ class ProgramProposer:
         objectives: at least one.
         seed: of what fills up rounds.
         about: further facts that it is told at the start.
-        initial: settings that are proposed before it is asked.
+        initial: candidates that are proposed before it is asked.
     """
 
     command: str

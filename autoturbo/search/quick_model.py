@@ -1,6 +1,6 @@
-"""Predicts scores of points from their choices alone: cheap enough to look at thousands.
+"""Predicts scores of candidates from their choices alone: cheap enough for thousands.
 
-What was tried is all it knows; it is trained anew for every batch that asks it.
+It is trained anew on the history for every round that asks it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 Told = tuple[tuple[int, ...], Sequence[float] | None]
-"""A point and the values of its objectives; None for one that failed."""
+"""A candidate and the values of its objectives; None for one that failed."""
 
 
 class CostModelSampler(BaseSampler):

@@ -1,12 +1,12 @@
-"""Which settings a search may try: dimensions, each a list of choices, and what points mean.
+"""The search space: dimensions, each a list of choices, and candidates as encodings.
 
 A reader's map::
 
     Space.of: what is worth trying here, from which starts      subgraphs: with knobs of their own
-        points: choice indices                                  conditions: their one form
+        points: choice indices                                  conditions: canonical form
         moves: draws, mutants, children
 
-A space may have several starts: complete settings, the first one the published heuristic. One
+A space may have several starts: complete candidates, the first one the published heuristic. One
 dimension chooses the start, ``"auto"`` leaves every knob as the start has it, and each start has
 sub-graphs of its own with knobs that mean something where it is chosen.
 """
@@ -243,10 +243,10 @@ class Space(Moves):
         Args:
             bench: the model on the target.
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
-            starts: settings besides the heuristic
+            starts: candidates besides the heuristic
                 (:func:`autoturbo.search.warm_starts.starts.starts_of`); each has half as many
-                kinds of sub-graphs. One whose cuts are those of another start is left out; one
-                whose cuts are the heuristic's is a point of this.
+                kinds of sub-graphs. One whose partition is another start's is left out; one
+                whose partition is the heuristic's is a candidate of this.
         """
         share, whole = batch_share(bench.model, bench.target), bench.trace.obstacle
         layers = [layer.name for layer in layers_of(bench.model)]
@@ -445,7 +445,7 @@ def _apart(
     """Return the starts that stay distinct: each overrides a layer that the others do not.
 
     One that names only layers that the heuristic's blocks name gets one more, merged with what
-    reads it, as it is anyway: it is not among the start's cuts.
+    reads it, as it is anyway: it is no cut of the start.
     """
     heuristic = {layer for block in blocks for layer in block.layers}
     named: dict[frozenset[str], Knobs] = {}

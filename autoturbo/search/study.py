@@ -1,8 +1,8 @@
-"""The Optuna study behind a run: asks a sampler for settings and tells it what became of them.
+"""The Optuna study behind a run: asks a sampler for candidates and tells it what became of them.
 
-Two studies: the one that a sampler works on may hold a point several times (a sampler that proposes
-what is known is told the known value and asked again); the one handed to the user holds every trial
-of the run once, under its number. This module loads Optuna.
+Two studies: the one that a sampler works on may hold a candidate several times (a sampler that
+repeats a known candidate is told its known value and asked again); the one handed to the user holds
+every trial of the run once, under its number. This module loads Optuna.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StudyProposer:
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
-        initial: settings that are proposed first.
+        initial: candidates that are proposed first.
     """
 
     choice: SamplerChoice

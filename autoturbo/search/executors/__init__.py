@@ -1,4 +1,4 @@
-"""Where settings are measured: in this process, in local processes, on Ray."""
+"""Where candidates are measured: in this process, in local processes, on Ray."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What an executor is, and what becomes of evaluators that misbehave.
 
-A protocol, so that a farm of boards or another cluster can stand in: the tuner puts settings of
+A protocol, so that a farm of boards or another cluster can stand in: the tuner puts candidates of
 several pairs of model and target and takes answers in any order. An evaluator that raises or
 returns nonsense yields a :class:`Failure` as if it had said so itself; :func:`guarded` sees to it,
 whichever process the evaluator runs in.
@@ -28,7 +28,7 @@ MakeEvaluator = Callable[[], Evaluates]
 """Builds an evaluator in a worker; sent to each worker once, when it first measures the pair."""
 
 TRIES = 2
-"""How often a setting is tried whose worker dies: the second time it is the setting's fault."""
+"""Tries of a candidate whose worker dies: the second time it is the candidate's fault."""
 
 _SOON_S = 0.5
 """Seconds of a measurement up to which a worker is given the next one beforehand."""
@@ -38,25 +38,25 @@ _ORDER_S = 0.02
 no more than this."""
 
 TRIES_AMONG_KILLS = 4
-"""Likewise, once :data:`ACQUITTED` settings that had lost one were measured in the end: somebody
+"""Likewise, once :data:`ACQUITTED` candidates that had lost one were measured in the end: somebody
 kills workers."""
 
 ACQUITTED = 2
 """One may be chance: a machine short of memory for a moment."""
 
 EXCUSED = 8
-"""How often a setting is tried anew whose machine is lost: then no machine is to be had for it."""
+"""Retries of a candidate whose machine is lost: after these it counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A setting to measure.
+    """A candidate to measure.
 
     Attributes:
         pair: which model on which target, as told to :meth:`Executor.introduce`.
         number: of the trial, within the pair.
-        knobs: the setting.
-        schedule: what is measured in its place, as another scheduler's; None for the setting.
+        knobs: the candidate.
+        schedule: what is measured in its place, as another scheduler's; None for the candidate.
     """
 
     pair: str
@@ -80,7 +80,7 @@ class Answer:
 
 
 class Executor(Protocol):
-    """Measures settings of any number of pairs, somewhere."""
+    """Measures candidates of any number of pairs, somewhere."""
 
     @property
     def width(self) -> int:
@@ -206,7 +206,7 @@ class Elsewhere:
 
 @dataclass
 class Blame:
-    """Counts the workers that settings have lost."""
+    """Counts the workers that candidates have lost."""
 
     tries: Counter[tuple[str, int]] = field(default_factory=Counter)
     excused: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -218,7 +218,7 @@ class Blame:
         Args:
             task: what was being measured.
             reason: the class of the failure, ``"worker"`` or ``"memory"``.
-            guilty: whether the setting may be what killed the worker; not so where the whole
+            guilty: whether the candidate may be what killed the worker; not so where the whole
                 machine was lost, nor where the worker had others too, of which any may have done
                 it.
         """
@@ -231,7 +231,7 @@ class Blame:
         return Answer(task.pair, task.number, lost(lives, reason))
 
     def acquit(self, answer: Answer) -> None:
-        """Take note of an answer: a setting that lost a worker and then none had not killed it."""
+        """Record an answer: a candidate that lost a worker and then none had not killed it."""
         key = (answer.pair, answer.number)
         self.excused.pop(key, None)
         if self.tries.pop(key, 0):
@@ -277,7 +277,7 @@ def answer_of(evaluator: Any, task: Task) -> Answer:
 
 
 def guarded(evaluator: Evaluates, knobs: Knobs) -> Outcome:
-    """Measure a setting; whatever goes wrong is a value (:mod:`autoturbo.simulate.outcomes`)."""
+    """Measure a candidate; whatever goes wrong is a value (:mod:`autoturbo.simulate.outcomes`)."""
     return outcome_of(lambda: evaluator.evaluate(knobs))
 
 

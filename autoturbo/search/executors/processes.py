@@ -1,7 +1,7 @@
 """Measures in local worker processes.
 
-Each worker has a pipe of its own and a few settings at a time, of which it measures the first, so
-that it is known which setting a dead worker died of and how long each has taken, and a worker need
+Each worker has a pipe of its own and a few candidates at a time, of which it measures the first.
+So it is known which candidate a dead worker died of and how long each has taken, and a worker need
 not wait for the tuner between two. Workers are started afresh (``spawn``), never forked: forking a
 process with threads may hang.
 """
@@ -303,7 +303,7 @@ class Processes:
                     self._give(worker, self._pending[0])
 
     def _give(self, worker: _Worker, task: Task) -> None:
-        """Send the next setting, or first what builds the evaluator of its pair."""
+        """Send the next candidate, or first what builds the evaluator of its pair."""
         try:
             if task.pair in worker.held:
                 worker.give(self._pending.popleft())

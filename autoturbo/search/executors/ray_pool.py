@@ -1,9 +1,9 @@
 """Measures in a pool of Ray actors, on this machine or on a cluster.
 
 Every actor holds the evaluators of the pairs that it measured last; a recipe travels once to each
-machine. An actor has one portion of settings to measure and, where that takes no time, one to go on
-with. Settings are given only to actors that have answered: one that finds no free CPU, because a
-machine has gone, holds up nothing. An actor that dies is replaced and its settings are tried
+machine. An actor has one portion of candidates to measure and, where that takes no time, a second.
+Candidates are given only to actors that have answered: one that finds no free CPU, because a
+machine has gone, holds up nothing. An actor that dies is replaced and its candidates are tried
 elsewhere, at once and each alone with an actor: answers under way are lost with an actor, so that
 of all that it had any may have killed it, and only one that was alone has done it.
 """
@@ -238,7 +238,7 @@ class RayPool:
     def _launch(self) -> None:
         """Give every ready actor its next portion; those with fewer come first.
 
-        A setting that has lost an actor goes to one with nothing else to do, which gets no more.
+        A candidate that has lost an actor goes to one with nothing else to do, which gets no more.
         """
         for worker in self._workers:
             if worker.ready and not worker.orders and self._alone:
@@ -328,7 +328,7 @@ class RayPool:
         return self._accept(value)
 
     def _accept(self, answers: list[Answer]) -> list[Answer]:
-        """Take note of answers: their settings kill no actor, and actors do start."""
+        """Take note of answers: their candidates kill no actor, and actors do start."""
         self._stillborn = 0
         for answer in answers:
             self._blame.acquit(answer)

@@ -2,11 +2,11 @@
 
 Outputs go to DDR, bindings are chosen, weights are streamed, clusters share out samples: then a
 schedule's time is the sum of its sub-graphs' (:mod:`autoturbo.search.warm_starts.costs`), and the
-best one over a grid is found by dynamic programming over how the layers are covered
+best one over a grid is found by dynamic programming over partitions of the layers
 (:mod:`autoturbo.search.warm_starts.chain`): O(n^2) segments of a chain, with branches between forks
 and joins cut on their own.
 
-The answer is a setting of the ordinary scheduler, whose Algorithm 2 is told to merge whatever is
+The answer is a candidate of the ordinary scheduler, whose Algorithm 2 is told to merge whatever is
 not cut. Where it cannot form a set after all, that set is left out and the best other one taken.
 """
 
@@ -165,7 +165,7 @@ class Table:
         return Best(dataclasses.replace(best.variant, layers=layers), best.seconds)
 
     def _limit(self, level: list[Layers], ending: list[list[int]]) -> None:
-        """Note the cheapest cover of each set by two that are smaller."""
+        """Record the cheapest split of each set into two smaller ones."""
         for layers in level:
             (end, mask), least = _place(layers), np.inf
             for part in ending[end]:
@@ -213,7 +213,7 @@ def _place(layers: Layers) -> _Place:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """A way to cover all layers.
+    """A partition of all layers into sets.
 
     Attributes:
         sets: indices of the chosen sets, by end: ``(end, index among those that end there)``.
@@ -340,13 +340,13 @@ def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """The cheapest cover of a model's layers.
+    """The cheapest partition of a model's layers.
 
     Attributes:
         knobs: build exactly this schedule.
         variants: ways to compute its sub-graphs.
         seconds: the sum of what they cost, in all passes.
-        exact: whether no other cover of the table costs less.
+        exact: whether no other partition of the table costs less.
         left_out: sets of layers that Algorithm 2 did not form.
     """
 
@@ -359,7 +359,7 @@ class Covering:
 
 @dataclass(eq=False)
 class Programme:
-    """What sets of layers cost on their own, from which covers are put together.
+    """The costs of sets of layers, and the dynamic programme over partitions into them.
 
     Attributes:
         evaluator: of the model on the target.
@@ -394,7 +394,7 @@ class Programme:
             grid: ways to compute a set.
             knobs: the model's, :data:`FREE` with changes.
             prune: whether to leave out what bounds rule out.
-            costs: what sets cost; answers are of those that add up exactly, covers of any.
+            costs: what sets cost; answers need costs that add up exactly, partitions any.
             progress: is given the share of the sets that is costed, as it grows.
 
         Raises:

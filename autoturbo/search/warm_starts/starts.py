@@ -1,10 +1,10 @@
-"""Settings that a search starts from, besides the published heuristic.
+"""Candidates that a search starts from, besides the published heuristic.
 
-Where cuts lie decides most, and cuts interact: moved one at a time by chance they rarely end well.
-The dynamic programme of :mod:`autoturbo.search.warm_starts` places all of them at once, at what
-sub-graphs cost with outputs in DDR; and again at what they cost with outputs in the local buffers
-where they fit, if that matters. Here it works on a coarse grid, so that it takes seconds, and
-nothing that it looks at depends on the clock: the same model, target and version give the same
+The partition decides most, and its cuts interact: moved one at a time by chance they rarely end
+well. The dynamic programme of :mod:`autoturbo.search.warm_starts` places all of them at once, by
+the cost of sub-graphs with outputs in DDR. It does so again with outputs in the local buffers where
+they fit, if that matters. Its grid is coarse, so that it takes seconds, and nothing depends on the
+clock: the same model, target and version give the same
 starts. The search then frees outputs, weights and orders, and goes on.
 
 Neighbours that only gain if both are cut alike are a start too.
@@ -70,10 +70,10 @@ PLACED = "partition by dynamic programming"
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A setting to start from.
+    """A candidate to start from.
 
     Attributes:
-        knobs: the setting.
+        knobs: the candidate.
         origin: where it comes from, in words.
     """
 
@@ -99,12 +99,12 @@ def starting_point(
     known: Sequence[Decisions] = (),
     progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
-    """Return the settings worth starting from that fit the model, and what was left out.
+    """Return the candidates worth starting from that fit the model, and what was left out.
 
     Args:
         evaluator: of the model on the target.
         known: what schedules for the same target decided.
-        progress: is given the share of the work of placing cuts that is done.
+        progress: is given the share of the dynamic programme that is done.
     """
     bench, found, notes = evaluator.bench, list[Beginning](), list[str]()
     tried = [Beginning(knobs, PLACED) for knobs in starts_of(evaluator, progress=progress)]
@@ -180,7 +180,7 @@ def start_of_run(
         evaluator: of the model on the target.
         key: of both, and the compute type.
         store: the database; None where nothing is to be taken over.
-        progress: is given the share of the work of placing cuts that is done.
+        progress: is given the share of the dynamic programme that is done.
 
     Raises:
         DatabaseError: the database cannot be read.
@@ -197,7 +197,7 @@ def kept_decisions(schedule: object) -> dict[str, Any]:
 
 
 LONGEST = (24, 16, 10)
-"""Layers of the longest sub-graphs; every length gives other cuts from the same costs."""
+"""Layers of the longest sub-graphs; every length gives another partition from the same costs."""
 
 _FACTORS = (1, 2, 4, 8, 16)
 
@@ -220,7 +220,7 @@ _WAY_S, _COVER_S = 0.6e-3, 0.5
 
 
 def placing_seconds(bench: Workbench) -> float:
-    """Return about how long placing cuts takes: ways to compute sub-graphs that will be costed.
+    """Return the estimated seconds of the dynamic programme, from the variants to cost.
 
     Args:
         bench: the model on the target.
@@ -252,13 +252,13 @@ def starts_of(
 ) -> tuple[Knobs, ...]:
     """Return partitions worth starting from, as warm starts, the most promising first.
 
-    None where the dynamic programme finds none: a model without operators, tiles that do not fit.
+    Empty where the dynamic programme finds none: a model without operators, tiles that do not fit.
 
     Args:
         evaluator: of the model on the target.
         most: starts at most.
         progress: is given the share of the sub-graphs that is costed, as it grows; it begins anew
-            where cuts are placed once more, for outputs that stay in the local buffers.
+            where the partition is computed once more, for outputs that stay in the local buffers.
     """
     bench = evaluator.bench
     if most <= 0 or not bench.model.operators:
@@ -295,7 +295,7 @@ def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
 
 
 def _cuts(found: Plan, *, divide: bool) -> tuple[SubGraphKnobs, ...]:
-    """Return cuts of neighbours between which a tensor is that does not fit the local buffers."""
+    """Return cuts of neighbours whose common tensor does not fit the local buffers."""
     problem, cuts, maker = found.problem, dict[int, SubGraphKnobs](), dict[int, SubGraph]()
     for subgraph in found.subgraphs:
         maker |= dict.fromkeys(problem.layers[subgraph.layers[-1]].outputs, subgraph)

@@ -164,10 +164,10 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A setting that follows from another model's.
+    """A candidate that follows from another model's.
 
     Attributes:
-        knobs: the setting.
+        knobs: the candidate.
         known: share of the model's arithmetic in layers whose decisions it takes over.
         alike: likewise, a layer counting the more the more of what lies around it is alike.
         source: the model whose decisions they are.
@@ -227,7 +227,7 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
         known: of other models, or of this one; of equals the first counts.
 
     Raises:
-        KnobsError: the setting does not fit the model in another way than by its splits.
+        KnobsError: the candidate does not fit the model in another way than by its splits.
     """
     receiver = _receivers(bench.model)
     found = [_taken_over(receiver, decisions) for decisions in known]
@@ -240,16 +240,16 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
 
 
 def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> list[Knobs]:
-    """Return settings that may do on a target what one does on another: themselves, and its cuts.
+    """Return candidates that may keep their partition and tiles when moved to another target.
 
-    Rules read a target's capacities, so that the same setting may cut the model in another way
+    Rules read a target's capacities, so that the same candidate may cut the model in another way
     where there is more room. What was decided there is one way to have the same cuts, a buffer that
     is full as early as the other target's is another. Tiles grow with the buffer too, unless they
     are divided.
 
     Args:
         bench: the model on the target.
-        knobs: a setting of the same model on another target.
+        knobs: a candidate of the same model on another target.
         made: what its schedule decided there.
         lb_share: capacity of the other target's local buffer over this one's.
     """
@@ -267,14 +267,14 @@ def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> l
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
-    """Return a setting whose sub-graphs can be cut as it says, and the layers that it changed.
+    """Return a candidate whose sub-graphs can be cut as it says, and the layers that it changed.
 
     A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
     that cannot be cut along the dimension at all is left to the rules.
 
     Args:
         bench: the model on the target.
-        knobs: a setting that may have been made for another model.
+        knobs: a candidate that may have been made for another model.
 
     Raises:
         KnobsError: it names a layer or a number of samples that the model has not.
