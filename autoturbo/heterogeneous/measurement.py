@@ -79,32 +79,32 @@ class Network:
 
     @property
     def resources(self) -> int:
-        """Units and links."""
+        """Return the number of units and links."""
         return len(self.machine.units) + len(self.links)
 
     def _made(self) -> list[list[int]]:
-        """Per part, tensors that it hands to others, or to the model's user."""
-        found: list[list[int]] = [[] for _ in self.parts]
+        """Return the tensors that each part hands to others, or to the model's user."""
+        tensors: list[list[int]] = [[] for _ in self.parts]
         for tensor, producer in enumerate(self.graph.producer):
             if producer >= 0 and self._leaves(tensor, self.owner[producer]):
-                found[self.owner[producer]].append(tensor)
-        return found
+                tensors[self.owner[producer]].append(tensor)
+        return tensors
 
     def _leaves(self, tensor: int, part: int) -> bool:
         read = any(self.owner[o] != part for o in self.graph.consumers[tensor])
         return read or tensor in self.graph.outputs
 
     def bytes(self, tensor: int) -> int:
-        """Of a whole tensor in the shared memory."""
+        """Return the bytes of a whole tensor in the shared memory."""
         return self.profiles.bytes(tensor)
 
     def readers(self, tensor: int, unit: int) -> list[int]:
-        """Parts on a unit that read a tensor."""
+        """Return the parts on a unit that read a tensor."""
         owners = {self.owner[o] for o in self.graph.consumers[tensor]}
         return sorted(part for part in owners if self.parts[part].unit == unit)
 
     def jobs(self, times: Sequence[Profile]) -> tuple[tuple[Job, ...], tuple[Task, ...]]:
-        """Parts and copies in an order in which each comes after what it waits for."""
+        """Return parts and copies as jobs and tasks, in topological order."""
         jobs: list[Job] = []
         tasks: list[Task] = []
         ran: dict[int, int] = {}
@@ -124,7 +124,7 @@ class Network:
         return tuple(jobs), tuple(in_turn(tasks) if self.in_turn else tasks)
 
     def _handed_over(self, part: int) -> list[tuple[int, int]]:
-        """Units that read what a part makes, with the bytes."""
+        """Return the units that read a part's outputs, with the bytes."""
         sizes: dict[int, int] = {}
         own = self.parts[part].unit
         for tensor in self.made[part]:
@@ -141,7 +141,7 @@ class Network:
         return Task(resource, seconds, float(touched), (after,))
 
     def memories(self, jobs: Sequence[Job], times: Sequence[Profile]) -> Memories:
-        """What each unit holds of the shared memory, by its index, and all of them together, last.
+        """Return the demand on the shared memory: each unit's, by its index, and the total, last.
 
         A tensor lies in memory from the begin of what makes it to the end of what reads it last;
         weights, inputs and outputs of the model all the time. A unit's are the weights and inputs
@@ -156,19 +156,19 @@ class Network:
         return Memories(capacities, tuple(fixed), tuple(self._holdings(jobs, times)))
 
     def _kept_by_units(self) -> list[set[int]]:
-        """Weights and inputs that each unit reads, and outputs that it makes."""
-        found: list[set[int]] = [set() for _ in self.machine.units]
+        """Return the weights and inputs that each unit reads, and the outputs that it makes."""
+        kept: list[set[int]] = [set() for _ in self.machine.units]
         for operator, part in self.owner.items():
-            one, held = self.graph.operators[operator], found[self.parts[part].unit]
+            one, held = self.graph.operators[operator], kept[self.parts[part].unit]
             held.update(t for t in one.inputs if self._lasting(t))
             held.update(t for t in one.outputs if t in self.graph.outputs)
-        return found
+        return kept
 
     def _lasting(self, tensor: int) -> bool:
         return self.graph.tensors[tensor].constant or tensor in self.graph.inputs
 
     def _holdings(self, jobs: Sequence[Job], times: Sequence[Profile]) -> Iterator[Holding]:
-        """What parts make for others, copies of it, and what parts keep there for themselves."""
+        """Yield the tensors between parts, their copies, and what parts keep for themselves."""
         at = {(job.part, job.unit): index for index, job in enumerate(jobs)}
         whole = len(self.machine.units)
         for index, part in enumerate(self.parts):
@@ -187,13 +187,13 @@ class Network:
                 yield Holding((part.unit, whole), size, own, (own, *here, *sent))
 
     def _readers_elsewhere(self, tensor: int, own: int) -> dict[int, list[int]]:
-        """Parts that read a tensor, by their unit, where that is another one."""
+        """Return the parts that read a tensor on another unit, by that unit."""
         units = (unit for unit in range(len(self.machine.units)) if unit != own)
         return {unit: readers for unit in units if (readers := self.readers(tensor, unit))}
 
 
 def in_turn(tasks: Sequence[Task]) -> list[Task]:
-    """The same, each after the one before it."""
+    """Return the tasks one after the other."""
     return [
         dataclasses.replace(task, after=tuple(sorted({*task.after, index - 1}))) if index else task
         for index, task in enumerate(tasks)
@@ -236,7 +236,7 @@ class MachineMeasurement:
 
     @property
     def throughput(self) -> float:
-        """Samples per second."""
+        """Return the samples per second."""
         return self.batch / self.latency
 
 
@@ -244,7 +244,7 @@ MachineOutcome = MachineMeasurement | Failure
 
 
 def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOutcome:
-    """What an assignment takes, or why it does not fit.
+    """Return the measurement of an assignment, or why it does not fit.
 
     Args:
         profiles: of the model on the machine.
@@ -285,7 +285,7 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
 def _fitted(
     tasks: Sequence[Task], resources: int, bandwidth: float, memories: Memories
 ) -> Timetable:
-    """Side by side where there is room, else one after the other.
+    """Return a timetable with tasks in parallel where there is room, else in sequence.
 
     Raises:
         NoRoomError: there is none either way.
@@ -297,7 +297,7 @@ def _fitted(
 
 
 def _overflow(machine: Machine, memories: Memories, error: NoRoomError) -> Failure:
-    """Which memory is too small, and what would help."""
+    """Return the failure of a memory that is too small, with remedies."""
     capacity, shared = memories.capacities[error.memory], error.memory == len(machine.units)
     whose = "the shared memory holds" if shared else f"{machine.units[error.memory].name} may hold"
     message = f"{whose} {capacity} bytes, {error.demand} are needed at once"
@@ -309,7 +309,7 @@ def _overflow(machine: Machine, memories: Memories, error: NoRoomError) -> Failu
 def _busy(
     machine: Machine, jobs: Sequence[Job], table: Timetable
 ) -> tuple[dict[str, float], float]:
-    """Seconds of each unit, by its name, and of all copies."""
+    """Return the busy seconds of each unit, by its name, and of all copies."""
     busy, copying = dict.fromkeys((unit.name for unit in machine.units), 0.0), 0.0
     for job, begin, end in zip(jobs, table.begin, table.end, strict=True):
         if job.copied:

@@ -96,7 +96,7 @@ class Ledger:
         self.peaks = list(self._held)
 
     def lacking(self, task: int) -> NoRoomError | None:
-        """What stands in the way of a task; None where it has room."""
+        """Return the error of the memory that lacks room for a task; None where it fits."""
         for memory, demand in sorted(self._demands(self._made[task]).items()):
             if self._held[memory] + demand > self._capacities[memory]:
                 return NoRoomError(memory, self._held[memory] + demand)
@@ -177,12 +177,12 @@ class Timetable:
 
     @property
     def makespan(self) -> float:
-        """Seconds until the last task has ended."""
+        """Return the seconds until the last task has ended."""
         return max(self.end, default=0.0)
 
 
 def upward_ranks(tasks: Sequence[Task]) -> list[float]:
-    """Seconds from the begin of each task to the end of all that waits for it, alone."""
+    """Return each task's critical path: seconds from its begin to the end of its last successor."""
     ranks = [0.0] * len(tasks)
     for index in range(len(tasks) - 1, -1, -1):
         ranks[index] += tasks[index].seconds
@@ -192,7 +192,7 @@ def upward_ranks(tasks: Sequence[Task]) -> list[float]:
 
 
 def least_seconds(tasks: Sequence[Task], bandwidth: float) -> float:
-    """What no timetable beats: the longest path, the busiest resource, the bytes."""
+    """Return a lower bound of all timetables: the longest path, the busiest resource, the bytes."""
     busy: dict[int, float] = {}
     for task in tasks:
         busy[task.resource] = busy.get(task.resource, 0.0) + task.seconds
@@ -220,7 +220,7 @@ def timetable(
 
 
 def shares(demands: Sequence[float], bandwidth: float) -> list[float]:
-    """Max-min fair parts of a bandwidth, none larger than what is asked for."""
+    """Return max-min fair shares of a bandwidth, none larger than its demand."""
     parts = list(demands)
     if sum(demands) <= bandwidth:
         return parts
@@ -278,7 +278,7 @@ class _Run:
         )
 
     def _check_done(self) -> None:
-        """Whatever is still ready waits for room that nobody will give back."""
+        """Raise an error if a task is still ready: it waits for room that nobody frees."""
         for queue in self.ready:
             if queue and (error := self.ledger.lacking(queue[0][1])) is not None:
                 raise error
@@ -320,7 +320,7 @@ class _Run:
         return found
 
     def _advance(self) -> None:
-        """To the next moment at which a task ends."""
+        """Advance to the next moment at which a task ends."""
         running = list(self.running.items())
         parts = shares([one.demand for _, one in running], self.bandwidth)
         speeds = [
