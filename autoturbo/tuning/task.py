@@ -1,4 +1,4 @@
-"""What tuning asks of a target: its defaults, its space, and who proposes settings.
+"""What tuning asks of a target: its defaults, its space, and its proposer.
 
 A machine of several units answers otherwise (:mod:`autoturbo.heterogeneous.task`). The registry has
 both by the name of the target's type; nothing else in tuning tells them apart.
@@ -42,11 +42,11 @@ class TuningTask(Protocol):
         """Refuse what the target cannot be tuned by or for; raises UsageError."""
 
     def space(self, stored: Mapping[str, Any], workshop: object) -> Space:
-        """Return what is searched, by the settings stored with a run; called before the others."""
+        """Return the search space, by the settings stored with a run; called before the others."""
         ...
 
     def initial(self, space: Any, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
-        """Return the settings that the first trials after trial 0 are, whatever the sampler."""
+        """Return the candidates of the first trials after trial 0, whatever the sampler."""
         ...
 
     def proposer(self, space: Any, objective: Objective, seed: int) -> Proposer:
@@ -110,7 +110,7 @@ class TargetTask:
         return initial_settings(space, every_batch=bool(others))
 
     def proposer(self, space: Space, objective: Objective, seed: int) -> Proposer:
-        """Refuse: what a target's search is, samplers are."""
+        """Refuse: a target is searched by samplers."""
         del space, objective, seed
         raise UsageError(
             f"{ANNEALING} is for machines of several units", hint="leave --sampler out"
