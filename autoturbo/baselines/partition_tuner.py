@@ -27,46 +27,46 @@ class Costs(Protocol):
 
     @property
     def graph(self) -> Graph:
-        """The model."""
+        """Return the model."""
         ...
 
     @property
     def machine(self) -> Machine:
-        """What it runs on."""
+        """Return the machine that runs it."""
         ...
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Of the model."""
+        """Return the layers of the model."""
         ...
 
     @property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Per layer, the units that can run it."""
+        """Return, per layer, the units that can run it."""
         ...
 
     def seconds(self, unit: int, layers: Sequence[int]) -> float:
-        """Of layers together on a unit; infinite where they do not fit."""
+        """Return the seconds of layers together on a unit; infinite where they do not fit."""
         ...
 
     def handover(self, first: int, second: int, layer: int) -> float:
-        """Seconds to copy what a layer reads from one unit to another, the switch included."""
+        """Return the seconds to copy a layer's inputs from one unit to another, with the switch."""
         ...
 
 
 def static(costs: Costs) -> Assignment:
-    """By type: what a unit other than the first takes runs there, on the first such unit."""
+    """Return the assignment by type: layers go to the first unit besides unit 0 that takes them."""
     units = [may[1] if len(may) > 1 else may[0] for may in costs.units]
     return assign(costs.graph, costs.layers, units, range(len(units)))
 
 
 def profiled(costs: Costs) -> Assignment:
-    """By profiles of single layers, branch by branch (as DUET, without groups)."""
+    """Return the assignment by profiles of single layers, branch by branch (as DUET, no groups)."""
     return _assigned(costs, 1)
 
 
 def partition_tuner(costs: Costs) -> Assignment:
-    """By profiles of single layers and of groups, branch by branch."""
+    """Return the assignment by profiles of single layers and of groups, branch by branch."""
     return _assigned(costs, LONGEST_GROUP)
 
 
@@ -96,7 +96,7 @@ def _assigned(costs: Costs, longest: int) -> Assignment:
 
 
 def _best_way(costs: Costs, layers: Sequence[int], longest: int) -> _Step:
-    """Dynamic programme over units along a branch (Viterbi); kinds of units stand for all alike."""
+    """Return the best units along a branch by a dynamic programme (Viterbi) over kinds of units."""
     kinds = _first_of_kind(costs.machine)
     ways: list[dict[int, _Step]] = []
     for end in range(1, len(layers) + 1):
@@ -113,7 +113,7 @@ def _best_way(costs: Costs, layers: Sequence[int], longest: int) -> _Step:
 def _extended(
     costs: Costs, ways: Sequence[dict[int, _Step]], group: Sequence[int], unit: int
 ) -> _Step | None:
-    """A group on a unit after the best way to what comes before it."""
+    """Return a group on a unit after the best assignment of what comes before it."""
     if any(unit not in costs.units[layer] for layer in group):
         return None
     own = costs.seconds(unit, group)
@@ -133,15 +133,15 @@ def _extended(
 
 
 def _first_of_kind(machine: Machine) -> list[int]:
-    """The first unit of every kind."""
-    found: dict[str, int] = {}
+    """Return the first unit of every kind."""
+    first: dict[str, int] = {}
     for index, unit in enumerate(machine.units):
-        found.setdefault(unit.kind, index)
-    return list(found.values())
+        first.setdefault(unit.kind, index)
+    return list(first.values())
 
 
 def _spread(costs: Costs, branch: Branch, index: int, unit: int, layer: int) -> int:
-    """Branches side by side go to units of their own where there are enough of the kind."""
+    """Return a branch's unit: parallel branches go to units of their own where there are enough."""
     kind = costs.machine.units[unit].kind
     alike = [i for i, one in enumerate(costs.machine.units) if one.kind == kind]
     if len(branch.beside) == 1 or len(alike) == 1:
