@@ -58,7 +58,7 @@ class Checked:
 
     @property
     def sound(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not self.findings
 
 
@@ -158,7 +158,7 @@ def sound_rows(
 def _rows(
     connection: sqlite3.Connection, table: str, columns: Sequence[str]
 ) -> Iterator[Sequence[Any] | str]:
-    """Every row that SQLite can read, and in the end, where there are others, how many.
+    """Yield every row that SQLite can read; in the end, how many others there are.
 
     Behind a page that cannot be read, the rows are asked for by their numbers. Kernels have none.
     """
@@ -184,7 +184,7 @@ def _rows(
 
 
 def _lost(connection: sqlite3.Connection, table: str, read: int) -> str:
-    """How many rows cannot be read; an index may still know them."""
+    """Return how many rows cannot be read; an index may still know them."""
     try:
         (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
     except tables.UNREADABLE:
@@ -230,7 +230,7 @@ def is_unchecked(record: Record) -> bool:
 
 
 def _of_run(info: RunInfo) -> str:
-    """Settings that name another pair than the run's key does."""
+    """Return a message if a run's settings name another pair than its key does."""
     for name in ("graph_hash", "target_hash", "dtype", "scheduler_version"):
         given = info.settings.get(name)
         if given is not None and given != getattr(info.key, name):
@@ -252,7 +252,7 @@ def _of_measurement(outcome: object) -> str:
 
 
 def _of_schedule(best: BestSchedule) -> str:
-    """A schedule of another pair or of other knobs."""
+    """Return a message if a schedule is of another pair or of other knobs."""
     try:
         document = json.loads(best.schedule)
         if document.get("format") not in _SCHEDULES:

@@ -119,7 +119,7 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
 def _rows(
     connection: sqlite3.Connection, kind: type[Record], at: Location
 ) -> Iterator[tuple[Any, ...]]:
-    """All columns of a table, sorted: equal databases have equal exports."""
+    """Yield all columns of a table, sorted: equal databases have equal exports."""
     table = TABLES[kind]
     there = table.there(connection)
     chosen = ", ".join(name if name in there else "NULL" for name in table.columns)
@@ -148,7 +148,7 @@ def _copy_rows(
 
 
 def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
-    """One row a record; ``record`` has the line itself, the other columns what one filters by.
+    """Write one row a record: the line itself as ``record``, and columns to filter by.
 
     The file's metadata have a checksum of the records: pages have none, and one bit of a
     compressed page may be a digit of a latency.
@@ -172,7 +172,7 @@ def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
 
 
 def _columns(text: str) -> dict[str, Any]:
-    """The columns of a record."""
+    """Return the columns of a record."""
     values: Mapping[str, Any] = json.loads(text)
     measured = values.get("measurement") or {}
     key = values.get("key") or {}
@@ -246,7 +246,7 @@ def _merge_records(
 
 
 def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
-    """The records of an export, runs before their trials.
+    """Yield the records of an export, runs before their trials.
 
     Raises:
         DatabaseError: one contradicts itself or, if this version wrote it, lacks something.
@@ -290,7 +290,7 @@ def _differing(given: Any, written: Any, path: str = "") -> Iterator[str]:
 
 
 def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
-    """The texts of a file's records; a location's line is the row, from 1.
+    """Yield the texts of a file's records; a location's line is the row, from 1.
 
     Raises:
         DatabaseError: not a file that :func:`write_parquet` has written, or a damaged one.
@@ -337,7 +337,7 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
 
 
 def _manifest(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
-    """The run that its folder's manifest tells of: one whose record is lost comes back."""
+    """Yield the run of a folder's manifest, which restores a lost record."""
     try:
         values = json.load(file)
         run = {name: values[name] for name in values if name not in ("schema", "space")}
@@ -373,7 +373,7 @@ def _open(path: Path) -> BinaryIO:
 
 @contextmanager
 def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another database, one consistent state of it, if it is sound."""
+    """Open another database in one consistent state, if it is sound."""
     other = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
     try:
         other.execute("BEGIN")
@@ -392,7 +392,7 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
 def _merge_database(
     connection: sqlite3.Connection, other: sqlite3.Connection, path: Path
 ) -> ImportResult:
-    """Merge what can be believed of another database; the other rows are left out and named."""
+    """Merge the valid rows of another database; the other rows are left out and named."""
     left_out: Counter[str] = Counter()
     findings: list[str] = []
 

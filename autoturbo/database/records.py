@@ -135,7 +135,7 @@ class Verified(Document):
 
     @property
     def strength(self) -> tuple[int, int]:
-        """More checks weigh more, then the newer verifier."""
+        """Return a sort key: the number of checks, then the verifier's version."""
         return (len(self.checks), int(self.verifier))
 
 
@@ -208,12 +208,12 @@ class RunInfo(Document):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The settings with the limits that it goes on with since it was resumed."""
+        """Return the settings with the limits set when the run was resumed."""
         return {**self.settings, **self.settings.get(LIMITS, {})}
 
 
 def _without_password(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the URL of the storage as it may be kept."""
+    """Return the settings with the storage's URL without its password."""
     storage = settings.get("storage")
     return {**settings, "storage": masked(storage)} if isinstance(storage, str) else {**settings}
 
@@ -233,14 +233,14 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def no_schedule(info: RunInfo) -> RunError:
-    """What is said of a run none of whose trials fits, where its best one is asked for."""
+    """Return the error of a run without a best trial, since none fits."""
     hint = f"'autoturbo show {info.id}' says what failed"
     return RunError(f"run {info.id} has no schedule", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord(Document):
-    """One setting of the scheduler, measured or failed.
+    """A candidate, measured or failed.
 
     Attributes:
         run: id of its run.
@@ -258,7 +258,7 @@ class TrialRecord(Document):
 
     @property
     def latency(self) -> float | None:
-        """Seconds, or None for a failure."""
+        """Return the seconds; None for a failure."""
         return self.outcome.latency if isinstance(self.outcome, Measurement) else None
 
 
@@ -271,7 +271,7 @@ class BestSchedule(Document):
         model: the model's name for people.
         batch: samples evaluated at once.
         target: the target's name for people.
-        knobs: the setting that gives the schedule.
+        knobs: the candidate that gives the schedule.
         measurement: of the schedule.
         schedule: text of the schedule file, canonical JSON.
         run: id of the run that found it.

@@ -145,7 +145,7 @@ def explained(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exceptio
 
 
 def _is_full(path: Path) -> bool:
-    """Whether there is no room for the index of the log, whose lack SQLite calls an I/O error."""
+    """Return whether the disk is too full for the log's index, which SQLite calls an I/O error."""
     with suppress(OSError):
         return shutil.disk_usage(path.parent).free < _LOG_INDEX
     return False
@@ -226,7 +226,7 @@ def _set_up(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
-    """All or nothing: no transaction stays open, whatever ends the block."""
+    """Run a block in a transaction, which is committed or rolled back as a whole."""
     try:
         connection.execute(begin)
         yield
@@ -258,7 +258,7 @@ def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables up to date in one transaction, unless another process just did.
+    """Update the tables in one transaction, unless another process just did.
 
     What an earlier version has left is copied first, to a file beside it.
     """
@@ -299,7 +299,7 @@ def is_database(path: Path) -> bool:
 
 
 def _application(path: Path) -> int | None:
-    """Whose SQLite database a file is, 0 where it does not say; None where it is none."""
+    """Return the application id of an SQLite file, 0 without one; None for another file."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -364,7 +364,7 @@ def _schema_rows(connection: sqlite3.Connection, most: int) -> frozenset[tuple[o
 
 @functools.cache
 def _schema_of(version: int) -> frozenset[tuple[object, ...]]:
-    """What the tables of a version look like to SQLite."""
+    """Return the rows of SQLite's schema for a version of the tables."""
     with closing(sqlite3.connect(":memory:")) as empty:
         for statements in MIGRATIONS[:version]:
             for statement in statements:
@@ -407,7 +407,7 @@ def check_place(path: Path, *, create: bool) -> None:
 
 
 def _check_header(path: Path, size: int) -> None:
-    """SQLite takes a file of less than one page for an empty one, and would write over it."""
+    """Refuse a truncated file: SQLite takes less than a page for empty, and would overwrite it."""
     at = Location(path)
     try:
         header = path.read_bytes()[:18]
@@ -424,7 +424,7 @@ def _check_header(path: Path, size: int) -> None:
 
 
 def recent_runs(path: str | Path) -> dict[str, str]:
-    """Return models and targets of the newest runs by id, for whoever completes what is typed.
+    """Return models and targets of the newest runs by id, for shell completion.
 
     In milliseconds, and never an error: none where nothing can be read.
     """
