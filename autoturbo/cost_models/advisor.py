@@ -95,7 +95,7 @@ class KernelAdvisor:
 
     @property
     def obstacle(self) -> str | None:
-        """Why it cannot rank, or None where it can."""
+        """Return why it cannot rank; None where it can."""
         if self._blind:
             return "the evaluator gives no statistics of kernels"
         if self.prior is None and self._measured < FEWEST:
@@ -107,7 +107,7 @@ class KernelAdvisor:
         return sum(e.times is not None for e in self.examples)
 
     def rank(self, settings: Sequence[Knobs]) -> Floats | None:
-        """``log`` of predicted seconds, less the log-odds of being feasible; lower is better.
+        """Return ``log`` of predicted seconds, less the log-odds of feasibility; lower is better.
 
         None while :attr:`obstacle` says why; infinite for a setting without a plan.
         """
@@ -118,9 +118,9 @@ class KernelAdvisor:
         return self._scores(batch, self._seconds(batch))
 
     def look(self, settings: Sequence[Knobs]) -> Look | None:
-        """More than :meth:`rank` says.
+        """Return predictions in more detail than :meth:`rank`.
 
-        None before there is a model of the run, or where the evaluator plans no settings.
+        None before there is a model of the run, or where the evaluator plans no candidates.
         """
         if self.prior is None or self.obstacle or self._measured < FEWEST:
             return None
@@ -133,20 +133,20 @@ class KernelAdvisor:
         return Look(scores, _logarithms(batch.sums(least)), kinds)
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats | None:
-        """Predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
+        """Return predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
 
         None while :attr:`obstacle` says why; infinite for a setting without a plan.
         """
         return None if self.obstacle else self._seconds(self._batch(settings))
 
     def _batch(self, settings: Sequence[Knobs]) -> Batch:
-        """Kernels of settings; what is known of others is forgotten when it is too much."""
+        """Return the kernels of candidates; older features are dropped when there are too many."""
         if self._features.full:
             self._begin_anew()
         return self._features.of(settings)
 
     def _begin_anew(self) -> None:
-        """Forget the features of settings; with a prior they tell what was not measured."""
+        """Reset the features of candidates; with a prior they cover unmeasured kernels too."""
         bench = getattr(self.evaluator, "bench", None)
         known = (
             KernelStatistics(bench)
@@ -157,19 +157,19 @@ class KernelAdvisor:
         self._forget_told()
 
     def _forget_told(self) -> None:
-        """Forget what the model of the run said of kernels, by number and setting."""
+        """Drop the run model's predictions for kernels, by number and candidate."""
         self._numbers: dict[tuple[int, int], int] = {}
         self._told = Store((2,), np.float64)
 
     def _seconds(self, batch: Batch) -> Floats:
-        """Predicted latency of settings; by the prior alone while little is measured."""
+        """Return predicted latency of candidates; by the prior alone while little is measured."""
         weights = self._features.weights(batch)
         if self._measured < FEWEST:
             return batch.sums(weights)
         return batch.sums(np.exp(self._told_of(batch)[:, 0]) * weights)
 
     def _scores(self, batch: Batch, seconds: Floats) -> Floats:
-        """Scores of settings from their seconds, and from what failed so far."""
+        """Return scores of candidates from their seconds, and from the failures so far."""
         scores = _logarithms(seconds)
         if self._measured < FEWEST or not batch.possible.any():
             return scores
@@ -180,7 +180,7 @@ class KernelAdvisor:
         return scores
 
     def _told_of(self, batch: Batch) -> Floats:
-        """What the model of the run says of the kernels of a batch, each asked for once.
+        """Return the run model's predictions for a batch's kernels, each predicted once.
 
         Rows are those of :meth:`autoturbo.cost_models.model.CostModel.told`.
         """
@@ -196,7 +196,7 @@ class KernelAdvisor:
         return told
 
     def _current(self) -> CostModel:
-        """The model of the largest rung of the ladder that the examples reach."""
+        """Return the model trained on the largest rung of the ladder that the examples reach."""
         rung = _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             self._model, self._trained_at = CostModel.of(self.examples[:rung], self.seed), rung
@@ -209,7 +209,7 @@ def _logarithms(seconds: Floats) -> Floats:
 
 
 def _rung(examples: Sequence[Example]) -> int:
-    """How many examples the model is trained on: the first ladder starts at enough measured."""
+    """Return how many examples the model is trained on; the ladder starts at enough measured ones."""
     measured, start = 0, 0
     while measured < FEWEST:
         measured += examples[start].times is not None

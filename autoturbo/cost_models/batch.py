@@ -62,13 +62,13 @@ class Batch:
 
     @property
     def launches(self) -> Ints:
-        """Launches of each kernel by one cluster."""
-        found: Ints = self.own[:, 0] * self.own[:, 1]
-        return found
+        """Return the launches of each kernel by one cluster."""
+        launches: Ints = self.own[:, 0] * self.own[:, 1]
+        return launches
 
     @property
     def slices(self) -> list[slice]:
-        """Where each setting's kernels are."""
+        """Return the slice of each candidate's kernels."""
         ends = np.searchsorted(self.owner, np.arange(len(self.settings) + 1)).tolist()
         return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
@@ -95,7 +95,7 @@ class ToldStatistics:
 
     @property
     def full(self) -> bool:
-        """Whether it holds so many settings that it should begin anew."""
+        """Return whether it holds so many candidates that it should begin anew."""
         return len(self._plans) >= _SEEN
 
     def kernels_of(self, settings: Sequence[Knobs]) -> list[PlannedKernels | None]:
@@ -155,7 +155,7 @@ class BatchFeatures:
 
     @property
     def full(self) -> bool:
-        """Whether it holds so much that it should begin anew."""
+        """Return whether it holds so much that it should begin anew."""
         return self._known.full
 
     def of(self, settings: Sequence[Knobs]) -> Batch:
@@ -180,7 +180,7 @@ class BatchFeatures:
         return self._settings[values]
 
     def _learn(self) -> None:
-        """Predict the kernels that are new, as if nothing had been measured."""
+        """Predict the kernels that are new, by the prior."""
         new = self._known.knobs_from(self._own.count)
         if not new:
             return

@@ -59,7 +59,7 @@ class Booster:
         groups: Ints | None = None,
         **parameters: Any,
     ) -> Booster:
-        """Train trees.
+        """Return trees trained on labelled rows.
 
         Args:
             rows: ``(n, columns)``.

@@ -68,13 +68,13 @@ they say of a kernel depends on nothing around it, so that a prediction can be l
 
 
 def squash(values: NDArray[np.float64]) -> Rows:
-    """``sign(x) log(1 + |x|)``; monotonic, and fits single precision."""
+    """Return ``sign(x) log(1 + |x|)``; monotonic, and fits single precision."""
     squashed: Rows = (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
     return squashed
 
 
 def knob_vector(knobs: Knobs, share: int) -> Rows:
-    """A setting as numbers, in the order of :data:`KNOB_NAMES`.
+    """Return a candidate as numbers, in the order of :data:`KNOB_NAMES`.
 
     Args:
         knobs: the setting.
@@ -88,7 +88,7 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
 
 
 def _number_of(spec: KnobSpec, value: Value) -> float:
-    """A value of a knob as a number: ``log2`` of numbers, positions of words from 1, 0 for auto.
+    """Return a knob's value as a number: ``log2`` of numbers, positions of words, 0 for auto.
 
     ``"auto"`` is the number that it stands for, where that is one, and :data:`UNLIMITED` otherwise.
     """
@@ -120,7 +120,7 @@ def own_vector(values: KernelKnobs) -> Rows:
 
 
 def _own_number(name: str, value: Value) -> float:
-    """A value of a sub-graph's knob, or the model's that it has, as a number.
+    """Return the value of a sub-graph's knob, or of the model's that it inherits, as a number.
 
     Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
     """
@@ -150,7 +150,7 @@ def target_vector(target: Target, dtype: str) -> Rows:
 def kernel_rows(
     statistics: NDArray[np.float64], overrides: Rows, knobs: Rows, target: Rows
 ) -> Rows:
-    """One row per sub-graph.
+    """Return one row per sub-graph.
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
@@ -165,7 +165,7 @@ def kernel_rows(
 
 
 def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
-    """Columns :data:`PORTABLE` of kernels, from what :func:`kernel_rows` is given."""
+    """Return columns :data:`PORTABLE` of kernels, from the arguments of :func:`kernel_rows`."""
     if not is_planned(statistics.shape[1]):
         return overrides
     share = overrides[:, OVERRIDE_NAMES.index("weight_share")]
@@ -179,7 +179,7 @@ def setting_row(
     knobs: Rows,
     target: Rows,
 ) -> Rows:
-    """A whole setting in one row.
+    """Return a whole candidate in one row.
 
     Totals over launches, the largest, means of the sub-graphs' knobs, then knobs and target.
     """

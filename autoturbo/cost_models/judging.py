@@ -86,7 +86,7 @@ class Scores(NamedTuple):
 
     @staticmethod
     def of(predicted: Floats, measured: Floats) -> Scores:
-        """Judge a ranking of a pool of at least two settings that differ.
+        """Return the scores of a ranking of at least two candidates that differ.
 
         Args:
             predicted: of any scale that grows with the latency, ``(settings,)``.
@@ -166,7 +166,7 @@ class Guesses(NamedTuple):
 
     @staticmethod
     def of(gains: Floats) -> Guesses:
-        """Count, from the default's latency over the guess's in each pool."""
+        """Count guesses from the default's latency over the guess's in each pool."""
         speedup = float(np.exp(np.log(gains).mean())) if len(gains) else 1.0
         return Guesses(len(gains), int((gains > 1).sum()), int((gains >= 1).sum()), speedup)
 
@@ -198,7 +198,7 @@ class Result(NamedTuple):
 
 
 def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iterator[Result]:
-    """Results, one per method and kind, as they are known.
+    """Yield results, one per method and kind, as they are known.
 
     Raises:
         UsageError: the data set has a single group of a kind, so that nothing is left to learn.
@@ -248,7 +248,7 @@ Whoever asks looks only at those held out."""
 
 
 def _kernels(objective: str, **more: Any) -> Method:
-    """Factors of kernels over what they take alone, as the cost model has them."""
+    """Return the cost model's own method: factors of kernels over their time alone."""
 
     def method(table: Table, learn: Flags) -> Floats:
         chosen, labels = _learned(table, learn, MOST_KERNELS)
@@ -272,14 +272,14 @@ def _learned(table: Table, learn: Flags, most: int) -> tuple[Ints, Floats]:
 
 
 def _settings(table: Table, learn: Flags) -> Floats:
-    """One row per setting: the logarithm of the latency over the sum of kernels alone."""
+    """Predict, by one row per candidate, the latency over the sum of kernels alone."""
     sums, rows = table.total(table.base), table.setting_rows
     labels = np.log(table.latency[learn] / sums[learn])
     return sums * np.exp(Booster.of(rows[learn], labels, trees=TREES).predict(rows))
 
 
 def _ranking(objective: str) -> Method:
-    """One row per setting, learned as orders of pools; the best of a pool are most relevant."""
+    """Return a method that learns orders of pools from a row per candidate; the best weigh most."""
 
     def method(table: Table, learn: Flags) -> Floats:
         chosen = np.flatnonzero(learn)
@@ -297,7 +297,7 @@ def _ranking(objective: str) -> Method:
 
 
 def _nearest(table: Table, learn: Flags) -> Floats:
-    """Every kernel as the one with the nearest row, relative to what it takes alone."""
+    """Predict every kernel's factor by that of the nearest row."""
     known, factors = _learned(table, learn, NEIGHBOURS)
     spread = table.rows[known].std(axis=0) + 1e-6
     there = table.rows[known] / spread
@@ -310,7 +310,7 @@ def _nearest(table: Table, learn: Flags) -> Floats:
 
 
 def _sum(column: str) -> Method:
-    """The sum of a statistic over launches."""
+    """Return a method that sums a statistic over launches."""
     return lambda table, _: table.total(table.statistics[:, COLUMNS.index(column)])
 
 

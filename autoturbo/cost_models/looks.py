@@ -31,11 +31,11 @@ class Look:
 
     @staticmethod
     def plain(points: Ints, expected: NDArray[np.float64]) -> Look:
-        """No more than what is expected: each point is a kind of its own."""
+        """Return predictions without more detail: each candidate is a kind of its own."""
         return Look(expected, expected, row_bytes(points).tolist())
 
     def joined(self, others: Look) -> Look:
-        """Of these points and others."""
+        """Return the predictions of these candidates and others."""
         expected = np.concatenate([self.expected, others.expected])
         hoped = np.concatenate([self.hoped, others.hoped])
         return Look(expected, hoped, [*self.kinds, *others.kinds])

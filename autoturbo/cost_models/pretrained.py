@@ -99,7 +99,7 @@ class Pretrained:
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """The card of a model that this release can use; the trees are not read.
+    """Return the card of a model that this release can use; the trees are not read.
 
     Raises:
         InputError: see :meth:`Pretrained.load`.
@@ -132,7 +132,7 @@ def _stale(versions: object) -> str:
 
 
 def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) -> Pretrained:
-    """A model from measured settings of a data set, good ones weighing more.
+    """Return a model trained on measured candidates of a data set; good ones weigh more.
 
     Args:
         table: the data set.
@@ -159,20 +159,20 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
 
 
 def bundled() -> dict[str, Path]:
-    """Folders of the models in the package, by name."""
+    """Return the folders of the models in the package, by name."""
     cards = sorted(data_folder("cost_models").glob(f"*/{CARD}"))
     return {card.parent.name: card.parent for card in cards}
 
 
 @functools.cache
 def standard() -> Pretrained:
-    """The model in the package, read when it is first asked for.
+    """Return the model in the package, read on first use.
 
     Raises:
         InputError: it is of other versions than this release, or damaged.
         UsageError: this copy of the package has none.
     """
-    found = bundled()
-    if STANDARD not in found:
+    folders = bundled()
+    if STANDARD not in folders:
         raise UsageError(f"no cost model {STANDARD!r} is in the package", hint="install it again")
-    return Pretrained.load(found[STANDARD])
+    return Pretrained.load(folders[STANDARD])
