@@ -51,7 +51,7 @@ class MeasurerCase:
 
 
 def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
-    """Every check of :data:`MEASURER_CHECKS`.
+    """Run every check of :data:`MEASURER_CHECKS`.
 
     Args:
         make: builds a measurer.
@@ -65,7 +65,7 @@ def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
 
 @bounded("measuring several schedules")
 def every_schedule_gets_its_outcome(case: MeasurerCase) -> None:
-    """One outcome for each schedule, in their order, also for none at all."""
+    """Check for one outcome per schedule, in order, even without schedules."""
     measurer, schedules = case.make(), _schedules(case)
     if len(measurer.measure([])):
         raise ContractError("no schedules give outcomes")
@@ -79,7 +79,7 @@ def every_schedule_gets_its_outcome(case: MeasurerCase) -> None:
 
 @bounded("outcomes")
 def outcomes_are_sound(case: MeasurerCase) -> None:
-    """Measurements or failures, of finite numbers, that the database can keep."""
+    """Check for measurements or failures with finite numbers, which the database can keep."""
     for schedule, outcome in _measured(case):
         of = f"{schedule.model.name} by {schedule.scheduler}"
         found = checked(outcome)
@@ -90,9 +90,9 @@ def outcomes_are_sound(case: MeasurerCase) -> None:
 
 @bounded("measuring twice")
 def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
-    """To the bit: by the same measurer again, after others, and by another one of its kind.
+    """Check that outcomes repeat to the bit: again, after others, and by a second measurer.
 
-    What is handed out is measured a second time. A board that varies must hide it: repeat, take
+    The best schedules are measured a second time. A board that varies must hide it: repeat, take
     the median, and remember it by the schedule's text.
     """
     first, schedules = case.make(), _schedules(case)
@@ -108,7 +108,7 @@ def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
 
 @bounded("units")
 def figures_are_in_their_units(case: MeasurerCase) -> None:
-    """Seconds and bytes of the whole batch on the chip; nothing beats the lower bound."""
+    """Check for seconds and bytes of the whole batch on the chip, above the lower bound."""
     for schedule, outcome in _measured(case):
         if isinstance(outcome, Measurement):
             _check_units(schedule, outcome, case)
@@ -116,7 +116,7 @@ def figures_are_in_their_units(case: MeasurerCase) -> None:
 
 @bounded("failures")
 def failures_are_values(case: MeasurerCase) -> None:
-    """What cannot be measured is a failure of a known class with a line for people."""
+    """Check that failures are values of a known class, with a line for people."""
     measurer, schedules = case.make(), _schedules(case)
     if case.unmeasurable is not None:
         hard = case.unmeasurable()
@@ -131,7 +131,7 @@ def failures_are_values(case: MeasurerCase) -> None:
 
 @bounded("a schedule")
 def schedules_are_left_alone(case: MeasurerCase) -> None:
-    """Measuring changes nothing: schedules share what they are made of."""
+    """Check that measuring changes no schedule, since schedules share their parts."""
     measurer = case.make()
     for schedule in _schedules_on.__wrapped__(_target(case)):  # that nobody has had
         before = (*vars(schedule).values(),)
@@ -144,7 +144,7 @@ def schedules_are_left_alone(case: MeasurerCase) -> None:
 
 @bounded("a worker process")
 def workers_measure_the_same(case: MeasurerCase) -> None:
-    """A process of its own can build one from ``make``, and gets the same numbers."""
+    """Check that another process can build a measurer from ``make``, with the same numbers."""
     try:
         pickle.dumps(case.make)
     except Exception as error:
@@ -170,7 +170,7 @@ def _target(case: MeasurerCase) -> Target:
 
 
 def _schedules(case: MeasurerCase) -> list[Schedule]:
-    """Of small networks, as written by the heuristic and layer by layer."""
+    """Return schedules of small networks, by the heuristic and layer by layer."""
     return list(_schedules_on(_target(case)))
 
 
@@ -200,7 +200,7 @@ def _measured(case: MeasurerCase) -> Iterator[tuple[Schedule, Outcome]]:
 
 
 def _shown(outcomes: Sequence[Outcome]) -> list[object]:
-    """Outcomes to compare: NaN is like itself."""
+    """Return outcomes in a form to compare, in which NaN equals itself."""
     return [repr(o.as_dict()) if isinstance(o, Measurement | Failure) else o for o in outcomes]
 
 

@@ -49,7 +49,7 @@ def check_scheduler(make: Callable[[Workbench], Iterable[Schedule]], **claims: A
 
 @bounded("the schedules")
 def every_network_gets_schedules(case: SchedulerCase) -> None:
-    """At least one for each small network, of that network on that target and nothing else."""
+    """Check for at least one schedule per small network, of that network on that target."""
     from autoturbo.schedule.schedule import Schedule
 
     for bench in _benches(case):
@@ -66,7 +66,7 @@ def every_network_gets_schedules(case: SchedulerCase) -> None:
 
 @bounded("a workbench")
 def the_same_workbench_gives_the_same_schedules(case: SchedulerCase) -> None:
-    """Asked again, and of a new workbench, it decides the same: results can be compared."""
+    """Check that schedules repeat, on the same workbench and on a new one."""
     again = [[one.text for one in case.make(bench)] for bench in _benches(case)]
     for bench, texts in zip(_benches(case), again, strict=True):
         first, second = ([one.text for one in case.make(bench)] for _ in range(2))
@@ -76,7 +76,7 @@ def the_same_workbench_gives_the_same_schedules(case: SchedulerCase) -> None:
 
 @bounded("the model")
 def schedules_compute_their_model(case: SchedulerCase) -> None:
-    """Regions tile every tensor, and memory is safe, by the checks of ``autoturbo verify``."""
+    """Check that regions tile every tensor and memory is safe, as ``autoturbo verify`` does."""
     from autoturbo.verify import verify_schedule
 
     for schedule in _schedules(case):
@@ -87,7 +87,7 @@ def schedules_compute_their_model(case: SchedulerCase) -> None:
 
 @bounded("a schedule file")
 def schedules_are_read_back(case: SchedulerCase) -> None:
-    """A schedule file holds decisions, of which the same schedule follows."""
+    """Check that a schedule file's decisions give the same schedule."""
     from autoturbo.schedule.files import schedule_of
 
     for schedule in _schedules(case):
@@ -101,7 +101,7 @@ def schedules_are_read_back(case: SchedulerCase) -> None:
 
 @bounded("the simulator")
 def one_of_them_can_be_measured(case: SchedulerCase) -> None:
-    """Of each network at least one candidate runs, and none beats the lower bound."""
+    """Check that a schedule of each network runs, and that none beats the lower bound."""
     from autoturbo.simulate.evaluator import Simulator
     from autoturbo.simulate.measurement import Measurement
 
@@ -122,7 +122,7 @@ SCHEDULER_CHECKS: Sequence[Callable[[SchedulerCase], None]] = (
 
 
 def _benches(case: SchedulerCase) -> Iterator[Workbench]:
-    """New workbenches of small networks."""
+    """Yield new workbenches of small networks."""
     from autoturbo.schedule.pipeline import Workbench
 
     target = case.target or load_target("stcp920")
