@@ -63,7 +63,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The shard's name, that of its files."""
+        """Return the shard's name, that of its files."""
         text = f"{self.graph.name}-b{self.graph.batch}-{self.target.name}-{self.dtype}"
         return re.sub(r"[^A-Za-z0-9._-]", "_", text)
 
@@ -133,7 +133,7 @@ def parts_of(
     targets: Sequence[tuple[Target, str]],
     dims: Mapping[str, int] | None = None,
 ) -> tuple[Part, ...]:
-    """Every model at every batch size on every target, each once.
+    """Return every model at every batch size on every target, without duplicates.
 
     Args:
         files: ONNX files.
@@ -145,15 +145,15 @@ def parts_of(
         ModelError: a model is not usable.
         UsageError: two different ones would have the same name.
     """
-    found: dict[str, Part] = {}
+    parts: dict[str, Part] = {}
     for file, batch in itertools.product(files, batches):
         graph = import_model(file, batch=batch, dims=dims or {})
         for target, dtype in targets:
             part = Part(file, graph, target, dtype)
-            if found.setdefault(part.name, part).described() != part.described():
+            if parts.setdefault(part.name, part).described() != part.described():
                 message = f"two different models or targets are called {part.name!r}"
                 raise UsageError(message, hint="rename one of them")
-    return tuple(found.values())
+    return tuple(parts.values())
 
 
 def collect(
@@ -274,7 +274,7 @@ def _made(
 
 
 def _begin_worker() -> None:
-    """End without a word on Ctrl-C, which all processes of a terminal get, and with the parent.
+    """End silently on Ctrl-C, which all processes of a terminal get, and with the parent.
 
     Shards are whole or not there, so nothing is lost.
     """

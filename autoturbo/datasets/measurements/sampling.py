@@ -65,19 +65,19 @@ class Draws(Protocol):
 
     @property
     def default(self) -> Point:
-        """The published heuristic."""
+        """Return the published heuristic."""
         ...
 
     def random(self, rng: np.random.Generator, *, dense: bool) -> Point:
-        """Any point; ``dense`` chooses knobs for every sub-graph and not only for a few."""
+        """Return a random candidate; ``dense`` chooses knobs for every sub-graph, not for a few."""
         ...
 
     def mutant(self, rng: np.random.Generator, point: Point, rate: float) -> Point:
-        """A point near another one; ``rate`` is the chance of each further choice to change."""
+        """Return a neighbour; ``rate`` is the chance of each further choice to change."""
         ...
 
     def knobs(self, point: Point) -> Knobs:
-        """The setting of a point."""
+        """Return the candidate of an encoding."""
         ...
 
 
@@ -118,7 +118,7 @@ class Drawn:
 
     @property
     def row(self) -> Row:
-        """What the table of settings says of it."""
+        """Return its row in the table of settings."""
         outcome = self.reading.outcome
         if isinstance(outcome, Failure):
             sizes = {"demand_bytes": outcome.demand, "capacity_bytes": outcome.capacity}
