@@ -209,7 +209,7 @@ def _logarithms(seconds: Floats) -> Floats:
 
 
 def _rung(examples: Sequence[Example]) -> int:
-    """Return how many examples the model is trained on; the ladder starts at enough measured ones."""
+    """Return how many examples the model is trained on; the ladder starts at enough measured."""
     measured, start = 0, 0
     while measured < FEWEST:
         measured += examples[start].times is not None
