@@ -67,7 +67,7 @@ class Spot:
 
     @property
     def lost(self) -> float:
-        """Seconds beyond what is needed, never negative."""
+        """Return the seconds beyond what is needed, never negative."""
         return max(self.seconds - self.needs, 0.0)
 
 
@@ -213,13 +213,13 @@ class Trials:
 
     @functools.cached_property
     def _blocks(self) -> tuple[Block, ...]:
-        """Knobs and values that the search would try, sub-graph by sub-graph."""
+        """Return the knobs and values that the search would try, sub-graph by sub-graph."""
         knobs, most = self.schedule.knobs, len(self.schedule.instances.subgraphs)
         return blocks_of(self._evaluator.bench, most, [knobs.batches_per_cluster], knobs)
 
     @property
     def target(self) -> Target:
-        """What the schedule runs on."""
+        """Return the target of the schedule."""
         return self.schedule.problem.target
 
     def remedies(self, spot: Spot) -> tuple[Remedy, ...]:

@@ -116,7 +116,7 @@ class Bounds:
 
     @property
     def heaviest(self) -> tuple[LayerShare, ...]:
-        """Layers, those that add most to the latency first."""
+        """Return the layers, those that add most to the latency first."""
         return tuple(sorted(self.shares.layers, key=lambda one: (-one.seconds, one.layer)))
 
     def as_json(self) -> BoundsJson:

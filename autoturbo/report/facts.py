@@ -110,17 +110,17 @@ class TimeUse:
 
     @property
     def busiest(self) -> str:
-        """What works most of the time, where :attr:`order` is its own."""
+        """Return the part that is busy for the longest time, where :attr:`order` is its own."""
         return self.order[0]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All of :data:`PARTS`, those that hide others first."""
+        """Return all of :data:`PARTS`, those that hide others first."""
         return (*self.order, *OVERHEADS)
 
     @property
     def unhidden(self) -> list[str]:
-        """What nothing hides, beside the busiest, the largest first; four at most."""
+        """Return the exposed parts besides the busiest, the largest first; four at most."""
         others = [part for part in PARTS if part != self.busiest and self.exposed[part] > LEAST]
         return sorted(others, key=lambda part: -self.exposed[part])[:4]
 
@@ -143,7 +143,7 @@ class Measured:
 
     @staticmethod
     def of(schedule: Schedule, measurement: Measurement, order: Sequence[str] = ()) -> Measured:
-        """Follow its first pass; ``order`` is that of :func:`time_use`."""
+        """Return the facts of a schedule's first pass; ``order`` is that of :func:`time_use`."""
         kernels = pass_intervals(schedule)
         use = time_use(schedule, kernels, measurement.bound, measurement.latency, order)
         return Measured(schedule, measurement, kernels, use)
@@ -167,7 +167,7 @@ class Trust:
 
     @property
     def ok(self) -> bool:
-        """Nothing speaks against them."""
+        """Return whether nothing speaks against the figures."""
         return self.same and "failed" not in self.checks.values()
 
 

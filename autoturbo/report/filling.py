@@ -138,12 +138,12 @@ class Chart:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out."""
+        """Return the notes on what was left out."""
         return tuple(dict.fromkeys(c.note for c in self.data.values() if c.note))
 
     @property
     def zooms(self) -> bool:
-        """It shows time."""
+        """Return whether it shows time."""
         return "end" in self.given
 
     def as_json(self) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Of its columns."""
+        """Return the middle of its columns."""
         return (self.left + self.right) / 2
 
 

@@ -106,7 +106,7 @@ class Sweep:
 
     @property
     def front(self) -> tuple[SweepPoint, ...]:
-        """Points that no other is at least as good as in every varied field and in latency.
+        """Return the Pareto front over every varied field and latency.
 
         A field is better the less of it there is, but for delays and energies, where more is what
         a cheaper target has; fields that are no numbers have to be the same to be as good. A point
@@ -125,7 +125,7 @@ class Sweep:
 
     @property
     def faster_lesser(self) -> dict[int, SweepPoint]:
-        """By the ids of points that ought not to be slower, the fastest of the lesser targets.
+        """Return the fastest lesser target, by the id of each point that should not be slower.
 
         A lesser target has less of fields of which more only helps, and nothing else is different:
         a schedule that is as fast exists, and the search has not found it.
@@ -157,7 +157,7 @@ class Sweep:
 
     @property
     def told(self) -> tuple[tuple[SweepPoint, bool, str | None], ...]:
-        """Points, whether each is of the front, and the lesser target that it is slower than."""
+        """Return points, whether each is on the front, and the lesser target that is faster."""
         front, lesser = set(map(id, self.front)), self.faster_lesser
         return tuple(
             (point, id(point) in front, lesser[id(point)].target if id(point) in lesser else None)
