@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def _leave(number: int, frame: object) -> None:
-    """End at once: nothing has begun, and an import that is interrupted may say anything."""
+    """End at once: nothing has begun, and an interrupted import may raise anything."""
     del number, frame
     if "--json" in sys.argv:
         rest = "".join(f', "{name}": null' for name in _FIELDS)

@@ -47,7 +47,7 @@ _BELIEVED = 20
 
 
 def borrowing(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function that allocates no array, without counting references, into its callers.
+    """Compile a function that allocates no array into its callers, without counting references.
 
     Slices of arrays are fine, they borrow as well; a function that allocates fails to compile.
     """
@@ -101,22 +101,22 @@ class CompileProgress:
 
     @property
     def running(self) -> bool:
-        """Whether a function is being compiled now."""
+        """Return whether a function is being compiled now."""
         return self._depth > 0
 
     @property
     def seconds(self) -> float:
-        """Seconds that compiling has taken so far."""
+        """Return the seconds that compiling has taken so far."""
         return self._seconds + (self._clock() - self._began if self.running else 0.0)
 
     @property
     def total(self) -> int:
-        """How many functions are compiled in the end, if all that is loaded is needed."""
+        """Return the number of functions compiled in the end, if all loaded ones are needed."""
         return len(self._done | (self._expected or set()))
 
     @property
     def left_s(self) -> float:
-        """Seconds that the others take, by what these took."""
+        """Return the estimated seconds of the functions left."""
         each = (_BELIEVED * SECONDS_EACH + self.seconds) / (_BELIEVED + self.functions)
         return each * (self.total - self.functions)
 
@@ -172,7 +172,7 @@ def kept_in() -> Path | None:
 
 
 def _keeper() -> Any:
-    """What finds the folder that takes what is compiled; None where none can be written."""
+    """Return the locator of the cache folder; None where none can be written."""
     tried = (locator.from_function(kept_in, __file__) for locator in _locators())
     return next((found for found in tried if found), None)
 
@@ -197,7 +197,7 @@ def where_kept() -> str:
 
 
 def _locators() -> tuple[Any, ...]:
-    """Where Numba keeps what is compiled of files, best first."""
+    """Return Numba's cache locators, best first."""
     caching = import_module("numba.core.caching")
     return (
         caching.UserProvidedCacheLocator,
@@ -286,7 +286,7 @@ def _read_only(function: Any, written: Any) -> Iterator[Any]:
 
 
 def _stamp(locator: Any) -> tuple[str, Any]:
-    """What compiled code is of: an upgrade may change what a file calls, and not the file."""
+    """Return the cache's version: an upgrade may change what a file calls, and not the file."""
     return __version__, locator.get_source_stamp()
 
 
@@ -340,7 +340,7 @@ def _loaded() -> Iterator[tuple[str, Any]]:
 
 
 def _name(dispatcher: Any) -> str:
-    """Module and name of a function of ours that is compiled for itself; else empty."""
+    """Return the module and name of our function that is compiled for itself; else empty."""
     function = getattr(dispatcher, "py_func", None)
     if function is None:
         return ""
@@ -350,7 +350,7 @@ def _name(dispatcher: Any) -> str:
 
 
 def _is_kept(dispatcher: Any) -> bool:
-    """Whether a function is compiled, here or on the disk, from this source for this processor."""
+    """Return whether a function is compiled, here or on disk, from this source for this processor."""
     if dispatcher.signatures:
         return True
     file = getattr(dispatcher._cache, "_cache_file", None)  # noqa: SLF001  nothing public tells
@@ -358,7 +358,7 @@ def _is_kept(dispatcher: Any) -> bool:
 
 
 def _has_this_processor(file: Any) -> bool:
-    """Whether a file of Numba's has code of this source for this processor."""
+    """Return whether a file of Numba's has code of this source for this processor."""
     from numba.core.registry import cpu_target
 
     processor = cpu_target.target_context.codegen().magic_tuple()

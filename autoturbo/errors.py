@@ -76,7 +76,7 @@ class AutoTurboError(Exception):
         return f"{text}; {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the three arguments, so that workers can hand errors back."""
+        """Return the three arguments to rebuild from, so that workers can hand errors back."""
         return (type(self), (self.message, self.at, self.hint))
 
 

@@ -54,7 +54,7 @@ class Limit:
 
     @property
     def most(self) -> int:
-        """The limit that holds now.
+        """Return the limit that holds now.
 
         Raises:
             UsageError: the environment variable is not a positive whole number.
@@ -67,13 +67,13 @@ class Limit:
 
     @property
     def hint(self) -> str:
-        """How to raise it."""
+        """Return how to raise the limit."""
         unit = f" {self.unit}" if self.unit else ""
         return f"the limit is {self.most}{unit}; {self.variable}=N allows N{unit}"
 
     @property
     def bytes(self) -> int:
-        """The same of a limit in MiB."""
+        """Return a limit in MiB as bytes."""
         return self.most << 20
 
 
@@ -202,7 +202,7 @@ def atomic_write(
 
 @contextmanager
 def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Iterator[BinaryIO]:
-    """The same piece by piece: the file takes its name when the block ends without an exception.
+    """Write a file atomically: it takes its name when the block ends without an exception.
 
     A device or a pipe (``/dev/stdout``) has no old content to keep and is written directly.
 
@@ -251,7 +251,7 @@ def take_away_left(folder: Path, pattern: str = LEFT) -> None:
 
 
 def lock(handle: int, *, shared: bool = False) -> None:
-    """Lock an open file until it is closed; nothing where the system has no such locks.
+    """Lock an open file until it is closed; do nothing where the system has no such locks.
 
     Raises:
         BlockingIOError: another process has it.
@@ -289,7 +289,7 @@ def _replacing(place: Path) -> Iterator[BinaryIO]:
 
 
 def _temporary(place: Path) -> Path:
-    """A name of its own: the place's with an ending could be too long for the file system."""
+    """Return a new name: the place's with a suffix could be too long for the file system."""
     if place.is_dir():
         raise IsADirectoryError
     name = LEFT.replace("*", os.urandom(8).hex())
@@ -462,7 +462,7 @@ class Outputs:
         atomic_write(path, content, error)
 
     def _kept(self, place: Path) -> str:
-        """Why nothing may be written to a place, whatever is there; empty where it may be.
+        """Return why nothing may be written to a place; empty where it may be.
 
         Names that belong to the database count also where no file is there yet, and whatever their
         case: some file systems ignore it, and the database may be made within the same call.
@@ -493,7 +493,7 @@ NO_OTHERS = Outputs()
 
 
 def _described(head: bytes) -> str:
-    """What a file seems to be."""
+    """Return what a file seems to be."""
     if head.startswith(_SQLITE):
         return "an SQLite database"
     known = (kind.value for kind in Kind if kind.begins(head))
@@ -501,7 +501,7 @@ def _described(head: bytes) -> str:
 
 
 def _head(path: Path, size: int) -> bytes | None:
-    """The first bytes of a file; None where it cannot be read."""
+    """Return the first bytes of a file; None where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -514,7 +514,7 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]*[\x00-\x7f])")
 
 
 def _is_data_of(place: Path, model: Path) -> bool:
-    """Whether a model keeps values in a file."""
+    """Return whether a model keeps values in a file."""
     if not Kind.MODEL.begins(_head(model, 2) or b""):
         return False
     data = model.read_bytes()
@@ -526,7 +526,7 @@ def _is_data_of(place: Path, model: Path) -> bool:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Also under two names: a hard link, or a file system that ignores case."""
+    """Return whether two names are of one file: a hard link, or a system that ignores case."""
     try:
         return one == other or one.samefile(other)
     except (OSError, ValueError):
