@@ -13,7 +13,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class SearchConstants:
-    """How a search divides its trials, and how far it looks for each.
+    """The constants of the search: shares of trials, limits and thresholds.
 
     Attributes:
         round_trials: Trials of a round: enough to feed a few workers, few enough to learn between.

@@ -51,7 +51,7 @@ _UPON = ("batches_per_cluster", "factor_policy")
 
 
 def stands_for(name: str, value: Value) -> Value | None:
-    """Return what a value of a model's knob means; None where ``"auto"`` has no other name."""
+    """Return the meaning of a model's knob value; None where ``"auto"`` has no other name."""
     spec = knob_specs()[name]
     if value != AUTO:
         return value

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a search has gone so far.
+    """The course of a search so far.
 
     Attributes:
         scores: the best score after each round, lower is better; None while nothing fits.
@@ -94,7 +94,7 @@ def most_promising(courses: Sequence[Course]) -> int:
 
 
 class Journal(Protocol):
-    """Where outcomes are kept: the loop records before it proposes again."""
+    """The journal of outcomes: the loop records before it proposes again."""
 
     @property
     def recorded(self) -> Mapping[int, Trial]:
@@ -116,7 +116,7 @@ class Journal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for, where and for how long.
+    """The definition of a search: its space, objectives and limits.
 
     Attributes:
         run: id of the run.

@@ -29,7 +29,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How a run stands.
+    """The state of a run.
 
     Attributes:
         model: its name.

@@ -72,7 +72,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a task: :attr:`pair` and :attr:`number` are the task's."""
+    """The outcome of a task: :attr:`pair` and :attr:`number` are the task's."""
 
     pair: str
     number: int
@@ -165,7 +165,7 @@ class Elsewhere:
     _least_s: float = 0.0
 
     def end_by(self, when: float, first: float | None = None) -> None:
-        """Have what is being measured ended at a time of the monotonic clock.
+        """End measurements under way at a time of the monotonic clock.
 
         How long measurements take is learned anew: those before may have had to start a worker.
 
@@ -240,12 +240,12 @@ class Blame:
 
 @dataclass
 class Pace:
-    """How long measurements take here; says how much a worker is given at a time."""
+    """The time of measurements, which sets how many tasks a worker gets at a time."""
 
     seconds: float | None = None
 
     def note(self, seconds: float) -> None:
-        """Take note of one measurement; the last ten or so count."""
+        """Record one measurement; the last ten or so count."""
         self.seconds = seconds if self.seconds is None else 0.9 * self.seconds + 0.1 * seconds
 
     @property
@@ -269,7 +269,7 @@ class Pace:
 
 
 def answer_of(evaluator: Any, task: Task) -> Answer:
-    """Measure what a task is about; of a schedule only our own evaluators can."""
+    """Measure a task; only our own evaluators can measure a given schedule."""
     schedule = task.schedule
     if schedule is None:
         return Answer(task.pair, task.number, guarded(evaluator, task.knobs))

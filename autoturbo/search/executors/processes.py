@@ -66,7 +66,7 @@ class Unbuilt:
     error: AutoTurboError | None = None
 
     def raised_by(self, worker: str) -> AutoTurboError:
-        """Return what the tuner raises."""
+        """Return the exception that the tuner raises."""
         text = f"{worker} cannot build its evaluator: {self.reason}"
         return self.error or ExecutorError(text)
 
@@ -78,7 +78,7 @@ class Bench:
         self._held: Held[Evaluates] = Held()
 
     def prepare(self, pair: str, make: MakeEvaluator | None) -> Unbuilt | None:
-        """Have the evaluator of a pair ready; built by ``make`` where this worker lacks it."""
+        """Prepare the evaluator of a pair; build it by ``make`` where this worker lacks it."""
         try:
             self._held.get(pair, lambda: _built(make))
         except AutoTurboError as error:
@@ -162,7 +162,7 @@ class _Worker:
     held: Held[None] = field(default_factory=Held)
 
     def prepare(self, pair: str, make: MakeEvaluator) -> None:
-        """Have it build an evaluator, which is ready when it says so."""
+        """Send the evaluator's recipe; the worker answers when it is built."""
         self.ready, self.since = False, time.monotonic()
         self.held.lacks(pair)
         self._send((pair, make))

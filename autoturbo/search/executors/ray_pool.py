@@ -40,7 +40,7 @@ _LOST_MACHINE = ("node has died", "node was", "its node", "ActorUnavailable", "u
 
 
 class _Actor:
-    """What runs in an actor."""
+    """The worker that runs in an actor."""
 
     def __init__(self) -> None:
         self._bench = Bench()
@@ -72,7 +72,7 @@ class _Worker:
 
 @dataclass(eq=False)
 class _Order:
-    """What an actor was asked: a portion of tasks, or to start, or to build an evaluator.
+    """An order to an actor: a portion of tasks, or to start, or to build an evaluator.
 
     Attributes:
         alone: whether the actor had nothing else to do and gets nothing more before it answers.
@@ -328,7 +328,7 @@ class RayPool:
         return self._accept(value)
 
     def _accept(self, answers: list[Answer]) -> list[Answer]:
-        """Take note of answers: their candidates kill no actor, and actors do start."""
+        """Record answers: their candidates kill no actor, and actors do start."""
         self._stillborn = 0
         for answer in answers:
             self._blame.acquit(answer)

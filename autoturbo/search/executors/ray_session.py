@@ -113,7 +113,7 @@ def connect(
 
 
 def _refresh_authentication() -> None:
-    """Have Ray ask this process's next cluster for a token, or not, as the environment says now.
+    """Make Ray read the environment again on whether its next cluster asks for a token.
 
     Ray keeps the mode of the first one, which it sets itself for one that it starts: the head of
     another cluster could not talk to this process, and no actor would start.
@@ -225,7 +225,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _restore(name: str, before: str | None) -> None:
-    """Give an environment variable what it had before; None where it was not there."""
+    """Restore an environment variable; None removes it."""
     if before is None:
         os.environ.pop(name, None)
     else:

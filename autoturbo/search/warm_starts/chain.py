@@ -45,7 +45,7 @@ from autoturbo.simulate.sequence import KernelMemory
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is tried for every sub-graph.
+    """The variants that are tried for every sub-graph.
 
     Attributes:
         factors: instances, 1 among them; those above a dimension's extent are passed over.

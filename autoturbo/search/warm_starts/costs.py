@@ -68,7 +68,7 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """Which sets are looked at.
+    """The limits of the sets that are considered.
 
     Attributes:
         layers: most layers of one.
@@ -186,7 +186,7 @@ class Likeness:
         self._inside = [self._tensor(t, outputs, made=True) for t in tensors]
 
     def of(self, layers: Layers) -> bytes:
-        """Return what is equal for sets with the same operators, extents, wires and readers."""
+        """Return a key that is equal for sets with equal operators, extents, wires and readers."""
         found = self._known.get(layers)
         if found is None:
             found = self._known[layers] = self._of(layers)

@@ -83,7 +83,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """What a run starts from besides the heuristic.
+    """The warm starts of a run, besides the heuristic.
 
     Attributes:
         settings: each with its origin, what is carried over last.
@@ -99,7 +99,7 @@ def starting_point(
     known: Sequence[Decisions] = (),
     progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
-    """Return the candidates worth starting from that fit the model, and what was left out.
+    """Return the warm starts that fit the model, and the ones left out.
 
     Args:
         evaluator: of the model on the target.
@@ -135,7 +135,7 @@ def _origin(taken: Transfer) -> str:
 def decisions_for(
     store: Database, key: PairKey, graph: Graph
 ) -> tuple[tuple[Decisions, ...], tuple[str, ...]]:
-    """Return the decisions of the best schedules that are nearest to a model, and what is unread.
+    """Return the decisions of the best schedules nearest to a model, and notes on unreadable ones.
 
     They are of schedules for the same target and type, the nearest first, of equals those for the
     very model, at most ``known_schedules``.
@@ -174,7 +174,7 @@ def start_of_run(
     store: Database | None,
     progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
-    """Return what a run starts from, with what a database holds where there is one.
+    """Return the warm starts of a run, from a database where there is one.
 
     Args:
         evaluator: of the model on the target.
@@ -274,7 +274,7 @@ def starts_of(
 
 
 def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
-    """Return the heuristic with neighbours cut alike, as finely as what is between them needs.
+    """Return the heuristic with neighbours cut alike, as finely as the tensor between them needs.
 
     Parts of a tensor that is larger than the local buffers stay there if who makes it and who reads
     it are both cut along the same two axes, part after part: either alone gains nothing. Into parts

@@ -116,7 +116,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class LayerDecision:
-    """What was decided for one layer.
+    """The decisions for one layer.
 
     Attributes:
         contexts: its labels, the most telling first.
@@ -132,7 +132,7 @@ class LayerDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a schedule decided.
+    """The decisions of a schedule.
 
     Attributes:
         knobs: of the model, without overrides.
@@ -267,7 +267,7 @@ def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> l
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
-    """Return a candidate whose sub-graphs can be cut as it says, and the layers that it changed.
+    """Return a candidate with splits that the model takes, and the layers that it changed.
 
     A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
     that cannot be cut along the dimension at all is left to the rules.
