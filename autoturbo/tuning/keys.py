@@ -118,7 +118,7 @@ def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
 
 
 def refuse_changed(info: RunInfo, found: PairKey) -> None:
-    """Raise RunError if a run's model, target, data type or versions are not what they were."""
+    """Raise RunError if a run's model, target, data type or versions have changed."""
     names = {"graph_hash": "the model", "target_hash": "the target", "dtype": "the data type",
              "scheduler_version": "the scheduler's version"}  # fmt: skip
     changed = [

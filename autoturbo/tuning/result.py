@@ -24,7 +24,7 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuneResult:
-    """What a run found.
+    """The result of a run.
 
     Attributes:
         run: its id, for :func:`resume`.

@@ -72,7 +72,7 @@ BASELINES = 1 / 3
 
 @dataclass(eq=False)
 class Run:
-    """What a run stands on.
+    """A run with its model, target, space and database.
 
     Attributes:
         evaluator: the simulator's, where what the run starts from was found with it.
@@ -114,7 +114,7 @@ class Run:
         return Evaluator(*of, self.elsewhere, elsewhere=True)
 
     def use(self, executor: Executor) -> None:
-        """Have a pool measure, which is told of the pair."""
+        """Introduce the pair to a pool that measures."""
         executor.introduce(self.info.id, self.recipe, None if self.elsewhere else self.workshop)
         if self.elsewhere is not None:
             self.elsewhere.executor = executor
@@ -217,7 +217,7 @@ class Run:
         return make_advisor(self.workshop, *of, self.config.seed, self.folder.log)
 
     def probe_checks(self) -> None:
-        """Find out how long checking takes by what the heuristic gives, if time is limited."""
+        """Time one verification, so that the time budget can reserve it."""
         if self.config.time_budget is None:
             return
         began, numbers = time.monotonic(), bool(self.config.verify)
@@ -377,7 +377,7 @@ def _tell_state(run: Run, error: BaseException) -> None:
 def hand_out(
     run: Run, trials: Sequence[Trial], why: str, *, numbers: bool, state: RunState
 ) -> tuple[Best, tuple[Trial, ...], Path]:
-    """Check what is handed out of trials, write it, and record it and the run's state.
+    """Check the best trials, write them, and record them and the run's state.
 
     Returns the best one, with several objectives the Pareto front, and the best schedule's file.
 
@@ -408,7 +408,7 @@ def hand_out(
 
 
 def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
-    """Check what is handed out, write it, report."""
+    """Check the best trials, write them, report."""
     if loop.best is None:
         raise _nothing(run, loop)
     # Whoever interrupts waits: what is handed out is run when the run is done.

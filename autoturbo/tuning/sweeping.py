@@ -246,7 +246,7 @@ def _comparable(config: TuneConfig) -> TuneConfig:
 def _borrow(
     grid: Sequence[_Point], axes: Sequence[Axis], execution: ExecutionConfig, store: Database
 ) -> None:
-    """Measure on every target what its neighbours found, until none gets better.
+    """Measure the neighbours' best candidates on every target, until none improves.
 
     Raises:
         InterruptedRunError: interrupted; everything measured is saved.
@@ -279,7 +279,7 @@ def _is_late(config: TuneConfig, execution: ExecutionConfig) -> bool:
 
 
 def _bench(one: _Point) -> Workbench:
-    """Return what knows the model on a point's target."""
+    """Return the workbench of the model on a point's target."""
     from autoturbo.schedule.pipeline import Workbench
 
     return Workbench(one.pair.graph, one.target, one.config.dtype or one.target.default_dtype)
@@ -292,7 +292,7 @@ def _latency(trial: Trial | None) -> float:
 
 
 def _read(one: _Point, begun: Mapping[str, RunInfo], store: Database) -> None:
-    """Have what a point's run measured, and the run that borrows where there is one."""
+    """Read the trials of a point's run, and of the run that borrows where there is one."""
     if one.run is None:
         return
     records = store.trials(one.run.id)
@@ -346,7 +346,7 @@ def _measure(
     execution: ExecutionConfig,
     store: Database,
 ) -> None:
-    """Measure neighbours' settings on some points' targets; what is recorded is known.
+    """Measure neighbours' candidates on some points' targets; recorded ones are known.
 
     Raises:
         InterruptedRunError: interrupted; everything measured is saved.
@@ -428,7 +428,7 @@ def _begun(one: _Point, digest: str, execution: ExecutionConfig, store: Database
 def _run_of(
     one: _Point, execution: ExecutionConfig, store: Database, held: ExitStack | None = None
 ) -> Run:
-    """Return the run that borrows for a point, as what works on it.
+    """Return the run that borrows for a point.
 
     Args:
         one: the point.

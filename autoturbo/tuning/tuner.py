@@ -88,7 +88,7 @@ def _remove(path: Path, process: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """What is tuned.
+    """A model and its target.
 
     Attributes:
         graph: the model with its batch.
@@ -458,7 +458,7 @@ def _check_storage(execution: ExecutionConfig) -> None:
 
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
-    """Refuse what cannot be."""
+    """Refuse arguments that contradict each other."""
     from autoturbo.search.proposer import words_of
 
     asked.check()
