@@ -191,7 +191,7 @@ class Annealing:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         best: the fastest candidate, measured.

@@ -41,7 +41,7 @@ class PartEntry(TypedDict):
 
 
 class RunEntry(TypedDict):
-    """When a part runs on its unit, or is copied to another."""
+    """The times of a part on its unit, or of a copy to another."""
 
     part: Index
     unit: str
@@ -70,7 +70,7 @@ class MachineScheduleDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a file says.
+    """The decisions in a file.
 
     Attributes:
         scheduler: what made it.

@@ -116,7 +116,7 @@ def _in_whole(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """When a part runs, or is copied.
+    """The times of a part, or of a copy.
 
     Attributes:
         part: index of the part that runs, or whose results are copied.
@@ -135,7 +135,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class MachineSchedule:
-    """Who runs what, in which parts, and when.
+    """A schedule of a machine: parts, their units and their times.
 
     Attributes:
         model: the whole model, all samples.

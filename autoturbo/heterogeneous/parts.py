@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who runs what.
+    """The parts of a model, each with its unit.
 
     Attributes:
         parts: every layer once, each part after those that it reads from.

@@ -42,7 +42,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """What there is of each memory, and what tasks hold of it.
+    """The capacity of each memory, and the tasks' demands on it.
 
     Attributes:
         capacities: bytes, by memory.
@@ -103,13 +103,13 @@ class Ledger:
         return None
 
     def begin(self, task: int) -> None:
-        """Take what a task makes."""
+        """Allocate a task's outputs."""
         for memory, demand in self._demands(self._made[task]).items():
             self._held[memory] += demand
             self.peaks[memory] = max(self.peaks[memory], self._held[memory])
 
     def end(self, task: int) -> None:
-        """Give back what nobody waits for any more."""
+        """Free the tensors that no task waits for any more."""
         gone = []
         for index in self._used[task]:
             self._left[index] -= 1
@@ -161,7 +161,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """When every task runs.
+    """The begin and end of every task.
 
     Attributes:
         begin: seconds, per task.

@@ -15,7 +15,7 @@ from autoturbo.verify.findings import Check, Finding
 
 
 def check_runs(schedule: MachineSchedule) -> list[Finding]:
-    """Return findings about when parts run, and about what units hold by then."""
+    """Return findings about the times of parts, and about the memory that units use."""
     checker = _TimeChecker(schedule)
     return [*checker.overlaps(), *checker.waits(), *checker.capacities()]
 
@@ -51,7 +51,7 @@ class _TimeChecker:
                     yield Finding(Check.MEMORY, "overlap", message)
 
     def waits(self) -> Iterator[Finding]:
-        """Yield findings about parts and copies that begin before what they read is there."""
+        """Yield findings about parts and copies that begin before their inputs are there."""
         producers = part_producers(self.graph, self.schedule.layers, self.parts)
         for run in self.schedule.runs:
             own = self.parts[run.part].unit
