@@ -158,7 +158,7 @@ class LayerFigures:
 
 
 class BlockCosts(Protocol):
-    """What blocks of one model take on one target."""
+    """The costs of one model's blocks on one target."""
 
     @property
     def figures(self) -> Sequence[LayerFigures]:

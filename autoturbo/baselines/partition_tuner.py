@@ -23,7 +23,7 @@ LONGEST_GROUP = 3
 
 
 class Costs(Protocol):
-    """What profiles say of one model on one machine."""
+    """The profiles of one model on one machine."""
 
     @property
     def graph(self) -> Graph:
