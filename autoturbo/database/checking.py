@@ -42,7 +42,7 @@ _SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found.
+    """The findings of a check.
 
     Attributes:
         records: records that were read.
@@ -108,7 +108,7 @@ def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> Checked:
 
 
 def structure(connection: sqlite3.Connection) -> Iterator[str]:
-    """Give what SQLite itself finds wrong, and the runs that trials lack."""
+    """Yield what SQLite itself finds wrong, and the runs that trials lack."""
     loose = "SELECT DISTINCT run FROM trials WHERE run NOT IN (SELECT id FROM runs)"
     try:
         for (text,) in connection.execute("PRAGMA integrity_check(100)"):
@@ -133,7 +133,7 @@ def readable_texts(connection: sqlite3.Connection) -> None:
 def sound_rows(
     connection: sqlite3.Connection, kind: type[Record]
 ) -> Iterator[tuple[str, Record | None, str]]:
-    """Give the rows of a table: a name, the record, and what is wrong where it is None.
+    """Yield the rows of a table: a name, the record, and what is wrong where it is None.
 
     Args:
         connection: to a file whose schema was checked; texts may hold half surrogate pairs.
@@ -208,7 +208,7 @@ def _record_of(kind: type[Record], row: Mapping[str, Any]) -> Record:
 
 
 def contradiction(record: Record) -> str:
-    """Say in what a record contradicts itself; empty where it does not."""
+    """Return how a record contradicts itself; empty where it does not."""
     match record:
         case RunInfo():
             return _of_run(record)
@@ -239,7 +239,7 @@ def _of_run(info: RunInfo) -> str:
 
 
 def _of_measurement(outcome: object) -> str:
-    """Say what of a measurement cannot be: a latency below what no schedule can beat."""
+    """Return what is impossible in a measurement, such as a latency below the lower bound."""
     if not isinstance(outcome, Measurement):
         return ""
     if not all(map(math.isfinite, outcome.kernel_times.values())):

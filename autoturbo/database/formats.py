@@ -92,7 +92,7 @@ def decode(kept: str | bytes, at: Location) -> Record:
 
 
 def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
-    """Return what the text of a row means.
+    """Return the value that the text of a row encodes.
 
     Raises:
         DatabaseError: it is damaged or of a version that this one cannot read.
@@ -240,7 +240,7 @@ def unpack(kept: str | bytes) -> str:
 
 @functools.cache
 def dictionary() -> bytes:
-    """Return what records have in common; never edited, since every packed row was made with it."""
+    """Return the compression dictionary; never edited, since every packed row was made with it."""
     return Path(__file__).with_name("common.txt").read_bytes()
 
 
@@ -269,7 +269,7 @@ _KEY = ("graph_hash", "target_hash", "dtype", "scheduler_version")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where records of a kind stand.
+    """The table of a kind of records.
 
     Attributes:
         name: of the table.
@@ -318,7 +318,7 @@ TABLES: Mapping[type[Record], Table] = {
 
 
 def rank(record: Record) -> tuple[Any, ...]:
-    """Return what orders records of the same thing: the lower is kept.
+    """Return a sort key of records for the same thing: the lower one is kept.
 
     A run that is over goes before one that may go on, then the one that refuses more trials; a
     measurement before a failure, the faster first; among best schedules of equal latency the

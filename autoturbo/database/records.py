@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PairKey(Document):
-    """What a measurement holds for: another value of any field and it may not be reused.
+    """The key of reusable measurements: all fields must be equal.
 
     Attributes:
         graph_hash: the imported graph, its batch and shapes included.
@@ -317,7 +317,7 @@ class KernelRecord(Document):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the best schedule of a model decided.
+    """The decisions of a model's best schedule.
 
     Attributes:
         graph_hash: of the model.
@@ -339,7 +339,7 @@ Record = RunInfo | TrialRecord | BestSchedule | KernelRecord
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many records of each kind."""
+    """The number of records of each kind."""
 
     runs: int = 0
     trials: int = 0
@@ -349,7 +349,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did.
+    """The result of an import.
 
     Attributes:
         read: records in the file that were believed.

@@ -63,7 +63,7 @@ _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
 
 
 class BestFilter(TypedDict, total=False):
-    """What to look for among the best schedules; what is left out or None matches everything."""
+    """A filter of best schedules; a field that is left out or None matches everything."""
 
     graph_hash: str | None
     target_hash: str | None
@@ -116,7 +116,7 @@ class Database:
 
     @classmethod
     def check_place(cls, path: str | Path) -> None:
-        """Raise what opening a file to write would, before the work; where none is, none is made.
+        """Raise the errors of opening a file to write, before the work; no file is made.
 
         Raises:
             DatabaseError: as :meth:`open`.
@@ -158,7 +158,7 @@ class Database:
             connection.execute(TABLES[RunInfo].put, row)
 
     def set_state(self, run: str, state: RunState) -> None:
-        """Say what became of a run.
+        """Record the state of a run.
 
         Raises:
             RunError: no such run.
@@ -182,7 +182,7 @@ class Database:
             self._change(info, settings={**info.settings, LIMITS: kept})
 
     def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
-        """Say which trials' schedules failed a check; what was said before is replaced.
+        """Record the trials whose schedules failed a check, in place of those recorded before.
 
         Raises:
             RunError: no such run.
@@ -261,7 +261,7 @@ class Database:
     # Best schedules
 
     def put_best(self, best: BestSchedule) -> bool:
-        """Keep the better of this and the one there is for the key; True where it is this one.
+        """Keep the better one of this schedule and the recorded one; return True if it is this one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
         and of one schedule the record of more checks passed.

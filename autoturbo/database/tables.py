@@ -126,13 +126,13 @@ def code_of(error: BaseException | None) -> int:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether an error says that a file is damaged, or so damaged that it is no database."""
+    """Return whether an error means that a file is damaged or no database."""
     damage = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_TOOBIG)
     return isinstance(error, UnicodeDecodeError) or code_of(error) in damage
 
 
 def explained(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
-    """Return the error to raise in place of SQLite's; a mistake of the caller's stays as it is."""
+    """Return the error to raise in place of SQLite's; a caller's mistake stays as it is."""
     if isinstance(error, UnicodeDecodeError):
         return DatabaseError(DAMAGED, Location(path), CHECK)
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
@@ -192,7 +192,7 @@ def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
 
 
 def new_file(file: BinaryIO) -> closing[sqlite3.Connection]:
-    """Open a file that is being written and that nobody else knows: it needs no locks, no journal.
+    """Open a new file that no other process knows: it needs no locks, no journal.
 
     Without a write-ahead log nothing has to be written to read it.
     """
@@ -337,7 +337,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) -> None:
-    """Refuse a file whose schema is not what our migrations make, before anything is read of it.
+    """Refuse a file whose schema our migrations do not make, before anything is read of it.
 
     A view in the place of a table would be computed, a trigger run, by whatever reads it.
 
@@ -377,7 +377,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def check_place(path: Path, *, create: bool) -> None:
-    """Say plainly what SQLite would call 'unable to open database file'.
+    """Refuse a place with a clearer error than SQLite's 'unable to open database file'.
 
     Raises:
         DatabaseError: it cannot be a database.
