@@ -1,7 +1,7 @@
-"""The cost model at work in one tuning run: it sees outcomes, and ranks settings.
+"""The cost model at work in one tuning run: it sees outcomes, and ranks candidates.
 
 What it answers depends on the outcomes seen so far and on nothing else, not on when it was asked:
-after the same outcomes in the same order the same settings get the same figures. That is what
+after the same outcomes in the same order the same candidates get the same figures. That is what
 makes a resumed run go on as if nothing had happened.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from autoturbo.simulate.contract import Evaluates
 
 _GROWTH: Final = 1.15
-"""The model is trained anew whenever this many times the settings are known: a fixed ladder of
-sizes, so that the model at any moment follows from the settings known by then."""
+"""The model is trained anew whenever this many times the candidates are known: a fixed ladder of
+sizes, so that the model at any moment follows from the candidates known by then."""
 
 
 def prior_of(evaluator: Evaluates) -> Pretrained | None:
-    """Return the model in the package, if an evaluator tells what its settings are planned with.
+    """Return the pretrained model, if an evaluator gives the plan that its features need.
 
     Raises:
         InputError: that model is of other versions than this release.
@@ -47,17 +47,17 @@ def prior_of(evaluator: Evaluates) -> Pretrained | None:
 
 @dataclass
 class KernelAdvisor:
-    """Ranks settings of one model on one target by predicted latency.
+    """Ranks candidates of one model on one target by predicted latency.
 
     Attributes:
-        evaluator: gives statistics of settings, where there is no prior.
+        evaluator: gives statistics of candidates, where there is no prior.
         target: of :func:`autoturbo.cost_models.features.target_vector`.
         share: samples that ``batches_per_cluster="auto"`` stands for.
         seed: of the trees.
         prior: what it starts from, where the evaluator has a ``bench``; then it can rank at once,
             and learns how far the prior is off.
-        examples: settings tried.
-        screened: settings ranked so far.
+        examples: candidates tried.
+        screened: candidates ranked so far.
     """
 
     evaluator: Evaluates
@@ -75,10 +75,10 @@ class KernelAdvisor:
         self._begin_anew()
 
     def observe(self, knobs: Knobs, outcome: Outcome) -> None:
-        """Take note of an outcome.
+        """Add an outcome to the examples.
 
         A failure of the machinery (a dead worker, nonsense from the measurer) teaches nothing
-        about the setting.
+        about the candidate.
         """
         if isinstance(outcome, Failure) and outcome.reason in ("worker", "invalid"):
             return
@@ -109,7 +109,7 @@ class KernelAdvisor:
     def rank(self, settings: Sequence[Knobs]) -> Floats | None:
         """Return ``log`` of predicted seconds, less the log-odds of feasibility; lower is better.
 
-        None while :attr:`obstacle` says why; infinite for a setting without a plan.
+        None while :attr:`obstacle` says why; infinite for a candidate without a plan.
         """
         if self.obstacle:
             return None
@@ -135,7 +135,7 @@ class KernelAdvisor:
     def seconds(self, settings: Sequence[Knobs]) -> Floats | None:
         """Return predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
 
-        None while :attr:`obstacle` says why; infinite for a setting without a plan.
+        None while :attr:`obstacle` says why; infinite for a candidate without a plan.
         """
         return None if self.obstacle else self._seconds(self._batch(settings))
 

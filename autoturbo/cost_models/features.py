@@ -1,4 +1,4 @@
-"""What a cost model sees: numbers about kernels, settings and targets, in a fixed order.
+"""What a cost model sees: numbers about kernels, candidates and targets, in a fixed order.
 
 Five groups of columns, side by side:
 
@@ -77,7 +77,7 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
     """Return a candidate as numbers, in the order of :data:`KNOB_NAMES`.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         share: samples that ``batches_per_cluster="auto"`` stands for.
     """
     values = {name: getattr(knobs, name) for name in KNOB_NAMES}
@@ -104,7 +104,7 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
     """Return the knobs that hold for sub-graphs as numbers, ``(count, len(OVERRIDE_NAMES))``.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         overrides: of sub-graphs, by row; the others have what the model's knobs say.
         count: sub-graphs.
     """

@@ -1,4 +1,4 @@
-"""How well settings are ranked on models and targets that were held out whole.
+"""How well candidates are ranked on models and targets that were held out whole.
 
 Every model, or target, is left out in turn; what is learned from the others ranks its pools. A
 pool has the measured settings of one model at one batch size on one target. Figures are means over
@@ -46,7 +46,7 @@ ScoresJson = TypedDict("ScoresJson", {
 GuessesJson = TypedDict("GuessesJson", {
     "pools": Natural, "better": Natural, "as_good": Natural, "speedup": Real,
 })  # fmt: skip
-"""How the best predicted settings did, in six digits."""
+"""How the best predicted candidates did, in six digits."""
 
 Judged = TypedDict("Judged", {
     "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
@@ -62,10 +62,10 @@ ResultJson = TypedDict("ResultJson", {
 
 
 class Scores(NamedTuple):
-    """How good a ranking of one pool is, or means over several.
+    """The quality of a ranking of one pool, or means over several.
 
     Attributes:
-        pairwise: share of pairs of settings that are put in their true order; half a pair where
+        pairwise: share of pairs of candidates that are put in their true order; half a pair where
             the predictions are equal.
         tau: Kendall's tau-b.
         top1: the best measured latency of the pool over the best among the model's best one.
@@ -143,7 +143,7 @@ def _error(predicted: Floats, measured: Floats) -> tuple[float, float]:
 
 
 class Guesses(NamedTuple):
-    """The best predicted setting of each pool against the default schedule.
+    """The best predicted candidate of each pool against the default schedule.
 
     Attributes:
         pools: how many.
@@ -213,7 +213,7 @@ def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iter
 
 
 def accuracy(table: Table, method: str) -> dict[str, Judged]:
-    """Return what a card says of a method: means and first guesses by kind of group held out.
+    """Return a method's accuracy for a card: means and first guesses by kind of group held out.
 
     Raises:
         UsageError: see :func:`evaluate`.
@@ -243,7 +243,7 @@ def _result(table: Table, method: str, kind: str, groups: Sequence[str]) -> Resu
 
 
 Method = Callable[["Table", Flags], Floats]
-"""Predictions of all settings from those that may be learned from; they grow with the latency.
+"""Predictions of all candidates from those that may be learned from; they grow with the latency.
 Whoever asks looks only at those held out."""
 
 
@@ -330,7 +330,7 @@ METHODS: Final[Mapping[str, Method]] = {
     "macs": _sum("macs"),
 }
 """Methods by name. The first is the one that ships. Of kernels: squared, absolute and median error
-of the logarithm. Of whole settings: squared error, pairwise and NDCG ranking. Then without trees:
+of the logarithm. Of whole candidates: squared error, pairwise and NDCG ranking. Then without trees:
 the nearest kernel; kernels alone with their boundary in GB where it fits there, in the local
-buffers and in DDR; the model's lower bound, the same for all settings; bytes of DDR alone;
+buffers and in DDR; the model's lower bound, the same for all candidates; bytes of DDR alone;
 multiply-accumulates."""

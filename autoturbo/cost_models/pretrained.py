@@ -88,7 +88,7 @@ class Pretrained:
 
     @staticmethod
     def load(folder: Path) -> Pretrained:
-        """Read what :meth:`save` wrote.
+        """Read a model that :meth:`save` wrote.
 
         Raises:
             InputError: a file is missing or damaged, its features are of another version, or it
@@ -121,7 +121,7 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 def _stale(versions: object) -> str:
-    """Return what measurements were made with that is no longer so, in words; empty if nothing."""
+    """Return how the measurements' versions differ from this release's; empty if they do not."""
     if not isinstance(versions, Mapping):
         return "measurements of unknown versions"
     return ", ".join(
@@ -137,7 +137,7 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
     Args:
         table: the data set.
         notes: more for the card: where the data is from, accuracy.
-        learn: which settings to learn from, ``(settings,)``; all if None.
+        learn: which candidates to learn from, ``(settings,)``; all if None.
 
     Raises:
         UsageError: none of them was measured.

@@ -18,7 +18,7 @@ from autoturbo.schedule.codegen.work import Flags, Floats
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Settings and their kernels; ``owner`` is the setting of every kernel.
+    """Candidates and their kernels; ``owner`` is the candidate of every kernel.
 
     Attributes:
         rows: columns :data:`autoturbo.cost_models.features.PORTABLE`, ``(kernels, columns)``.
@@ -28,7 +28,7 @@ class Table:
         statistics: :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, columns)``.
         owner: ``(kernels,)``.
         latency: seconds; not a number for failures, ``(settings,)``.
-        measured: which settings are no failures.
+        measured: which candidates are no failures.
         default: which are the default schedule.
         bound: seconds that no schedule is below, ``(settings,)``.
         pool: number of the model, batch size, target and data type, ``(settings,)``.
