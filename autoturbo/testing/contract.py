@@ -17,7 +17,7 @@ from autoturbo.graph.operators import Graph
 
 
 class Case(Protocol):
-    """What is tested."""
+    """The subject of a check, with its deadline."""
 
     @property
     def deadline_s(self) -> float:
@@ -28,7 +28,7 @@ _Case = TypeVar("_Case", bound=Case)
 
 
 class ContractError(AssertionError):
-    """What was tested does not do what its contract says."""
+    """A breach of a contract by its implementation."""
 
 
 def check_all(checks: Iterable[Callable[[_Case], None]], case: _Case) -> None:
@@ -67,7 +67,7 @@ def within(seconds: float, what: str, work: Callable[[], None]) -> None:
 
 
 def bounded(what: str) -> Callable[[Callable[[_Case], None]], Callable[[_Case], None]]:
-    """Make a check that says what it looked at, and ends within its case's deadline."""
+    """Return a decorator that names a check, and ends it within its case's deadline."""
 
     def make(check: Callable[[_Case], None]) -> Callable[[_Case], None]:
         @wraps(check)
