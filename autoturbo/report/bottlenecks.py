@@ -110,7 +110,7 @@ def _of_kind(schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]) 
 
 
 def _between(found: ScheduleShares) -> Spot:
-    """Return what is spent beside the work of layers, waiting for other clusters included."""
+    """Return the time besides the work of layers, with waits for other clusters."""
     inside = _sum(layer.shares for layer in found.layers)
     around = np.maximum(np.asarray(found.shares.seconds) - np.asarray(inside.seconds), 0.0)
     every = tuple(one.subgraph for one in found.subgraphs)
@@ -223,7 +223,7 @@ class Trials:
         return self.schedule.problem.target
 
     def remedies(self, spot: Spot) -> tuple[Remedy, ...]:
-        """Return all that was tried for a spot: most gained first, what does not fit last."""
+        """Return all remedies tried for a spot: most gained first, infeasible ones last."""
         limits = limits_of(spot)
         found = [
             *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
@@ -324,7 +324,7 @@ def _ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
 
 
 def limits_of(spot: Spot) -> tuple[Limit, ...]:
-    """Return what a spot is bound by: the largest share of its time, and a second that matters."""
+    """Return the limits of a spot: the largest share of its time, and a second that matters."""
     ordered = sorted(Limit, key=lambda limit: -spot.shares.part(limit))
     return tuple(limit for limit in ordered[:2] if spot.shares.part(limit) >= _MINOR) or (
         ordered[0],
@@ -343,7 +343,7 @@ def with_knob(knobs: Knobs, layers: tuple[str, ...], name: str, value: Value) ->
 
 
 def field_of(target: Target, path: str) -> Any:
-    """Return a field of a target as its file has it; None where it has none such.
+    """Return a field of a target as its file has it; None where it lacks the field.
 
     ``path`` is as for :func:`autoturbo.hardware.with_field`, with engines by kind.
     """

@@ -98,7 +98,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of a schedule's latency.
+    """The bounds of a schedule's latency.
 
     Attributes:
         names: of the problem's layers.
@@ -154,7 +154,7 @@ class Bounds:
 
 
 def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) -> Bounds:
-    """Say what bounds a schedule, and try what would help.
+    """Return the bounds of a schedule, and try remedies.
 
     Args:
         schedule: what is asked about.
@@ -201,7 +201,7 @@ MATTERS = 0.001
 
 
 def time_sentence(bounds: Bounds) -> str:
-    """Return what the latency is spent on in a sentence, the largest shares first."""
+    """Return a sentence on the parts of the latency, the largest shares first."""
     shares = bounds.shares.shares
     order = sorted(LIMITS, key=lambda limit: -shares.part(limit))[:_NAMED]
     spent = [f"{limit} {percent(shares.part(limit))}" for limit in order if shares.part(limit)]
@@ -213,7 +213,7 @@ _NAMED = 5
 
 
 def bound_sentence(bounds: Bounds) -> str:
-    """Return the lower bound, what it follows from, and how near the schedule is."""
+    """Return the lower bound, its cause, and how near the schedule is."""
     parts = bounds.bound.parts
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
@@ -244,7 +244,7 @@ def layer_table(bounds: Bounds, *, everything: bool) -> Table:
 
 
 def spot_table(bounds: Bounds) -> Table:
-    """Return a table of the worst spots, and below each what would help, by its gain."""
+    """Return a table of the worst spots, with the remedies of each, by gain."""
     rows = (
         row for number, one in enumerate(bounds.advice, 1) for row in _spot(bounds, number, one)
     )

@@ -94,7 +94,7 @@ PART_COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class TimeUse:
-    """How the time of one pass is used; shares of it, which add up to 1.
+    """The use of the time of one pass, in shares that add up to 1.
 
     Attributes:
         order: keys of :data:`WORKERS`: those before hide those behind; the busiest is the first.
@@ -151,7 +151,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trust:
-    """What speaks for the figures.
+    """The evidence for the figures.
 
     Attributes:
         checks: by name ``"ok"``, ``"failed"`` or ``"not run"``.
@@ -214,7 +214,7 @@ def gather(
     graph: Graph,
     evaluator: Evaluator,
 ) -> Facts:
-    """Build and measure again what the records name.
+    """Build and measure a record's schedules again.
 
     Args:
         info: the run.

@@ -58,7 +58,7 @@ def _plain(value: object) -> object:
 
 
 def _line(value: Markup) -> Markup:
-    """Return what a template writes over several lines on one."""
+    """Return a template's output of several lines on one."""
     return Markup(re.sub(r"\s*\n\s*", " ", value.strip()))  # noqa: S704  it is markup already
 
 
@@ -115,7 +115,7 @@ def _short(value: Any) -> Any:
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """Return at most so many positions of a list, the first and the last among them."""
+    """Return at most so many evenly spaced positions of a list, with the first and the last."""
     if count <= most:
         return list(range(count))
     return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})
@@ -147,7 +147,7 @@ class Chart:
         return "end" in self.given
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the page's script draws, as Vega.
+        """Return the specification that the page's script draws with Vega.
 
         Raises:
             ValueError: the specification is none.
@@ -167,7 +167,7 @@ def _read(name: str) -> Any:
 
 
 def _filled(part: Any, given: Mapping[str, Any]) -> Any:
-    """Return a part of a specification with what is given in its place."""
+    """Return a part of a specification with its placeholders filled."""
     if isinstance(part, dict):
         return {name: _filled(inner, given) for name, inner in part.items()}
     if isinstance(part, list):
@@ -220,6 +220,6 @@ def _check_address_space() -> None:
 
 @functools.cache
 def script() -> str:
-    """Return Vega and what shows it in a page, as one script that nothing in it ends."""
+    """Return Vega and the page's drawing code, as one script that nothing in it ends."""
     text: str = library().javascript_bundle(vl_version=_VERSION)
     return text.replace("</script", r"<\/script").replace("<!--", r"<\!--")

@@ -105,7 +105,7 @@ def _facts(
 def _bound(
     schedule: Schedule, kernels: Iterable[KernelInterval], seconds: float
 ) -> tuple[str, float]:
-    """Return what takes most of the time of kernels, and its share of that time."""
+    """Return the part that takes most of the time of kernels, and its share."""
     sums: dict[str, float] = {}
     for kernel in kernels:
         for name, spent in kernel_use(schedule, kernel).items():
@@ -159,7 +159,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is drawn.
+    """The positions of all boxes and edges.
 
     Attributes:
         groups: one box per sub-graph.
@@ -220,7 +220,7 @@ def _makers(edges: Iterable[Edge]) -> dict[int, list[int]]:
 
 
 def _grid(nodes: Sequence[int], edges: Sequence[Edge]) -> list[list[int]]:
-    """Return rows of nodes, each ordered by where what it reads from stands."""
+    """Return rows of nodes, each ordered by the positions of its inputs."""
     before, place, rows = _makers(edges), dict[int, float](), _rows(nodes, edges)
     for row in rows:
         means = {node: _mean([place[m] for m in before.get(node, ())]) for node in row}
@@ -244,7 +244,7 @@ def _placed(group: Box, rows: Sequence[Sequence[int]]) -> Iterator[Box]:
 
 
 def graph_chart(best: Measured, plan: Layout, facts: Sequence[SubGraphFacts]) -> Chart:
-    """Return a chart of sub-graphs, their layers, what they read, and where outputs lie."""
+    """Return a chart of sub-graphs, their layers and inputs, and the scopes of outputs."""
     data = {
         "groups": _group_rows(plan.groups, facts),
         "layers": _layer_rows(best, plan.layers, facts),

@@ -77,7 +77,7 @@ class KnobReport:
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """What a run's trials tell of its knobs.
+    """The knobs' importance in a run's trials.
 
     Attributes:
         measured: trials with a figure.
@@ -219,7 +219,7 @@ def _owner(space: Space, index: int) -> tuple[Block | None, str]:
 
 
 def _border(space: Space, index: int, spec: KnobSpec, value: Value) -> Border | None:
-    """Return the end of the offered numbers that a value is at, where the knob takes further ones."""
+    """Return at which end of the offered numbers a value lies, where the knob takes others."""
     dimension = space.dimensions[index]
     numbers = [n for c in dimension.choices if (n := _number(space, dimension.name, c)) is not None]
     here = _number(space, dimension.name, value)

@@ -74,7 +74,7 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
 
 
 def reference(facts: Facts) -> tuple[str, Measured] | None:
-    """Return what the gain refers to: TVM's kernels, or the first other schedule that fits."""
+    """Return the reference of the gain: TVM's kernels, or the first other schedule that fits."""
     others = ((TITLES.get(n, n), m) for n, m in facts.others.items() if isinstance(m, Measured))
     default = () if facts.default is None else ((TITLES["default"], facts.default),)
     return next(iter((*others, *default)), None)
@@ -89,7 +89,7 @@ def saved(name: str, other: Measured, best: Measured) -> str:
 
 
 def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
-    """Return what time was saved and added, the largest first; parts add up to the difference."""
+    """Return the time saved or added per part, the largest first; they add up to the difference."""
     gone = {
         part: other.use.exposed[part] * other.measurement.latency
         - best.use.exposed[part] * best.measurement.latency
@@ -132,7 +132,7 @@ def _named(colours: Iterable[str]) -> list[str]:
 
 
 def _time_chart(rows: Mapping[str, Measured]) -> Chart:
-    """Return a chart of what each schedule's time went into, in shares of its own time."""
+    """Return a chart of the parts of each schedule's time, in shares of its own time."""
     parts = next(iter(rows.values())).use.parts
     bars = []
     for name, row in rows.items():
@@ -204,7 +204,7 @@ def _digest(code: str) -> str:
 
 
 def values(facts: Facts) -> dict[str, Any]:
-    """Return what the templates show."""
+    """Return the values of the templates."""
     schedules, search = _of_schedules(facts), _of_search(facts)
     return {
         **schedules,
@@ -219,7 +219,7 @@ def values(facts: Facts) -> dict[str, Any]:
 
 
 def _of_schedules(facts: Facts) -> dict[str, Any]:
-    """Return what is shown of the tuned schedule and those beside it."""
+    """Return the values of the tuned schedule and those beside it."""
     best, problem = facts.best, facts.best.schedule.problem
     rows = side_by_side(facts)
     groups = subgraph_facts(best.schedule, best.kernels)
@@ -255,7 +255,7 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
 
 
 def _of_search(facts: Facts) -> dict[str, Any]:
-    """Return what is shown of the search: its course, predictions, knobs and front."""
+    """Return the values of the search: its course, predictions, knobs and front."""
     course = convergence(facts.trials, facts.objectives[0])
     pareto = front(facts.trials, facts.objectives)
     charts = {
@@ -283,7 +283,7 @@ def _of_search(facts: Facts) -> dict[str, Any]:
 
 
 def _critical(best: Measured) -> list[tuple[str, float]]:
-    """Return what the critical path is spent on most, in shares, as ``explain`` answers it."""
+    """Return the parts of the critical path, in shares, as ``explain`` answers it."""
     shares = schedule_shares(best.schedule).shares.as_dict()
     total = sum(shares.values())
     ordered = sorted(shares, key=lambda name: -shares[name])[:3]
@@ -291,7 +291,7 @@ def _critical(best: Measured) -> list[tuple[str, float]]:
 
 
 def _mixed(best: Measured) -> str:
-    """Return why samples cannot be told apart, and what that costs; empty where they can."""
+    """Return why samples cannot be told apart, and the cost of it; empty where they can."""
     target = best.schedule.problem.target
     return mixed_sentence(mixed_samples(best.schedule.model, {target.name: target.clusters}))
 

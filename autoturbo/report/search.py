@@ -292,7 +292,7 @@ def ranked(found: Importance) -> list[KnobReport]:
 
 
 def importance_chart(found: Importance) -> Chart:
-    """Return a chart of each knob's share of what differs between trials."""
+    """Return a chart of each knob's share of the variance between trials."""
     rows = (
         (knob_title(knob), knob.share, "at its border" if knob.border else "inside",
          f"{knob.tried} of {knob.offered} values")

@@ -149,7 +149,7 @@ class Sweep:
         )
 
     def _less(self, one: SweepPoint, other: SweepPoint) -> bool:
-        """Return whether a target is another one with less of what only helps."""
+        """Return whether a target differs from another in less of helpful fields alone."""
         return one is not other and all(
             a == b or (axis.only_helps and axis.only_helps * (float(b) - float(a)) > 0)
             for axis, a, b in zip(self.axes, one.values, other.values, strict=True)

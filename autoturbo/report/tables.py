@@ -105,7 +105,7 @@ def comparison(
 
 
 def incomplete(outcomes: Mapping[str, Outcome]) -> str:
-    """Return what the figures of measured schedules leave out; empty where they are complete."""
+    """Return the work that the figures of measured schedules leave out; empty if none."""
     bounds = (o.bound for o in outcomes.values() if isinstance(o, Measurement))
     return next((b.uncounted.sentence for b in bounds if b.uncounted is not None), "")
 
@@ -172,7 +172,7 @@ def checked_sizes(schedules: Sequence[Schedule]) -> dict[str, int]:
 
 
 def verdict_table(verification: Verification, counted: Mapping[str, int]) -> Table:
-    """Return a table with one row a check: its verdict, and what it looked at."""
+    """Return a table with one row a check: its verdict, and its subject."""
     counts = {name: _counted(number, name) for name, number in counted.items()}
     numbers = verification.numbers
     rows = (

@@ -125,7 +125,7 @@ def _merged(
 
 
 def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> tuple[list[str], Columns]:
-    """Return lanes from above, and which of them have a part of which kernel.
+    """Return lanes of cores from above, and the kernels in them as columns.
 
     All cores of a cluster issue a kernel's program at the same time, each on its part. Those of a
     large cluster that work alike are one lane. Columns are ``lane``, ``begin``, ``end``, ``what``,
@@ -225,7 +225,7 @@ class Occupancy:
 
 
 def occupancies(best: Measured) -> dict[str, Occupancy]:
-    """Return what lies in LB and GB of each cluster over a pass, by the names of figures."""
+    """Return the occupancy of LB and GB of each cluster over a pass, by the names of figures."""
     several = len(best.schedule.timelines) > 1
     found = {
         f"{scope.name.lower()}{cluster if several else ''}": occupancy(
@@ -240,7 +240,7 @@ def occupancies(best: Measured) -> dict[str, Occupancy]:
 def occupancy(
     schedule: Schedule, kernels: Sequence[KernelInterval], scope: Scope, cluster: int = 0
 ) -> Occupancy:
-    """Return what lies in LB or GB of a cluster over a pass."""
+    """Return the occupancy of LB or GB of a cluster over a pass."""
     timeline, target = schedule.timelines[cluster], schedule.problem.target
     own = [kernel for kernel in kernels if kernel.cluster == cluster]
     begins = step_times(timeline.rows, own)
@@ -312,7 +312,7 @@ def _boxes(
 
 
 def _names(schedule: Schedule, cluster: int, buffer: int) -> tuple[str, str]:
-    """Return what a buffer holds, and for which instance."""
+    """Return the content of a buffer, and its instance."""
     timeline = schedule.timelines[cluster]
     kind, tensor = KINDS[int(timeline.kind[buffer])], int(timeline.tensor[buffer])
     instance = instance_name(schedule, int(timeline.owner[buffer]))

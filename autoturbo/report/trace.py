@@ -173,7 +173,7 @@ def _counter(cluster: int, name: str, at: float, value: float) -> dict[str, Any]
 
 
 def _flows(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Iterator[dict[str, Any]]:
-    """Yield flows from the end of a kernel to the begin of those that read what it makes."""
+    """Yield flows from the end of a kernel to the begin of its readers."""
     at = {kernel.instance: kernel for kernel in kernels}
     graph = schedule.instances
     number = 0
@@ -246,7 +246,7 @@ _IR_WITH_METADATA = 10
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a schedule says of one operator.
+    """The facts of a schedule about one operator.
 
     Attributes:
         metadata: where it runs, in words.
@@ -259,7 +259,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a written file shows.
+    """The contents of a written file.
 
     Attributes:
         nodes: of the model that it says something of.
@@ -271,7 +271,7 @@ class Shown:
 
 
 def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
-    """Return what the schedule says of each operator of its model."""
+    """Return the schedule's facts about each operator of its model."""
     found, problem = schedule_shares(schedule), schedule.problem
     scopes = tensor_scopes(schedule)
     facts: dict[int, NodeFacts] = {}
