@@ -74,7 +74,7 @@ Coverage = TypedDict("Coverage", {
 
 
 class DataCard(TypedDict):
-    """What is in a data set."""
+    """The contents of a data set."""
 
     schema: Natural
     license: str

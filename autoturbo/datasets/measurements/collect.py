@@ -68,12 +68,12 @@ class Part:
         return re.sub(r"[^A-Za-z0-9._-]", "_", text)
 
     def seed(self, seed: int) -> int:
-        """Return its own seed of 48 bits, which does not depend on what else is collected."""
+        """Return a seed of 48 bits, which does not depend on the other parts."""
         text = f"{seed} {self.graph.hash} {self.target.hash} {self.dtype}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
 
     def described(self) -> dict[str, Any]:
-        """Return what the collection's file says of it."""
+        """Return the part's entry in the collection's file."""
         return {
             "shard": self.name, "model": self.graph.name, "graph_hash": self.graph.hash,
             "batch": self.graph.batch, "target": self.target.name, "target_hash": self.target.hash,
@@ -83,7 +83,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a data set is made of.
+    """The parts of a data set.
 
     Attributes:
         parts: the shards.
@@ -110,7 +110,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a collection is.
+    """The progress of a collection.
 
     Attributes:
         done: shards that are there.
@@ -190,7 +190,7 @@ def collect(
 
 
 def begin(collection: Collection, folder: Path) -> None:
-    """Write what the data set is made of, or make sure that it is what was begun.
+    """Write the description of a data set, or check that it is the one that was begun.
 
     Raises:
         InputError: another data set was begun here.
@@ -229,7 +229,7 @@ class _Described:
 
 
 def read_collection(folder: Path) -> dict[str, Any]:
-    """Return what a data set is made of.
+    """Return the parts of a data set.
 
     Raises:
         InputError: the folder holds no data set, or one of another version.

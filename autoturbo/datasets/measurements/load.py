@@ -137,7 +137,7 @@ class Measurements:
         return Knobs.from_dict(json.loads(self.settings["knobs"][setting]))
 
     def plan(self, setting: int) -> PlanStatistics | None:
-        """Return what was known of a setting's kernels before scheduling; None without a plan."""
+        """Return the statistics of a setting's kernels from its plan; None without a plan."""
         own = slice(int(self.offsets[setting]), int(self.offsets[setting + 1]))
         if own.start == own.stop:
             return None

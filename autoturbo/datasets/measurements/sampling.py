@@ -47,7 +47,7 @@ TRIES = 24
 
 
 class Origin(StrEnum):
-    """How a setting came into the sample."""
+    """The origin of a setting in the sample."""
 
     DEFAULT = "default"
     NEAR_DEFAULT = "near default"
@@ -61,7 +61,7 @@ TURNS = (Origin.NEAR_DEFAULT, Origin.SPARSE, Origin.NEAR_BEST, Origin.DENSE)
 
 
 class Draws(Protocol):
-    """Where settings come from: a search space of one model on one target."""
+    """A source of candidates: a search space of one model on one target."""
 
     @property
     def default(self) -> Point:
@@ -258,7 +258,7 @@ def _reads(instances: InstanceGraph) -> list[list[int]]:
 
 
 def _times(schedule: Schedule, outcome: Measurement) -> list[Row]:
-    """Return what a measurement says of each sub-graph, from the kernels of all clusters."""
+    """Return a measurement's time of each sub-graph, from the kernels of all clusters."""
     order = np.concatenate([timeline.order for timeline in schedule.timelines])
     owner = schedule.instances.subgraph[order]
     signatures = [s for at in range(len(schedule.timelines)) for s in schedule.signatures(at)]
@@ -331,7 +331,7 @@ def _candidates(target: Target, rng: np.random.Generator) -> Iterator[Target]:
 
 
 def is_physical(target: Target) -> bool:
-    """Return whether no level of the memory is slower than what it feeds or is fed by."""
+    """Return whether no level of the memory is slower than the level below it."""
     buffers = target.lb.bandwidth >= target.transfer.bandwidth
     shared = not target.gb.capacity or target.gb.bandwidth >= target.ddr_bandwidth_per_cluster
     return buffers and shared
