@@ -166,7 +166,7 @@ _watching: list[CompileProgress] = []
 
 
 def kept_in() -> Path | None:
-    """Return the folder that takes what is compiled; None where none can be written."""
+    """Return the folder of compiled code; None where none can be written."""
     found = _keeper()
     return None if found is None else Path(found.get_cache_path()).parent
 
@@ -185,7 +185,7 @@ def cannot_keep() -> bool:
 
 @functools.cache
 def where_kept() -> str:
-    """Return the line that says where compiled code is kept; empty where that is as usual."""
+    """Return a line on the folder of compiled code; empty where it is the usual one."""
     given, beside, _ = _locators()
     asked = import_module("numba.core.config").CACHE_DIR
     found, folder = _keeper(), asked or Path(__file__).parent
@@ -277,7 +277,7 @@ def _keep() -> None:
 
 
 def _read_only(function: Any, written: Any) -> Iterator[Any]:
-    """Yield what finds a function in folders that come before the one that is written."""
+    """Yield locators of folders that come before the one that is written."""
     for locator in _locators():
         if isinstance(written, locator):
             return
@@ -350,7 +350,7 @@ def _name(dispatcher: Any) -> str:
 
 
 def _is_kept(dispatcher: Any) -> bool:
-    """Return whether a function is compiled, here or on disk, from this source for this processor."""
+    """Return whether a function is compiled, here or on disk, for this source and processor."""
     if dispatcher.signatures:
         return True
     file = getattr(dispatcher._cache, "_cache_file", None)  # noqa: SLF001  nothing public tells

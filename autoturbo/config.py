@@ -139,7 +139,7 @@ class ResumeConfig:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Return by name what ends a search."""
+        """Return the limits that end a search, by name."""
         names = options_of(ResumeConfig).keys() - {"verify"}
         return {name: getattr(self, name) for name in names}
 
@@ -423,7 +423,7 @@ class ExecutionConfig:
 
 
 def option_of(declared: dataclasses.Field[Any]) -> Option:
-    """Return what a field says of itself."""
+    """Return the option of a configuration's field."""
     found: Option = declared.metadata["option"]
     return found
 

@@ -34,7 +34,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Location:
-    """Where in the user's input an error is.
+    """The place of an error in the user's input.
 
     Attributes:
         file: the file as the user named it.

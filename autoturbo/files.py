@@ -127,7 +127,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, whatever kind of file it is, as long as it is not too long.
+    """Return the text of a file of any kind, unless it is too long.
 
     Raises:
         OSError: it cannot be read, or it is larger than :data:`MEMORY` allows.
@@ -186,7 +186,7 @@ _MENDED = {
 def atomic_write(
     path: str | Path, content: str | bytes, error: type[InputError] = UsageError
 ) -> None:
-    """Write the whole file, or leave what was there.
+    """Write a whole file, or leave the old one.
 
     Args:
         path: the file; a symbolic link is followed.
@@ -219,7 +219,7 @@ def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Ite
 
 
 def check_writable(path: str | Path, error: type[InputError] = UsageError) -> None:
-    """Find out before hours of work whether a file can be written; leaves what is there.
+    """Check before hours of work that a file can be written; leave it as it is.
 
     Raises:
         InputError: as ``error``: it cannot.
@@ -327,7 +327,7 @@ _ELSEWHERE = "give another name"
 
 
 class Kind(enum.Enum):
-    """What an output is, for people, and how files of the kind begin."""
+    """A kind of output: its name for people, and how files of the kind begin."""
 
     pattern: bytes
 
@@ -365,7 +365,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the outputs of one call may not replace.
+    """The outputs of one call, and the files that they may not replace.
 
     Attributes:
         inputs: files and folders that the call reads.
@@ -418,7 +418,7 @@ class Outputs:
     def check_folder(
         self, folder: Path, files: Mapping[str, Kind], error: type[InputError] = UsageError
     ) -> None:
-        """Refuse a folder before the work whose files go there; one that is missing is made later.
+        """Refuse a folder for outputs before the work; a missing one is made later.
 
         Args:
             folder: may be missing.
@@ -493,7 +493,7 @@ NO_OTHERS = Outputs()
 
 
 def _described(head: bytes) -> str:
-    """Return what a file seems to be."""
+    """Return the apparent kind of a file."""
     if head.startswith(_SQLITE):
         return "an SQLite database"
     known = (kind.value for kind in Kind if kind.begins(head))

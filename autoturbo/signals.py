@@ -23,7 +23,7 @@ _came = threading.Event()
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise what Ctrl-C raises."""
+    """Raise the exception of Ctrl-C."""
     del number, frame
     _came.set()
     raise KeyboardInterrupt
@@ -37,7 +37,7 @@ def check() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have all of them raise what Ctrl-C raises, with no traceback where nobody can take it.
+    """Let ending signals raise the exception of Ctrl-C; without a traceback if it is lost.
 
     What fails because it was lost ends as it would have: LLVM, interrupted, has no code to give.
     """

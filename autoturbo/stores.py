@@ -95,7 +95,7 @@ class Recent(Generic[Key, Value]):
         self._bytes = 0
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """Return the result for a key, made if it is not remembered."""
+        """Return the result for a key; make it if it is not cached."""
         found = self._found.pop(key, None)
         if found is None:
             self.misses += 1
