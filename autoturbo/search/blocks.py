@@ -109,19 +109,20 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
         measured: candidates, ``(points, dimensions)``.
     """
     unit = space.unit_of
-    at, choice = _choices(space)
-    full = np.isin(unit[at], unit[(base > 0) & (unit > 0)])  # elsewhere alone is beside nothing
-    new, own = np.flatnonzero(choice != base[at]), np.flatnonzero(full)
-    beside, alone = (np.repeat(base[None], len(rows), axis=0) for rows in (new, own))
-    alone[unit == unit[at[own]][:, None]] = 0
-    beside[np.arange(len(new)), at[new]] = choice[new]
-    alone[np.arange(len(own)), at[own]] = choice[own]
+    position, choice = _choices(space)
+    # in a block without choices, a choice alone is the choice beside the others
+    full = np.isin(unit[position], unit[(base > 0) & (unit > 0)])
+    added, replaced = np.flatnonzero(choice != base[position]), np.flatnonzero(full)
+    beside, alone = (np.repeat(base[None], len(rows), axis=0) for rows in (added, replaced))
+    alone[unit == unit[position[replaced]][:, None]] = 0
+    beside[np.arange(len(added)), position[added]] = choice[added]
+    alone[np.arange(len(replaced)), position[replaced]] = choice[replaced]
     points = space.normal(np.concatenate([beside, alone]))
-    at, choice = (np.concatenate([x[new], x[own]]) for x in (at, choice))
-    kept = _meant(space, base, points, at[:, None], choice[:, None])
-    at, choice = at[kept], choice[kept]
-    tried = _tried(space, measured, at, choice)
-    return Changes(base, points[kept], unit[at], tried, np.zeros(len(at), np.bool_))
+    position, choice = (np.concatenate([x[added], x[replaced]]) for x in (position, choice))
+    kept = _meant(space, base, points, position[:, None], choice[:, None])
+    position, choice = position[kept], choice[kept]
+    tried = _tried(space, measured, position, choice)
+    return Changes(base, points[kept], unit[position], tried, np.zeros(len(position), np.bool_))
 
 
 def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Changes:
@@ -135,23 +136,23 @@ def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Chang
             :data:`CUTTING`.
     """
     unit = space.unit_of
-    at, choice = _choices(space)
+    position, choice = _choices(space)
     paired = np.isin(unit, blocks[:1]) | (np.isin(unit, blocks) & _cutting(space))
-    own = (choice > 0) & paired[at]
-    at, choice = at[own], choice[own]
-    left, right = np.triu_indices(len(at), 1)
-    together = (unit[at[left]] == unit[at[right]]) & (at[left] != at[right])
+    eligible = (choice > 0) & paired[position]
+    position, choice = position[eligible], choice[eligible]
+    left, right = np.triu_indices(len(position), 1)
+    together = (unit[position[left]] == unit[position[right]]) & (position[left] != position[right])
     pairs = np.column_stack((left[together], right[together]))
-    has = (measured[:, at] == choice).astype(np.float32)
-    both = (has.T @ has)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
-    ats, choices = at[pairs], choice[pairs]
+    has = (measured[:, position] == choice).astype(np.float32)
+    had_both = (has.T @ has)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
+    positions, choices = position[pairs], choice[pairs]
     points = np.repeat(base[None], len(pairs), axis=0)
-    points[unit == unit[ats[:, :1]]] = 0
-    np.put_along_axis(points, ats, choices, axis=1)
+    points[unit == unit[positions[:, :1]]] = 0
+    np.put_along_axis(points, positions, choices, axis=1)
     points = space.normal(points)
-    kept = _meant(space, base, points, ats, choices)
-    blocks = unit[ats[kept, 0]]
-    return Changes(base, points[kept], blocks, both[kept], np.ones(len(blocks), np.bool_))
+    kept = _meant(space, base, points, positions, choices)
+    blocks = unit[positions[kept, 0]]
+    return Changes(base, points[kept], blocks, had_both[kept], np.ones(len(blocks), np.bool_))
 
 
 def _cutting(space: Space) -> NDArray[np.bool_]:
@@ -172,9 +173,9 @@ def _meant(
         ats: dimensions of the choices, of one unit, ``(points, choices)``.
         choices: ``(points, choices)``.
     """
-    own = space.unit_of[ats[:, :1]]
+    unit = space.unit_of[ats[:, :1]]
     moved = points != base
-    elsewhere = (moved & (space.unit_of != own)).any(axis=1) & (own[:, 0] > 0)
+    elsewhere = (moved & (space.unit_of != unit)).any(axis=1) & (unit[:, 0] > 0)
     has = (np.take_along_axis(points, ats, axis=1) == choices).all(axis=1)
     first = np.zeros(len(ats), np.bool_)
     first[space.first_of_each(points)] = True
@@ -192,9 +193,11 @@ def _tried(space: Space, measured: Genes, at: Genes, choice: Genes) -> Genes:
 
 def _choices(space: Space) -> tuple[Genes, Genes]:
     """Return the dimension and the index of every choice except starts."""
-    own = np.flatnonzero([d.name != START for d in space.dimensions])
-    at = np.repeat(own, space.widths[own])
-    return at, np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
+    free = np.flatnonzero([d.name != START for d in space.dimensions])
+    position = np.repeat(free, space.widths[free])
+    return position, np.concatenate(
+        [np.arange(width) for width in space.widths[free].tolist()] or [free]
+    )
 
 
 _PLACING = (START, "batches_per_cluster")
@@ -250,12 +253,12 @@ def together(
         bases = bases[turn % 2 :][:1] or bases
     for base, elsewhere in bases:
         changes, scores, hopes, least = _looked_at(space, base, measured, look)
-        own = _of_blocks(changes, scores)
-        surer = np.where(changes.tried > 0, own, np.inf)
-        variants = (own, scores) if elsewhere else (own, scores, surer)
+        of_blocks = _of_blocks(changes, scores)
+        surer = np.where(changes.tried > 0, of_blocks, np.inf)
+        variants = (of_blocks, scores) if elsewhere else (of_blocks, scores, surer)
         best.append(composed(space, changes, variants, least, expected))
         new.append(designs(space, changes, hopes, count, hoped, every=every))
-    rounds = [made[row : row + 1] for row in range(count) for made in new]
+    rounds = [designed[row : row + 1] for row in range(count) for designed in new]
     return np.concatenate([*best, *rounds])
 
 
@@ -323,7 +326,9 @@ def _heaviest(changes: Changes, scores: NDArray[np.float64]) -> Genes:
     """Return the blocks, the one with the largest spread of predictions first."""
     blocks = np.unique(changes.blocks[changes.blocks > 0])
     known = [scores[(changes.blocks == block) & np.isfinite(scores)] for block in blocks]
-    spread = np.asarray([own.std() if len(own) else 0.0 for own in known])
+    spread = np.asarray(
+        [block_scores.std() if len(block_scores) else 0.0 for block_scores in known]
+    )
     heaviest: Genes = blocks[np.argsort(-spread, kind="stable")]
     return heaviest
 
@@ -395,9 +400,11 @@ def designs(
     blocks = np.unique(changes.blocks[order])
     each = 1 if every else min(len(blocks), 2)
     for number, block in enumerate(blocks):
-        own = order[changes.blocks[order] == block]
-        single, pairs = (own[changes.paired[own] == kind].tolist() for kind in (False, True))
-        for turn, row in enumerate(range(number % each, count, each)[: len(own)]):
+        block_changes = order[changes.blocks[order] == block]
+        single, pairs = (
+            block_changes[changes.paired[block_changes] == kind].tolist() for kind in (False, True)
+        )
+        for turn, row in enumerate(range(number % each, count, each)[: len(block_changes)]):
             first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
             chosen[row].append((first or second).pop(0))
     return _built_up(space, changes, chosen, np.inf, hoped, SEARCH.crowded_share)
@@ -456,8 +463,8 @@ def _built_up(
     left = dict(enumerate(pending for pending in chosen if pending))
     points, limits = [changes.base] * len(left), [least] * len(left)
     while left:
-        made = [_one_upon_the_other(changes, points[n], pending) for n, pending in left.items()]
-        stacked = space.normal(np.concatenate(made))
+        stacks = [_one_upon_the_other(changes, points[n], pending) for n, pending in left.items()]
+        stacked = space.normal(np.concatenate(stacks))
         ends = np.cumsum([len(pending) for pending in left.values()])[:-1]
         parts, scored = np.split(stacked, ends), np.split(score(stacked), ends)
         rest = {}

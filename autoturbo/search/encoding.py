@@ -128,27 +128,29 @@ class _BlockForm:
             name: (getattr(base, name), *choices.get(name, (AUTO,))[1:]) for name in self.model
         }
         self._voids = [
-            (at, self.model.index(name), frozenset(
-                (said, i) for said, value in enumerate(self._meant[name])
+            (position, self.model.index(name), frozenset(
+                (model_index, i) for model_index, value in enumerate(self._meant[name])
                 for i, own in enumerate(self.choices[field]) if means_nothing(field, own, value)
             ))
-            for at, field in enumerate(self.fields) if (name := decides(field)) is not None
+            for position, field in enumerate(self.fields) if (name := decides(field)) is not None
         ]  # fmt: skip
-        self._cuts = [(at, SPLIT.index(f)) for at, f in enumerate(self.fields) if f in SPLIT]
+        self._cuts = [
+            (position, SPLIT.index(f)) for position, f in enumerate(self.fields) if f in SPLIT
+        ]
         self.of = functools.lru_cache(REMEMBERED)(self._of)
         """Return the canonical form of choices, as indices, given those of :attr:`model`."""
 
     def _of(self, model: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
         kept, split = list(own), [0] * len(SPLIT)
-        for at, said, nothing in self._voids:
-            if (model[said], kept[at]) in nothing:
-                kept[at] = 0
-        for at, field in self._cuts:
-            split[field] = kept[at]
+        for position, knob, nothing in self._voids:
+            if (model[knob], kept[position]) in nothing:
+                kept[position] = 0
+        for position, field in self._cuts:
+            split[field] = kept[position]
         if any(split):
-            left = self._split(dict(zip(_UPON, model, strict=False)), *split)
-            for at, field in self._cuts:
-                kept[at] = left[field]
+            reduced = self._split(dict(zip(_UPON, model, strict=False)), *split)
+            for position, field in self._cuts:
+                kept[position] = reduced[field]
         return tuple(kept)
 
     def _split(
@@ -225,9 +227,9 @@ class _BlockForm:
 
     def others(self, name: str, index: int) -> int:
         """Return the number of different choices that depend on a given knob of the model."""
-        said = self._meant[name][index]
+        model_value = self._meant[name][index]
         return math.prod(
-            sum(not means_nothing(field, value, said) for value in self.choices[field])
+            sum(not means_nothing(field, value, model_value) for value in self.choices[field])
             for field in self.fields
             if decides(field) == name
         )
@@ -323,8 +325,10 @@ class Conditions:
                 (where[name], i) for name, new in news.items()
                 for i in range(len(known[name])) if i not in new
             )  # fmt: skip
-            own = tuple(_BlockForm(b, where, known, base) for b in blocks if b.start == number)
-            self._forms.append(_StartForm(own, repeats, news))
+            start_blocks = tuple(
+                _BlockForm(b, where, known, base) for b in blocks if b.start == number
+            )
+            self._forms.append(_StartForm(start_blocks, repeats, news))
         every = [block for form in self._forms for block in form.blocks if block.fields]
         self._blocks = sorted(every, key=operator.attrgetter("first"))
 

@@ -64,9 +64,13 @@ class Best:
 def passed(verification: Verification) -> tuple[Check, ...]:
     """Return the checks that were made and found nothing."""
     numbers = verification.numbers
-    made = {Check.REGIONS: True, Check.MEMORY: True, Check.NUMBERS: numbers and not numbers.skipped}
+    performed = {
+        Check.REGIONS: True,
+        Check.MEMORY: True,
+        Check.NUMBERS: numbers and not numbers.skipped,
+    }
     failed = {finding.check for finding in verification.findings}
-    return tuple(check for check in Check if made[check] and check not in failed)
+    return tuple(check for check in Check if performed[check] and check not in failed)
 
 
 def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
@@ -143,14 +147,14 @@ class Handover:
         Raises:
             RefusedError: none passes.
         """
-        left = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
+        remaining = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
         while len(objectives) > 1:
-            measured = [figures(objectives, trial.outcome) for trial in left]
-            front = [left[i] for i in pareto(measured)]
+            measured = [figures(objectives, trial.outcome) for trial in remaining]
+            front = [remaining[i] for i in pareto(measured)]
             passing = [trial for trial in front if self._passes(trial)]
             if len(passing) == len(front):
                 return tuple(front)
-            left = [trial for trial in left if trial.number not in self._refused]
+            remaining = [trial for trial in remaining if trial.number not in self._refused]
         return ()
 
     def _passes(self, trial: Trial) -> bool:

@@ -315,11 +315,11 @@ class Loop:
         """
         if self.search.time_budget is None:
             return False
-        search, each = self.search, self._gaps.seconds
-        if not each and search.after:  # nothing is compiled then
-            each = self._gaps.first
-        ahead = (1 + search.after) * width * each + search.checks_s
-        return self._elapsed + ahead > self.search.time_budget
+        search, trial_s = self.search, self._gaps.seconds
+        if not trial_s and search.after:  # nothing is compiled then
+            trial_s = self._gaps.first
+        ahead_s = (1 + search.after) * width * trial_s + search.checks_s
+        return self._elapsed + ahead_s > self.search.time_budget
 
     @property
     def over(self) -> bool:

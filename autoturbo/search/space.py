@@ -215,9 +215,11 @@ class Moves(Points):
     def _partners(self) -> tuple[Genes, Genes]:
         """Return the positions of the second axis and its parts, each with its partner."""
         names = [d.name for d in self.dimensions]
-        both = knob_names("subgraph", group="inner")
-        having = [block for block in self.blocks if set(both) <= set(block.choices)]
-        pairs = [[names.index(dimension_name(block, field)) for field in both] for block in having]
+        fields = knob_names("subgraph", group="inner")
+        having = [block for block in self.blocks if set(fields) <= set(block.choices)]
+        pairs = [
+            [names.index(dimension_name(block, field)) for field in fields] for block in having
+        ]
         positions = np.asarray(pairs, np.int64).reshape(-1, 2)
         return positions.ravel(), positions[:, ::-1].ravel()
 
@@ -287,13 +289,13 @@ class Space(Moves):
         Raises:
             KnobsError: a parameter is no knob, or does not take its value.
         """
-        own = {name: value for name, value in params.items() if name in self._owners}
+        subgraph_params = {name: value for name, value in params.items() if name in self._owners}
         start = self._start_of(params)
-        known = {**own, START: AUTO} if len(self.starts) > 1 else own
+        known = {**subgraph_params, START: AUTO} if len(self.starts) > 1 else subgraph_params
         model = {name: value for name, value in params.items() if name not in known}
-        said = {n: getattr(start, n) for n in knob_specs() if model.get(n, AUTO) == AUTO}
-        overrides = [o.as_dict() for o in self._overrides(own, start)]
-        return self.canonical(Knobs.from_dict({**model, **said, "overrides": overrides}))
+        start_values = {n: getattr(start, n) for n in knob_specs() if model.get(n, AUTO) == AUTO}
+        overrides = [o.as_dict() for o in self._overrides(subgraph_params, start)]
+        return self.canonical(Knobs.from_dict({**model, **start_values, "overrides": overrides}))
 
     def from_knobs(self, knobs: Knobs) -> dict[str, Any]:
         """Return the parameters of a candidate, every dimension named.
@@ -328,11 +330,11 @@ class Space(Moves):
         """Return the candidate of an encoding."""
         pairs = zip(self.dimensions, genes, strict=True)
         chosen = {d.name: d.choices[index] for d, index in pairs if index}  # 0 is "auto"
-        own = {name: chosen.pop(name) for name in [*chosen] if name in self._owners}
+        subgraph_params = {name: chosen.pop(name) for name in [*chosen] if name in self._owners}
         start = self._start_of(chosen)
         if len(self.starts) > 1:
             chosen.pop(START, None)
-        overrides = tuple(self._overrides(own, start))
+        overrides = tuple(self._overrides(subgraph_params, start))
         return dataclasses.replace(start, **chosen, overrides=overrides)
 
     def settings(self, genes: Genes) -> list[Knobs]:
@@ -361,7 +363,9 @@ class Space(Moves):
         if number:
             params[START] = number
         values = {n: (getattr(canonical, n), getattr(start, n)) for n in knob_specs()}
-        plain = {name: value for name, (value, said) in values.items() if value != said}
+        plain = {
+            name: value for name, (value, start_value) in values.items() if value != start_value
+        }
         if AUTO in plain.values():
             message = "a setting that no start leads to"
             raise KnobsError(message, Location(field=f"{START} {number}"))
@@ -371,29 +375,29 @@ class Space(Moves):
             params[name] = value
         genes = self.genes_of(params)
         if genes is not None and self.normal(np.asarray([genes]))[0].tolist() != list(genes):
-            at = Location(field="overrides")
-            raise KnobsError("a split that is not in the search space", at)
+            location = Location(field="overrides")
+            raise KnobsError("a split that is not in the search space", location)
         return params
 
     def _own_params(self, knobs: Knobs, number: int) -> dict[str, Any]:
         """Return the parameters of the overrides, which alike sub-graphs must have in common."""
-        left = {o.layer: o for o in knobs.overrides}
-        said = {
+        overrides = {o.layer: o for o in knobs.overrides}
+        start_overrides = {
             o.layer: SubGraphKnobs(**effective(o, knobs)) for o in self.starts[number].overrides
         }
         params = {}
         for block in (b for b in self.blocks if b.start == number):
-            own = [left.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
-            base = [said.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
-            values = [_beyond(o, b) for o, b in zip(own, base, strict=True)]
+            alike = [overrides.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
+            base = [start_overrides.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
+            values = [_beyond(o, b) for o, b in zip(alike, base, strict=True)]
             if AUTO in values[0].values():
                 raise _outside("overrides", block.layers[0], ("what the start says",))
-            if any(other != values[0] for other in values):
+            if any(differing != values[0] for differing in values):
                 location = Location(field="overrides")
                 message = f"sub-graphs like that of {block.layers[0]!r} have one setting here"
                 raise KnobsError(message, location)
             params.update({dimension_name(block, n): v for n, v in values[0].items()})
-        for layer in sorted(o.layer for o in {*left.values()} ^ {*said.values()}):
+        for layer in sorted(o.layer for o in {*overrides.values()} ^ {*start_overrides.values()}):
             raise _outside("overrides", layer, tuple(x for b in self.blocks for x in b.layers))
         return params
 
@@ -450,13 +454,13 @@ def _apart(
     heuristic = {layer for block in blocks for layer in block.layers}
     named: dict[frozenset[str], Knobs] = {}
     for start in starts:
-        cuts = frozenset(own.layer for own in start.overrides)
+        cuts = frozenset(overrides.layer for overrides in start.overrides)
         inside = next((x for x in layers if x not in heuristic | cuts), None)
         if not cuts <= heuristic:
             named.setdefault(cuts, start)
         elif inside is not None and cuts:
-            own = (*start.overrides, SubGraphKnobs(inside, boundary="merge"))
-            named.setdefault(cuts, dataclasses.replace(start, overrides=own))
+            overrides = (*start.overrides, SubGraphKnobs(inside, boundary="merge"))
+            named.setdefault(cuts, dataclasses.replace(start, overrides=overrides))
     return tuple(named.values())
 
 
@@ -471,9 +475,9 @@ def _beyond(own: SubGraphKnobs, base: SubGraphKnobs) -> dict[str, Value]:
 
 
 def _outside(name: str, value: object, choices: tuple[Any, ...]) -> KnobsError:
-    at = Location(field=name)
+    location = Location(field=name)
     return KnobsError(
-        f"{value!r} is not in the search space", at, f"one of {', '.join(map(str, choices))}"
+        f"{value!r} is not in the search space", location, f"one of {', '.join(map(str, choices))}"
     )
 
 

@@ -102,8 +102,8 @@ def _on(block: Block, start: int, base: SubGraphKnobs) -> Block:
         name: tuple(value for value in values if value != getattr(base, name))
         for name, values in block.choices.items()
     }
-    left = {name: values for name, values in choices.items() if values}
-    return dataclasses.replace(block, choices=left, start=start, base=base)
+    remaining = {name: values for name, values in choices.items() if values}
+    return dataclasses.replace(block, choices=remaining, start=start, base=base)
 
 
 def _seconds(work: PartWork, target: Target, dtype: str) -> float:
@@ -171,11 +171,11 @@ def _offers(
 
 
 def _extents(problems: Sequence[Problem], layers: tuple[int, ...], depth: int) -> tuple[int, ...]:
-    found = []
+    extents = []
     for problem in problems:
         axis = dict(split_axes(problem, layers)).get(depth)
-        found.append(1 if axis is None else sink(problem, layers).axes[axis].extent)
-    return tuple(found)
+        extents.append(1 if axis is None else sink(problem, layers).axes[axis].extent)
+    return tuple(extents)
 
 
 def _factors(extents: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
@@ -196,6 +196,6 @@ def _spread_dims(problem: Problem, subgraph: SubGraph) -> tuple[int, ...]:
     if operator.opaque or not operator.outputs:
         return ()
     last = subgraph.layers[-1]
-    may, order = bindable_dims(problem, last), spreading_order(problem, last)
-    dims = tuple(depth for depth, dim in enumerate(order) if may[dim])
+    bindable, order = bindable_dims(problem, last), spreading_order(problem, last)
+    dims = tuple(depth for depth, dim in enumerate(order) if bindable[dim])
     return dims if len(dims) > 1 else ()

@@ -195,8 +195,8 @@ class Elsewhere:
         self._asked += 1
         pool.put([Task(self.pair, -self._asked, schedule.knobs, schedule)])  # trials are from 0 on
         while pool.busy and time.monotonic() < until:
-            left = None if until == math.inf else max(until - time.monotonic(), 0.0)
-            for answer in pool.take(left):
+            left_s = None if until == math.inf else max(until - time.monotonic(), 0.0)
+            for answer in pool.take(left_s):
                 took = time.monotonic() - began
                 self._least_s = min(self._least_s or took, took)
                 return answer.outcome
@@ -304,8 +304,8 @@ def until_overdue(working: Iterable[tuple[float, float | None]]) -> float | None
         working: per worker what :func:`is_overdue` takes.
     """
     now = time.monotonic()
-    left = [since + limit - now for since, limit in working if limit is not None]
-    return max(min(left), 0.0) + 0.01 if left else None
+    left_s = [since + limit - now for since, limit in working if limit is not None]
+    return max(min(left_s), 0.0) + 0.01 if left_s else None
 
 
 HELD = 8

@@ -248,10 +248,10 @@ class Processes:
         while self.busy and not answers:
             self._hire()
             self._assign()
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
+            left_s = None if end is None else end - time.monotonic()
+            if left_s is not None and left_s <= 0:
                 break
-            answers = self._collect(left)
+            answers = self._collect(left_s)
         self._assign()
         return answers
 
@@ -317,13 +317,13 @@ class Processes:
         pipes = [worker.pipe for worker in self._workers]
         waits = [limit for limit in (patience, self._until_overdue()) if limit is not None]
         changed = set(connection.wait(pipes, min(waits) if waits else None))
-        found: list[Answer] = []
+        answers: list[Answer] = []
         for worker in list(self._workers):
             if worker.pipe in changed:
-                found += self._news(worker)
+                answers += self._news(worker)
             elif self._overdue(worker):
-                found += self._dismiss(worker)
-        return found
+                answers += self._dismiss(worker)
+        return answers
 
     def _news(self, worker: _Worker) -> list[Answer]:
         try:

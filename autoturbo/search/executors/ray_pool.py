@@ -171,10 +171,10 @@ class RayPool:
         while self.busy and not answers:
             self._hire()
             self._launch()
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
+            left_s = None if end is None else end - time.monotonic()
+            if left_s is not None and left_s <= 0:
                 break
-            answers = self._land(left)
+            answers = self._land(left_s)
         self._launch()
         return answers
 
@@ -286,15 +286,15 @@ class RayPool:
             done, _ = self._ray.wait(
                 references, num_returns=len(references), timeout=0, fetch_local=False
             )
-        found: list[Answer] = []
+        answers: list[Answer] = []
         for reference in done:
             if reference in self._orders:
-                found += self._result(reference)
+                answers += self._result(reference)
         for worker in list(self._workers):
             if self._overdue(worker):
-                found += self._dismiss(worker)
+                answers += self._dismiss(worker)
         self._check_progress(bool(done))
-        return found
+        return answers
 
     def _check_progress(self, progressed: bool) -> None:
         """Raise an error if actors never come, but not if they only take long."""

@@ -25,8 +25,8 @@ def started(mark: str, folder: str = "") -> list[int]:
     A process of Ray's that names itself (``ray::...``) loses its environment; its log files it
     keeps. None are found where the system does not tell.
     """
-    found = Path("/proc").glob("[0-9]*")
-    return [int(p.name) for p in found if _marked(p, mark) or _logs_to(p, folder)]
+    folders = Path("/proc").glob("[0-9]*")
+    return [int(p.name) for p in folders if _marked(p, mark) or _logs_to(p, folder)]
 
 
 def _marked(process: Path, mark: str) -> bool:
@@ -49,8 +49,8 @@ def _logs_to(process: Path, folder: str) -> bool:
 def end(mark: str, folder: str = "") -> None:
     """Kill all that :func:`started` finds until there is nothing."""
     limit = time.monotonic() + _PATIENCE_S
-    while (found := started(mark, folder)) and time.monotonic() < limit:
-        for process in found:
+    while (processes := started(mark, folder)) and time.monotonic() < limit:
+        for process in processes:
             with suppress(OSError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.02)

@@ -78,8 +78,8 @@ class Best:
 def variants_of(problem: Problem, layers: Layers, grid: Grid) -> Iterator[Variant]:
     """Yield every variant of a grid that computes a set of layers."""
     for depth, axis, parts in _splits(problem, layers, grid):
-        for own in grid.own:
-            yield Variant(layers, depth, axis, parts, own)
+        for knobs in grid.own:
+            yield Variant(layers, depth, axis, parts, knobs)
 
 
 def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
@@ -93,15 +93,15 @@ def _near_splits(
     problem: Problem, layers: Layers, grid: Grid, rules: SplitRules
 ) -> Iterator[tuple[int, int, int]]:
     """Yield splits into about as many parts as Algorithm 1 gives; one and two without a result."""
-    found = best_split(problem, layers, rules)
-    if found.axis < 0:
+    split = best_split(problem, layers, rules)
+    if split.axis < 0:
         yield 0, -1, 1
         return
-    extent, parts = sink(problem, layers).axes[found.axis].extent, found.instances
+    extent, parts = sink(problem, layers).axes[split.axis].extent, split.instances
     fewer = max((n for n in grid.factors if n < parts), default=1)
-    yield (found.depth, found.axis, fewer) if fewer > 1 else (0, -1, 1)
+    yield (split.depth, split.axis, fewer) if fewer > 1 else (0, -1, 1)
     enough = [n for n in grid.factors if max(parts, 2) <= n <= extent]
-    yield from ((found.depth, found.axis, n) for n in sorted(enough)[:1])
+    yield from ((split.depth, split.axis, n) for n in sorted(enough)[:1])
 
 
 def _every_split(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
@@ -172,8 +172,8 @@ class Table:
                 if part & mask == part != mask:
                     rest = mask ^ part
                     back = (rest & -rest).bit_length() - 1
-                    other = self._upper.get((end - back, rest >> back), np.inf)
-                    least = min(least, self._upper.get((end, part), np.inf) + other)
+                    rest_s = self._upper.get((end - back, rest >> back), np.inf)
+                    least = min(least, self._upper.get((end, part), np.inf) + rest_s)
             self._upper[end, mask] = least
 
     def _cost(self, level: list[Layers], kinds: list[bytes]) -> None:
@@ -182,21 +182,21 @@ class Table:
         for layers, kind in zip(level, kinds, strict=True):
             if kind not in self._best:
                 new.setdefault(kind, layers)
-        found = [
+        variants = [
             (kind, variant, self._upper[_place(layers)] if self.prune else np.inf)
             for kind, layers in new.items()
             for variant in variants_of(self.costs.problem, layers, self.grid)
         ]
-        self.ways += len(found)
-        found = [f for f in found if self.costs.least(f[1]) < f[2]]
-        limits = np.asarray([limit for _, _, limit in found])
-        seconds = self.costs.seconds([v for _, v, _ in found], limits)
+        self.ways += len(variants)
+        variants = [f for f in variants if self.costs.least(f[1]) < f[2]]
+        limits = np.asarray([limit for _, _, limit in variants])
+        seconds = self.costs.seconds([v for _, v, _ in variants], limits)
         self.simulated += int(np.isfinite(seconds).sum())
         self._best.update(dict.fromkeys(new))
-        for (kind, variant, limit), own in zip(found, seconds.tolist(), strict=True):
+        for (kind, variant, limit), cost_s in zip(variants, seconds.tolist(), strict=True):
             best = self._best[kind]
-            if own < limit and (best is None or own < best.seconds):
-                self._best[kind] = Best(variant, own)
+            if cost_s < limit and (best is None or cost_s < best.seconds):
+                self._best[kind] = Best(variant, cost_s)
 
 
 _Place = tuple[int, int]
@@ -322,16 +322,16 @@ def _check(knobs: Knobs) -> None:
 def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
     """Return the grid without knobs whose tiles in flight do not fit the staging zone of LB."""
     cores = problem.target.cores
-    for own in grid.own:
-        strange = own.as_dict().keys() - {"layer", *_OWN}
+    for tried in grid.own:
+        strange = tried.as_dict().keys() - {"layer", *_OWN}
         if strange:
             raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
-        if own.cores != AUTO and cores % int(own.cores):
-            raise UsageError(f"cores: {own.cores} does not divide the {cores} cores of a cluster")
+        if tried.cores != AUTO and cores % int(tried.cores):
+            raise UsageError(f"cores: {tried.cores} does not divide the {cores} cores of a cluster")
     usable = tuple(
-        own
-        for own in grid.own
-        if tiles_overflow(problem, rules_of(problem, knobs, own).instructions) is None
+        tried
+        for tried in grid.own
+        if tiles_overflow(problem, rules_of(problem, knobs, tried).instructions) is None
     )
     if not usable or 1 not in grid.factors:
         raise UsageError("a grid needs the factor 1 and knobs whose tiles fit the local buffer")
@@ -402,14 +402,14 @@ class Programme:
             KnobsError: more samples at once than there are.
         """
         _check(knobs)
-        own = costs(evaluator.bench, knobs, _memory(evaluator))
-        usable = _usable(own.problem, grid, knobs)
-        likeness = Likeness(own.problem)
-        sets, complete = groups_of(own.problem, usable.limits, SplitRules.of(knobs), likeness)
-        costed = Table(own, usable, prune=prune, progress=progress)
+        set_costs = costs(evaluator.bench, knobs, _memory(evaluator))
+        usable = _usable(set_costs.problem, grid, knobs)
+        likeness = Likeness(set_costs.problem)
+        sets, complete = groups_of(set_costs.problem, usable.limits, SplitRules.of(knobs), likeness)
+        costed = Table(set_costs, usable, prune=prune, progress=progress)
         table = costed.of(sets, likeness)
         every = complete and usable.near is None
-        return Programme(evaluator, usable, own, table, costed.ways, every)
+        return Programme(evaluator, usable, set_costs, table, costed.ways, every)
 
     def answer(self, longest: int | None = None) -> ChainAnswer:
         """Return the best schedule whose sub-graphs have no more than a number of layers.
@@ -417,12 +417,13 @@ class Programme:
         Raises:
             KnobsError: no cut of the model is one that Algorithm 2 forms.
         """
-        found = self.cover(longest)
+        covering = self.cover(longest)
         limits = dataclasses.replace(self.grid.limits, layers=self._most(longest))
         grid = dataclasses.replace(self.grid, limits=limits)
         return ChainAnswer(
-            found.knobs, found.seconds, self.evaluator.evaluate(found.knobs),
-            self.complete and found.exact, _statement(self.costs, grid), self.ways, found.left_out,
+            covering.knobs, covering.seconds, self.evaluator.evaluate(covering.knobs),
+            self.complete and covering.exact, _statement(self.costs, grid), self.ways,
+            covering.left_out,
         )  # fmt: skip
 
     def cover(self, longest: int | None = None) -> Covering:
@@ -436,16 +437,16 @@ class Programme:
         costs = self.costs
         for _ in range(_ROUNDS):
             cover = _cover(table)
-            found = [table[end][index] for end, index in cover.sets]
-            setting = _setting(costs.problem, costs.knobs, found)
-            strangers = _not_formed(self.evaluator, setting, found)
+            chosen = [table[end][index] for end, index in cover.sets]
+            setting = _setting(costs.problem, costs.knobs, chosen)
+            strangers = _not_formed(self.evaluator, setting, chosen)
             if not strangers:
                 break
             left_out += len(strangers)
             table = [[b for b in row if b.variant.layers not in strangers] for row in table]
         else:
             raise KnobsError("no cut of the model is one that Algorithm 2 forms")
-        variants, seconds = tuple(b.variant for b in found), cover.cost * costs.share.loops
+        variants, seconds = tuple(b.variant for b in chosen), cover.cost * costs.share.loops
         return Covering(setting, variants, seconds, cover.exact and not left_out, left_out)
 
     def _most(self, longest: int | None) -> int:
@@ -467,8 +468,8 @@ def _cover(table: list[list[Best]]) -> Cover:
 
 
 def _setting(problem: Problem, knobs: Knobs, found: Iterable[Best]) -> Knobs:
-    own = tuple(_override(problem, best.variant) for best in found)
-    return dataclasses.replace(knobs, overrides=own)
+    overrides = tuple(_override(problem, best.variant) for best in found)
+    return dataclasses.replace(knobs, overrides=overrides)
 
 
 def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
@@ -492,13 +493,13 @@ def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[Best]) -> 
 
 
 def _statement(costs: Costs, grid: Grid) -> str:
-    share, own = costs.share, [_said(o) for o in grid.own]
+    share, tried = costs.share, [_said(o) for o in grid.own]
     dims = "every output dimension" if grid.dims is None else f"dimensions {grid.dims}"
     return (
         f"{share.batches} samples at once; sub-graphs of up to {grid.limits.layers} layers with "
         f"one end that some split makes fit; cut along {dims} into "
         f"{', '.join(map(str, grid.factors))} parts{_nearness(grid)}; "
-        f"{' or '.join(own)}; outputs in DDR, weights streamed, on all cores unless said"
+        f"{' or '.join(tried)}; outputs in DDR, weights streamed, on all cores unless said"
     )
 
 
@@ -507,5 +508,5 @@ def _nearness(grid: Grid) -> str:
 
 
 def _said(own: SubGraphKnobs) -> str:
-    said = {n: v for n, v in own.as_dict().items() if n != "layer"}
-    return ", ".join(f"{n} {v}" for n, v in said.items()) or "default instructions"
+    values = {n: v for n, v in own.as_dict().items() if n != "layer"}
+    return ", ".join(f"{n} {v}" for n, v in values.items()) or "default instructions"

@@ -94,7 +94,7 @@ def groups_of(
         likeness: of sets of the problem; what is alike fits alike.
     """
     likeness = likeness or Likeness(problem)
-    wiring, found, complete = _Wiring.of(problem), [], True
+    wiring, rows, complete = _Wiring.of(problem), [], True
     fits: dict[bytes, bool] = {}
     for end in range(len(problem.layers)):
         sets, all_of_them = _ending_in(wiring, end, limits)
@@ -106,8 +106,8 @@ def groups_of(
                 fits[kind] = _fits(problem, layers, rules)
             if fits[kind]:
                 usable.append(layers)
-        found.append(usable)
-    return found, complete
+        rows.append(usable)
+    return rows, complete
 
 
 _SEEN = -1
@@ -141,22 +141,22 @@ def _ending_in(wiring: _Wiring, end: int, limits: GroupLimits) -> tuple[list[Lay
     alone = frozenset({end})
     if wiring.opaque[end]:
         return [(end,)], True
-    found, queue, full = {alone: None}, deque([alone]), True
+    grown_sets, queue, full = {alone: None}, deque([alone]), True
     while queue:
-        one = queue.popleft()
-        if len(one) == limits.layers:
+        members = queue.popleft()
+        if len(members) == limits.layers:
             continue
-        makers = frozenset().union(*(wiring.makers[layer] for layer in one)) - one
+        makers = frozenset().union(*(wiring.makers[layer] for layer in members)) - members
         for layer in sorted(makers, reverse=True):
-            grown = one | {layer}
-            if not wiring.readers[layer] <= one or grown in found or wiring.opaque[layer]:
+            grown = members | {layer}
+            if not wiring.readers[layer] <= members or grown in grown_sets or wiring.opaque[layer]:
                 continue
-            if len(found) == limits.sets:
+            if len(grown_sets) == limits.sets:
                 full = False
                 break
-            found[grown] = None
+            grown_sets[grown] = None
             queue.append(grown)
-    return [tuple(sorted(s)) for s in found], full
+    return [tuple(sorted(s)) for s in grown_sets], full
 
 
 def _fits(problem: Problem, layers: Layers, rules: SplitRules) -> bool:
@@ -187,20 +187,20 @@ class Likeness:
 
     def of(self, layers: Layers) -> bytes:
         """Return a key that is equal for sets with equal operators, extents, wires and readers."""
-        found = self._known.get(layers)
-        if found is None:
-            found = self._known[layers] = self._of(layers)
-        return found
+        digest = self._known.get(layers)
+        if digest is None:
+            digest = self._known[layers] = self._of(layers)
+        return digest
 
     def _of(self, layers: Layers) -> bytes:
         """Return a digest of a set: sets are many, and a full description takes some kilobytes."""
         names: dict[int, int] = {}
         wires = [names.setdefault(t, len(names)) for x in layers for t in self._layers[x][1]]
-        made = {t for x in layers for t in self.problem.layers[x].outputs}
+        outputs = {t for x in layers for t in self.problem.layers[x].outputs}
         numbers = array("q", [len(layers)])
         numbers.extend(self._layers[x][0] for x in layers)
         numbers.extend(wires)
-        numbers.extend(self._inside[t] if t in made else self._outside[t] for t in names)
+        numbers.extend(self._inside[t] if t in outputs else self._outside[t] for t in names)
         return hashlib.blake2b(numbers.tobytes(), digest_size=16).digest()
 
     def _layer(self, layer: Layer) -> tuple[int, tuple[int, ...]]:
@@ -242,11 +242,11 @@ def least_seconds(problem: Problem) -> Floats:
     integers = in_integers(problem.target, problem.dtype)
     needs = Needs.of(problem.graph, problem.dtype, integers=integers)
     readers = [set(c) for c in problem.graph.consumers]
-    own = [
+    bounds_s = [
         _row(problem, needs, index, operator, readers)
         for index, operator in enumerate(problem.graph.operators)
     ]
-    return np.asarray(own, np.float64).reshape(-1, 3)
+    return np.asarray(bounds_s, np.float64).reshape(-1, 3)
 
 
 def _row(
@@ -346,13 +346,13 @@ class Costs:
             limits: per variant, seconds from which on they need not be known: infinite then.
         """
         seconds = np.full(len(variants), np.inf)
-        for at in range(0, len(variants), TOGETHER):
-            some = list(range(at, min(at + TOGETHER, len(variants))))
-            if limits is not None and np.isfinite(limits[some]).any():
-                least = _least(self.laid([variants[i] for i in some]))
-                some = [i for i, s in zip(some, least.tolist(), strict=True) if s < limits[i]]
-            if some:
-                seconds[some] = self._simulated([variants[i] for i in some])
+        for first in range(0, len(variants), TOGETHER):
+            batch = list(range(first, min(first + TOGETHER, len(variants))))
+            if limits is not None and np.isfinite(limits[batch]).any():
+                least = _least(self.laid([variants[i] for i in batch]))
+                batch = [i for i, s in zip(batch, least.tolist(), strict=True) if s < limits[i]]
+            if batch:
+                seconds[batch] = self._simulated([variants[i] for i in batch])
         return seconds
 
     def _simulated(self, variants: Sequence[Variant]) -> Floats:
@@ -392,8 +392,8 @@ def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
 
 def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, float]:
     """Return lower bounds of a set's seconds: matrix engine, vector engine, weights."""
-    own = [op for layer in layers for op in problem.layers[layer].operators]
-    matrix, vector, weights = least_seconds(problem)[own].sum(axis=0).tolist()
+    operators = [op for layer in layers for op in problem.layers[layer].operators]
+    matrix, vector, weights = least_seconds(problem)[operators].sum(axis=0).tolist()
     return matrix, vector, weights
 
 
@@ -434,8 +434,8 @@ class Laid:
     @property
     def outputs(self) -> Ints:
         """Return the output bytes of every kernel."""
-        each = [parts.output_bytes[_each_shape(parts)] for parts in self.layout.graph.parts]
-        return np.concatenate(each)
+        output_bytes = [parts.output_bytes[_each_shape(parts)] for parts in self.layout.graph.parts]
+        return np.concatenate(output_bytes)
 
     def sums(self, seconds: Floats) -> Floats:
         """Return sums per variant of seconds per kernel."""
@@ -494,13 +494,13 @@ class NearCosts(Costs):
     def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
         """Return the seconds of one pass of one cluster, per variant; see :meth:`Costs.seconds`."""
         fits = np.asarray([self._fits(variant.layers) for variant in variants], np.bool_)
-        found, near, far = np.empty(len(variants)), np.flatnonzero(fits), np.flatnonzero(~fits)
-        for at in range(0, len(near), TOGETHER):
-            some = near[at : at + TOGETHER]
-            found[some] = self._estimated([variants[i] for i in some.tolist()])
+        seconds, near, far = np.empty(len(variants)), np.flatnonzero(fits), np.flatnonzero(~fits)
+        for first in range(0, len(near), TOGETHER):
+            batch = near[first : first + TOGETHER]
+            seconds[batch] = self._estimated([variants[i] for i in batch.tolist()])
         known = None if limits is None else limits[far]
-        found[far] = super().seconds([variants[i] for i in far.tolist()], known)
-        return found
+        seconds[far] = super().seconds([variants[i] for i in far.tolist()], known)
+        return seconds
 
     def fitting(self, variants: Sequence[Variant]) -> float:
         """Return the share of variants whose inputs and outputs fit the local buffers."""

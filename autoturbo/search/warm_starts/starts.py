@@ -106,20 +106,20 @@ def starting_point(
         known: what schedules for the same target decided.
         progress: is given the share of the dynamic programme that is done.
     """
-    bench, found, notes = evaluator.bench, list[Beginning](), list[str]()
+    bench, fitting, notes = evaluator.bench, list[Beginning](), list[str]()
     tried = [Beginning(knobs, PLACED) for knobs in starts_of(evaluator, progress=progress)]
     try:
-        taken = transfer(bench, known)
-        tried += [] if taken is None else [Beginning(taken.knobs, _origin(taken))]
+        transferred = transfer(bench, known)
+        tried += [] if transferred is None else [Beginning(transferred.knobs, _origin(transferred))]
     except KnobsError as error:
         notes.append(f"nothing is taken over from the database: {error.message}")
-    for one in tried:
+    for beginning in tried:
         try:
-            plan(bench, one.knobs)
-            found.append(one)
+            plan(bench, beginning.knobs)
+            fitting.append(beginning)
         except KnobsError as error:
-            notes.append(f"not started from {one.origin}: {error.message}")
-    return StartingPoint(tuple(found), tuple(notes))
+            notes.append(f"not started from {beginning.origin}: {error.message}")
+    return StartingPoint(tuple(fitting), tuple(notes))
 
 
 def _origin(taken: Transfer) -> str:
@@ -187,8 +187,8 @@ def start_of_run(
     """
     model = evaluator.bench.model
     known, unread = decisions_for(store, key, model) if store is not None else ((), ())
-    found = starting_point(evaluator, known, progress)
-    return dataclasses.replace(found, notes=(*unread, *found.notes))
+    start = starting_point(evaluator, known, progress)
+    return dataclasses.replace(start, notes=(*unread, *start.notes))
 
 
 def kept_decisions(schedule: object) -> dict[str, Any]:
@@ -267,10 +267,10 @@ def starts_of(
     worth = [cover for cover in far if cover.seconds <= SEARCH.start_slack * far[0].seconds]
     cramped = Evaluator(bench.model, _with_less_room(bench.target), bench.dtype)
     near = _on_chip(cramped, worth, progress)
-    found = _cut_alike(evaluator)
-    found += [start_from(cover.knobs, "LB") for cover in near]
-    found += [start_from(cover.knobs) for cover in worth]
-    return tuple(dict.fromkeys(found))[:most]
+    starts = _cut_alike(evaluator)
+    starts += [start_from(cover.knobs, "LB") for cover in near]
+    starts += [start_from(cover.knobs) for cover in worth]
+    return tuple(dict.fromkeys(starts))[:most]
 
 
 def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
@@ -282,14 +282,16 @@ def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
     for it, or where both take longer.
     """
     heuristic = evaluator.heuristic()
-    found = plan(evaluator.bench, heuristic)
+    planned = plan(evaluator.bench, heuristic)
     tried = [heuristic]
     for policy in (AUTO, "ragged"):
-        own = _cuts(found, divide=policy == AUTO)
+        cuts = _cuts(planned, divide=policy == AUTO)
         order = dataclasses.replace(heuristic, instance_order="dfs", factor_policy=policy)
-        tried += [dataclasses.replace(order, overrides=own)] if own else []
+        tried += [dataclasses.replace(order, overrides=cuts)] if cuts else []
     outcomes = [evaluator.evaluate(knobs) for knobs in tried]
-    seconds = [one.latency if isinstance(one, Measurement) else math.inf for one in outcomes]
+    seconds = [
+        outcome.latency if isinstance(outcome, Measurement) else math.inf for outcome in outcomes
+    ]
     best = tried[seconds.index(min(seconds))]
     return [best] if best.overrides else []
 
@@ -409,9 +411,11 @@ def _on_chip(
         costs = NearCosts(evaluator.bench, FREE)
         loops = costs.share.loops
         if others and all(
-            costs.fitting(other.variants) >= SEARCH.staying_share for other in others
+            costs.fitting(covering.variants) >= SEARCH.staying_share for covering in others
         ):
-            on_chip_s = [loops * float(costs.seconds(other.variants).sum()) for other in others]
+            on_chip_s = [
+                loops * float(costs.seconds(covering.variants).sum()) for covering in others
+            ]
             best = _covers(evaluator, NearCosts, _KERNELS, progress)[:1]
             return [
                 cover for cover in best if min(on_chip_s) >= SEARCH.nearer_ratio * cover.seconds

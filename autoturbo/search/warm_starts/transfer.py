@@ -146,7 +146,7 @@ class Decisions:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {"knobs": self.knobs.as_dict(), "layers": [_as_dict(one) for one in self.layers]}
+        return {"knobs": self.knobs.as_dict(), "layers": [_as_dict(layer) for layer in self.layers]}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], source: str = "") -> Decisions:
@@ -157,7 +157,7 @@ class Decisions:
         """
         return Decisions(
             Knobs.from_dict(values["knobs"]),
-            tuple(_from_dict(one) for one in values["layers"]),
+            tuple(_from_dict(layer) for layer in values["layers"]),
             source,
         )
 
@@ -184,9 +184,9 @@ class Transfer:
 def decisions_of(schedule: Schedule) -> Decisions:
     """Return the decisions of a schedule for each of its layers, made by rule or by knob."""
     problem = schedule.problem
-    said = resolve(problem, schedule.instances.subgraphs, schedule.knobs)
+    resolved = resolve(problem, schedule.instances.subgraphs, schedule.knobs)
     own = {
-        subgraph.layers[-1]: _in_effect(schedule, subgraph, said.get(subgraph.index))
+        subgraph.layers[-1]: _in_effect(schedule, subgraph, resolved.get(subgraph.index))
         for subgraph in schedule.instances.subgraphs
     }
     return Decisions(
@@ -230,8 +230,8 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
         KnobsError: the candidate does not fit the model in another way than by its splits.
     """
     receiver = _receivers(bench.model)
-    found = [_taken_over(receiver, decisions) for decisions in known]
-    best = max(found, key=lambda one: one.alike, default=None)
+    transfers = [_taken_over(receiver, decisions) for decisions in known]
+    best = max(transfers, key=lambda one: one.alike, default=None)
     if best is None or best.known < SEARCH.known_share:
         return None
     own = _of_model(bench.model, bench.target, best.knobs)
@@ -253,17 +253,17 @@ def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> l
         made: what its schedule decided there.
         lb_share: capacity of the other target's local buffer over this one's.
     """
-    found = [knobs]
+    candidates = [knobs]
     with suppress(KnobsError):
-        taken = transfer(bench, [made])
-        found += [] if taken is None else [taken.knobs]
+        transferred = transfer(bench, [made])
+        candidates += [] if transferred is None else [transferred.knobs]
     fill = lb_share * (1.0 if knobs.lb_fill == AUTO else float(knobs.lb_fill))
     if lb_share < 1.0 and fill >= (knob_specs()["lb_fill"].low or 0.0):
-        found += [dataclasses.replace(one, lb_fill=fill) for one in found]
+        candidates += [dataclasses.replace(candidate, lb_fill=fill) for candidate in candidates]
         divisor = round((1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor)) / lb_share)
         if divisor <= (knob_specs()["tile_divisor"].high or math.inf):
-            found.append(dataclasses.replace(found[-1], tile_divisor=divisor))
-    return list(dict.fromkeys(found))
+            candidates.append(dataclasses.replace(candidates[-1], tile_divisor=divisor))
+    return list(dict.fromkeys(candidates))
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
@@ -284,18 +284,18 @@ def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[s
     subgraphs = group_for(problem, GroupRules.of(knobs), share.split)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
     room = SplitRules.of(knobs).room(problem)
-    found: dict[str, SubGraphKnobs] = {}
-    for index, said in sorted(resolve(problem, subgraphs, knobs).items()):
+    splits: dict[str, SubGraphKnobs] = {}
+    for index, asked in sorted(resolve(problem, subgraphs, knobs).items()):
         subgraph = subgraphs[index]
-        own = possible_split(problem, subgraph, scale, said, share.split, room)
-        if own != said:
-            found |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
-            found[own.layer] = own
+        possible = possible_split(problem, subgraph, scale, asked, share.split, room)
+        if possible != asked:
+            splits |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
+            splits[possible.layer] = possible
     overrides = tuple(
-        dataclasses.replace(o, **split_fields(found[o.layer])) if o.layer in found else o
+        dataclasses.replace(o, **split_fields(splits[o.layer])) if o.layer in splits else o
         for o in knobs.overrides
     )
-    changed = tuple(o.layer for o in found.values() if o.layer)
+    changed = tuple(o.layer for o in splits.values() if o.layer)
     return dataclasses.replace(knobs, overrides=overrides), changed
 
 
@@ -338,7 +338,7 @@ def _receivers(graph: Graph) -> list[_Receiver]:
 
 def _first(labels: Sequence[str], known: Container[str]) -> int:
     """Return the index of the most specific label that is known; -1 where none is."""
-    return next((at for at, label in enumerate(labels) if label in known), -1)
+    return next((index for index, label in enumerate(labels) if label in known), -1)
 
 
 def _alike(layer: _Receiver, at: int) -> float:
@@ -348,29 +348,33 @@ def _alike(layer: _Receiver, at: int) -> float:
 
 def _taken_over(layers: Sequence[_Receiver], decisions: Decisions) -> Transfer:
     by_label: dict[str, LayerDecision] = {}
-    for one in decisions.layers:
-        for label in one.contexts:
-            by_label.setdefault(label, one)
+    for layer_decision in decisions.layers:
+        for label in layer_decision.contexts:
+            by_label.setdefault(label, layer_decision)
     overrides, known, alike = [], 0.0, 0.0
     for layer in layers:
-        at, decision = _nearest(layer.labels, by_label)
+        index, decision = _nearest(layer.labels, by_label)
         if decision is None:
             continue
-        own = decision.own if decision.own is not None and at <= RADII else SubGraphKnobs("")
-        overrides.append(dataclasses.replace(own, layer=layer.name, boundary=decision.boundary))
+        override = (
+            decision.own if decision.own is not None and index <= RADII else SubGraphKnobs("")
+        )
+        overrides.append(
+            dataclasses.replace(override, layer=layer.name, boundary=decision.boundary)
+        )
         known += layer.macs
-        alike += _alike(layer, at)
+        alike += _alike(layer, index)
     total = max(sum(layer.macs for layer in layers), 1)
-    taken = dataclasses.replace(decisions.knobs, overrides=tuple(overrides))
-    return Transfer(taken, known / total, alike / total, decisions.source)
+    transferred = dataclasses.replace(decisions.knobs, overrides=tuple(overrides))
+    return Transfer(transferred, known / total, alike / total, decisions.source)
 
 
 def _nearest(
     labels: Sequence[str], by_label: Mapping[str, LayerDecision]
 ) -> tuple[int, LayerDecision | None]:
     """Return the index and the decision of the most specific label that is known."""
-    at = _first(labels, by_label)
-    return at, by_label[labels[at]] if at >= 0 else None
+    index = _first(labels, by_label)
+    return index, by_label[labels[index]] if index >= 0 else None
 
 
 def _of_model(graph: Graph, target: Target, knobs: Knobs) -> Knobs:
