@@ -110,7 +110,7 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
     """
     unit = space.unit_of
     position, choice = _choices(space)
-    # in a block without choices, a choice alone is the choice beside the others
+    # in a block without choices there is nothing to replace
     full = np.isin(unit[position], unit[(base > 0) & (unit > 0)])
     added, replaced = np.flatnonzero(choice != base[position]), np.flatnonzero(full)
     beside, alone = (np.repeat(base[None], len(rows), axis=0) for rows in (added, replaced))
