@@ -31,12 +31,12 @@ def storage_of(info: RunInfo, given: str | None) -> str | None:
     Raises:
         RunError: the run's own had a password, which is not kept, and none is given.
     """
-    own: str | None = info.settings.get("storage")
-    if given is not None or own is None or not is_masked(own):
-        return own if given is None else given
+    storage: str | None = info.settings.get("storage")
+    if given is not None or storage is None or not is_masked(storage):
+        return storage if given is None else given
     if told := os.environ.get(STORAGE_VARIABLE):
         return told
-    message = f"run {info.id} is mirrored to {own}, whose password is not kept"
+    message = f"run {info.id} is mirrored to {storage}, whose password is not kept"
     raise RunError(message, hint=f"give the URL with --storage or in {STORAGE_VARIABLE}")
 
 

@@ -230,14 +230,14 @@ class Run:
         """Return the baselines' measurements, the heuristic first; failures are logged."""
         from autoturbo.registry import PUBLISHED
 
-        names, found = self.config.baselines, {}
+        names, measured = self.config.baselines, {}
         for name in sorted(names, key=lambda name: name != PUBLISHED):
             outcome = self.workshop.measure_scheduler(name)
             if isinstance(outcome, Measurement):
-                found[name] = outcome
+                measured[name] = outcome
             else:
                 self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
-        return {name: found[name] for name in names if name in found}
+        return {name: measured[name] for name in names if name in measured}
 
     def loop(self, pairs: int) -> Loop:
         """Return its loop, with all the time that is left to a number of runs."""
@@ -476,9 +476,9 @@ def _keep_best(run: Run, best: Best) -> None:
 
     info, when = run.info, now()
     verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
-    kept = BestSchedule(
+    schedule = BestSchedule(
         info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
         best.schedule.text, info.id, best.trial, when, info.versions, verified,
         kept_decisions(best.schedule),
     )  # fmt: skip
-    run.store.put_best(kept)
+    run.store.put_best(schedule)

@@ -110,9 +110,9 @@ def sweep(call: SweepCall) -> Sweep:
     scratch = Scratch() if execution.database is None else None
     execution = placed(execution, scratch)
     axes = axes_of(call.vary)
-    kept = {**call.settings, SWEEP: target.name}
+    settings = {**call.settings, SWEEP: target.name}
     grid = [
-        _Point(point, Pair(model, point.target, call.model_file, kept), config)
+        _Point(point, Pair(model, point.target, call.model_file, settings), config)
         for point in grid_of(target, axes)
     ]
     known = _tune(grid, config, execution)
@@ -166,23 +166,23 @@ class _Point:
 
     def best_for(self, name: str) -> Trial | None:
         """Return the fastest trial that is no candidate of a neighbour by name."""
-        found = [trial for source, trial in self.bests.items() if source != name]
-        return min(found, key=_latency, default=None)
+        trials = [trial for source, trial in self.bests.items() if source != name]
+        return min(trials, key=_latency, default=None)
 
 
 def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig) -> int:
     """Tune all points to their end, and return how many were done before."""
     _look_up(grid, execution)
-    open_points = [one for one in grid if one.run is None or one.run.state != "done"]
+    open_points = [point for point in grid if point.run is None or point.run.state != "done"]
     for first in range(0, len(open_points), AT_ONCE):
-        some = open_points[first : first + AT_ONCE]
-        share = (first + len(some)) / len(open_points)
+        batch = open_points[first : first + AT_ONCE]
+        share = (first + len(batch)) / len(open_points)
         early = (1.0 - TUNED * share) * (
             config.time_budget or 0.0
         )  # begun so much before: less is left
         timed = dataclasses.replace(execution, began=execution.began - early)
-        _go_on([one for one in some if one.run is not None], timed)
-        _begin([one for one in some if one.run is None], config, timed)
+        _go_on([point for point in batch if point.run is not None], timed)
+        _begin([point for point in batch if point.run is None], config, timed)
     _look_up(open_points, execution)
     return len(grid) - len(open_points)
 
