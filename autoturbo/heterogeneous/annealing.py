@@ -57,7 +57,7 @@ def may_be_cut(profiles: Profiles) -> frozenset[int]:
 def first_settings(profiles: Profiles, starts: Sequence[Assignment]) -> Iterator[Decisions]:
     """Yield each unit with all that it takes, then the given starts, cut and whole."""
     for unit in range(len(profiles.machine.units)):
-        units = tuple(unit if unit in may else may[0] for may in profiles.units)
+        units = tuple(unit if unit in possible else possible[0] for possible in profiles.units)
         yield Decisions(units, frozenset())
     for start in starts:
         yield decisions_of(profiles, start)
@@ -143,18 +143,18 @@ class Annealing:
 
     def ask(self, count: int) -> list[Decisions]:
         """Return new candidates; fewer where none is known yet, or no new neighbour is found."""
-        proposed = [one for one in self._first if one not in self.known][:count]
+        proposed = [candidate for candidate in self._first if candidate not in self.known][:count]
         if self._at is None:
             return proposed
         self._moves.rng = np.random.default_rng([self._seed, self._told])
-        moves, lost, at = self._moves, 0, self._at
+        moves, lost, position = self._moves, 0, self._at
         while len(proposed) < count and lost < LOST:
-            to = moves.step(at)
+            to = moves.step(position)
             if to in self.known or to in proposed:
-                lost, at = lost + 1, to  # a few steps at once, where one leads nowhere new
+                lost, position = lost + 1, to  # a few steps at once, where one leads nowhere new
                 continue
             proposed.append(to)
-            lost, at = 0, self._at
+            lost, position = 0, self._at
         return proposed
 
     def tell(self, setting: Decisions, seconds: float) -> None:

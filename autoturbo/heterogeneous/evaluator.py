@@ -96,8 +96,8 @@ class MachineEvaluator:
         if knobs.units is None:
             return self.published
         units, cuts = self._units(knobs.units), self._layers(knobs.units.cuts)
-        found = assign(self.profiles.graph, self.profiles.layers, units, cuts)
-        return dataclasses.replace(found, in_turn=knobs.units.branches == IN_TURN)
+        assignment = assign(self.profiles.graph, self.profiles.layers, units, cuts)
+        return dataclasses.replace(assignment, in_turn=knobs.units.branches == IN_TURN)
 
     @functools.cached_property
     def published(self) -> Assignment:
@@ -120,8 +120,8 @@ class MachineEvaluator:
         return assign(self.profiles.graph, self.profiles.layers, [0] * len(self.names), layers)
 
     def _made(self, name: str) -> Assignment:
-        made: Assignment = MACHINE_SCHEDULERS.make(name, self.profiles)
-        return made
+        assignment: Assignment = MACHINE_SCHEDULERS.make(name, self.profiles)
+        return assignment
 
     def _units(self, knobs: UnitKnobs) -> list[int]:
         """Return the unit of each layer."""
@@ -164,8 +164,8 @@ class MachineEvaluator:
 
     def measure(self, assignment: Assignment) -> Outcome:
         """Measure an assignment, or say why it does not fit."""
-        found = measure_assignment(self.profiles, assignment)
-        return found if isinstance(found, Failure) else self._measurement(found)
+        measured = measure_assignment(self.profiles, assignment)
+        return measured if isinstance(measured, Failure) else self._measurement(measured)
 
     def measure_schedule(self, schedule: MachineSchedule) -> Outcome:
         """Measure a schedule of this model on this machine."""
@@ -205,7 +205,7 @@ class MachineEvaluator:
 
         p = self.profiles
         alone = [lower_bound(p.graph, unit.target, p.dtype).vector_s for unit in p.machine.units]
-        return 1.0 / sum(1.0 / one for one in alone) if all(alone) else 0.0
+        return 1.0 / sum(1.0 / unit_s for unit_s in alone) if all(alone) else 0.0
 
     # Schedules
 
@@ -225,19 +225,19 @@ class MachineEvaluator:
         Raises:
             InfeasibleError: it does not fit the memory.
         """
-        found, p = measure_assignment(self.profiles, assignment), self.profiles
-        if isinstance(found, Failure):
-            raise InfeasibleError(found.message, hint=", or ".join(found.levers) or None)
-        table = found.timetable
+        measured, p = measure_assignment(self.profiles, assignment), self.profiles
+        if isinstance(measured, Failure):
+            raise InfeasibleError(measured.message, hint=", or ".join(measured.levers) or None)
+        table = measured.timetable
         runs = tuple(
             Run(job.part, job.unit, job.copied, begin, end)
-            for job, begin, end in zip(found.jobs, table.begin, table.end, strict=True)
+            for job, begin, end in zip(measured.jobs, table.begin, table.end, strict=True)
         )
         return MachineSchedule(
             p.graph, p.machine, p.dtype, scheduler, knobs, p.layers, assignment,
             tuple(p.schedule(part.unit, part.layers) for part in assignment.parts),
-            runs, tuple(part.spilled for part in found.profiles),
-            self._measurement(found).as_json(),
+            runs, tuple(part.spilled for part in measured.profiles),
+            self._measurement(measured).as_json(),
         )  # fmt: skip
 
     def scheduler(self, name: str) -> tuple[MachineSchedule, Outcome]:
@@ -269,11 +269,11 @@ class MachineEvaluator:
             ScheduleFileError: parts do not run when the file says.
             InfeasibleError: it does not fit the memory.
         """
-        found = self.schedule_of(stored.assignment, stored.knobs, stored.scheduler)
-        if stored.runs is not None and stored.runs != found.runs:
-            at = Location(place, field="runs")
-            raise ScheduleFileError("parts do not run when these decisions let them", at)
-        return dataclasses.replace(found, expected=stored.expected)
+        schedule = self.schedule_of(stored.assignment, stored.knobs, stored.scheduler)
+        if stored.runs is not None and stored.runs != schedule.runs:
+            location = Location(place, field="runs")
+            raise ScheduleFileError("parts do not run when these decisions let them", location)
+        return dataclasses.replace(schedule, expected=stored.expected)
 
 
 def evaluator_of(graph: Graph, target: AnyTarget, dtype: str) -> Evaluator | MachineEvaluator:
@@ -305,7 +305,7 @@ def machine_bound(
     """
     alone = [lower_bound(graph, unit.target, dtype) for unit in machine.units]
     first = LowerBound(0.0, 0.0, 0.0)
-    bound = [i for layer, may in zip(layers, units, strict=True) if len(may) == 1
+    bound = [i for layer, possible in zip(layers, units, strict=True) if len(possible) == 1
              for i in layer.operators]  # fmt: skip
     if bound:
         first = lower_bound(extract(graph, bound), machine.units[0].target, dtype)
@@ -331,7 +331,7 @@ def _together(seconds: Sequence[float]) -> float:
     """Return the least seconds of work shared by units that alone take the given seconds."""
     if not all(seconds):
         return 0.0
-    return 1.0 / sum(1.0 / one for one in seconds)
+    return 1.0 / sum(1.0 / unit_s for unit_s in seconds)
 
 
 __all__ = ["MachineEvaluator", "evaluator_of", "scheduler_names"]

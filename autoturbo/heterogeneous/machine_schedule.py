@@ -102,14 +102,16 @@ def _in_whole(
     problem: Problem, schedule: Schedule, part: Part, layers: Sequence[int]
 ) -> tuple[int, ...]:
     """Return layers of a part's schedule as layers of the model; both are cut in the same way."""
-    own = schedule.problem
+    part_problem = schedule.problem
     whole = []
     for layer in layers:
-        mine = [own.graph.operators[i].name for i in own.layers[layer].operators]
+        mine = [part_problem.graph.operators[i].name for i in part_problem.layers[layer].operators]
         index = part.layers[layer]
         theirs = [problem.graph.operators[i].name for i in problem.layers[index].operators]
         if mine != theirs:
-            raise VerifyError(f"layer {own.layers[layer].name} is cut differently in its part")
+            raise VerifyError(
+                f"layer {part_problem.layers[layer].name} is cut differently in its part"
+            )
         whole.append(index)
     return tuple(whole)
 

@@ -126,10 +126,10 @@ class Network:
     def _handed_over(self, part: int) -> list[tuple[int, int]]:
         """Return the units that read a part's outputs, with the bytes."""
         sizes: dict[int, int] = {}
-        own = self.parts[part].unit
+        maker = self.parts[part].unit
         for tensor in self.made[part]:
             for unit in range(len(self.machine.units)):
-                if unit != own and self.readers(tensor, unit):
+                if unit != maker and self.readers(tensor, unit):
                     sizes[unit] = sizes.get(unit, 0) + self.bytes(tensor)
         return sorted(sizes.items())
 
@@ -149,7 +149,7 @@ class Network:
         """
         units, whole = self.machine.units, self.machine.ddr.capacity
         capacities = (*(whole if u.memory is None else min(u.memory, whole) for u in units), whole)
-        kept = {t for t, one in enumerate(self.graph.tensors) if one.constant}
+        kept = {t for t, tensor in enumerate(self.graph.tensors) if tensor.constant}
         kept |= {*self.graph.inputs, *self.graph.outputs}
         fixed = [sum(map(self.bytes, held)) for held in self._kept_by_units()]
         fixed.append(sum(map(self.bytes, kept)))
@@ -159,9 +159,9 @@ class Network:
         """Return the weights and inputs that each unit reads, and the outputs that it makes."""
         kept: list[set[int]] = [set() for _ in self.machine.units]
         for operator, part in self.owner.items():
-            one, held = self.graph.operators[operator], kept[self.parts[part].unit]
-            held.update(t for t in one.inputs if self._lasting(t))
-            held.update(t for t in one.outputs if t in self.graph.outputs)
+            node, held = self.graph.operators[operator], kept[self.parts[part].unit]
+            held.update(t for t in node.inputs if self._lasting(t))
+            held.update(t for t in node.outputs if t in self.graph.outputs)
         return kept
 
     def _lasting(self, tensor: int) -> bool:
@@ -169,21 +169,24 @@ class Network:
 
     def _holdings(self, jobs: Sequence[Job], times: Sequence[Profile]) -> Iterator[Holding]:
         """Yield the tensors between parts, their copies, and what parts keep for themselves."""
-        at = {(job.part, job.unit): index for index, job in enumerate(jobs)}
+        job_of = {(job.part, job.unit): index for index, job in enumerate(jobs)}
         whole = len(self.machine.units)
         for index, part in enumerate(self.parts):
-            own = at[index, part.unit]
+            own = job_of[index, part.unit]
             if times[index].spilled:
                 yield Holding((part.unit, whole), times[index].spilled, own, (own,))
             for tensor in self.made[index]:
                 size, copies = self.bytes(tensor), self._readers_elsewhere(tensor, part.unit)
                 for unit, readers in copies.items():
-                    copy, reading = at[index, unit], (at[reader, unit] for reader in readers)
+                    copy, reading = (
+                        job_of[index, unit],
+                        (job_of[reader, unit] for reader in readers),
+                    )
                     yield Holding((unit, whole), size, copy, (copy, *reading))
                 if tensor in self.graph.outputs:
                     continue
-                here = (at[reader, part.unit] for reader in self.readers(tensor, part.unit))
-                sent = (at[index, unit] for unit in copies)
+                here = (job_of[reader, part.unit] for reader in self.readers(tensor, part.unit))
+                sent = (job_of[index, unit] for unit in copies)
                 yield Holding((part.unit, whole), size, own, (own, *here, *sent))
 
     def _readers_elsewhere(self, tensor: int, own: int) -> dict[int, list[int]]:
@@ -252,10 +255,10 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
     """
     times: list[Profile] = []
     for part in assignment.parts:
-        found = profiles.of(part.unit, part.layers)
-        if isinstance(found, Failure):
-            return found
-        times.append(found)
+        profile = profiles.of(part.unit, part.layers)
+        if isinstance(profile, Failure):
+            return profile
+        times.append(profile)
     network, machine = Network(profiles, assignment), profiles.machine
     jobs, tasks = network.jobs(times)
     memories = network.memories(jobs, times)
@@ -301,8 +304,8 @@ def _overflow(machine: Machine, memories: Memories, error: NoRoomError) -> Failu
     capacity, shared = memories.capacities[error.memory], error.memory == len(machine.units)
     whose = "the shared memory holds" if shared else f"{machine.units[error.memory].name} may hold"
     message = f"{whose} {capacity} bytes, {error.demand} are needed at once"
-    own = () if shared else ("fewer layers on that unit",)
-    levers = (*own, "a smaller batch", "a smaller data type", "a machine with more memory")
+    remedies = () if shared else ("fewer layers on that unit",)
+    levers = (*remedies, "a smaller batch", "a smaller data type", "a machine with more memory")
     return Failure("DDR", message, error.demand, capacity, (), levers)
 
 

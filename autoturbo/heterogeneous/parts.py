@@ -112,10 +112,10 @@ class _Merger:
                 self._join(part, self.part_of[layer])
 
     def _closure(self, parts: Collection[int]) -> int:
-        found = 0
+        reached = 0
         for part in parts:
-            found |= 1 << part | self.above[part]
-        return found
+            reached |= 1 << part | self.above[part]
+        return reached
 
     def _join(self, first: int, second: int) -> None:
         """Make one of two parts, the second reading from the first, unless a way goes around."""
@@ -125,9 +125,9 @@ class _Merger:
             self.part_of[layer] = second
         self.members[second] = sorted(self.members.pop(first) + self.members[second])
         self.above[second] = (self.above[second] | self.above.pop(first)) & ~(1 << first)
-        both = 1 << first | 1 << second
+        pair = 1 << first | 1 << second
         for part, above in self.above.items():
-            if above & both:
+            if above & pair:
                 self.above[part] = (above & ~(1 << first)) | 1 << second | self.above[second]
 
     def _goes_around(self, first: int, second: int) -> bool:
@@ -142,14 +142,14 @@ class _Merger:
     def assignment(self) -> Assignment:
         """Return the parts in topological order."""
         order: list[int] = []
-        left = dict(self.above)
+        waiting = dict(self.above)
         done = 0
-        while left:
-            ready = [part for part, above in left.items() if not above & ~done]
+        while waiting:
+            ready = [part for part, above in waiting.items() if not above & ~done]
             part = min(ready, key=lambda p: self.members[p][0])
             order.append(part)
             done |= 1 << part
-            del left[part]
+            del waiting[part]
         return Assignment(
             tuple(Part(self.units[part], tuple(self.members[part])) for part in order)
         )
@@ -253,10 +253,10 @@ def channels(graph: Graph, operator: Operator) -> tuple[int, int, int]:
     if len(operator.inputs) < 2:  # noqa: PLR2004  data and weights
         return 1, 1, 1
     data, weight = (graph.tensors[t].shape for t in operator.inputs[:2])
-    made = graph.tensors[operator.outputs[0]].shape
-    if operator.engine is not Engine.MATRIX or not weight or not data or not made:
+    shape = graph.tensors[operator.outputs[0]].shape
+    if operator.engine is not Engine.MATRIX or not weight or not data or not shape:
         return 1, 1, 1
     if len(weight) >= _CONVOLUTION_RANK and len(data) == len(weight):
         read = data[1]
-        return read, made[1], max(read // max(weight[1], 1), 1)
-    return data[-1], made[-1], 1
+        return read, shape[1], max(read // max(weight[1], 1), 1)
+    return data[-1], shape[-1], 1

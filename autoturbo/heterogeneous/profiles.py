@@ -151,7 +151,7 @@ def _spilled(schedule: Schedule) -> int:
     """Return the peak bytes of DDR for tensors that do not leave the part, in all clusters."""
     graph, total = schedule.problem.graph, 0
     for timeline in schedule.timelines:
-        own = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
-        inner = [np.asarray(column)[own] for column in dataclasses.astuple(timeline.buffers)]
+        inside = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
+        inner = [np.asarray(column)[inside] for column in dataclasses.astuple(timeline.buffers)]
         total += live_peak_bytes(Buffers(*inner), Scope.DDR)
     return total * schedule.share.copies

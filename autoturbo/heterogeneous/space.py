@@ -72,10 +72,10 @@ class UnitSpace(Space):
 
     def decided(self, knobs: Knobs) -> Decisions:
         """Return knobs as decisions."""
-        said = knobs.units or self.published
-        units, place = dict(said.layers), {name: i for i, name in enumerate(self.names)}
-        found = tuple(self.units.index(units.get(name, self.units[0])) for name in self.names)
-        return Decisions(found, frozenset(place[name] for name in said.cuts))
+        unit_knobs = knobs.units or self.published
+        units, place = dict(unit_knobs.layers), {name: i for i, name in enumerate(self.names)}
+        indices = tuple(self.units.index(units.get(name, self.units[0])) for name in self.names)
+        return Decisions(indices, frozenset(place[name] for name in unit_knobs.cuts))
 
     def knobs(self, said: UnitKnobs) -> Knobs:
         """Return the canonical form of a candidate."""
@@ -104,8 +104,8 @@ class UnitSpace(Space):
         Raises:
             KnobsError: the candidate is outside the space.
         """
-        said = knobs.units or self.published
-        units, cuts = dict(said.layers), {_CUT + name for name in said.cuts}
+        unit_knobs = knobs.units or self.published
+        units, cuts = dict(unit_knobs.layers), {_CUT + name for name in unit_knobs.cuts}
         params: dict[str, Any] = {
             d.name: d.name in cuts
             if d.name.startswith(_CUT)
@@ -114,9 +114,9 @@ class UnitSpace(Space):
         }
         known = {d.name: d.choices for d in self.dimensions}
         away = [name for name, unit in params.items() if unit not in known[name]]
-        left = {*away, *units, *cuts.difference(known)}
-        if left or said.branches != SIDE_BY_SIDE or knobs != Knobs(units=knobs.units):
-            what = f" ({min(left)})" if left else ""
+        unknown = {*away, *units, *cuts.difference(known)}
+        if unknown or unit_knobs.branches != SIDE_BY_SIDE or knobs != Knobs(units=knobs.units):
+            what = f" ({min(unknown)})" if unknown else ""
             message = f"a setting that is not in the search space{what}"
             raise KnobsError(message, Location(field="units"))
         return params
@@ -161,14 +161,19 @@ class AnnealingProposer:
         known = self._search.known
         count = min(count, self._space.size - len(known))
         asked = self._search.ask(count)
-        found = dict.fromkeys(self._space.knobs(self._space.said(one)) for one in asked)
-        if len(found) == count:
-            return list(found)
-        taken = {self._space.point_of(self._space.knobs(self._space.said(one))) for one in known}
-        taken |= {self._space.point_of(knobs) for knobs in found}
+        proposed = dict.fromkeys(
+            self._space.knobs(self._space.said(decisions)) for decisions in asked
+        )
+        if len(proposed) == count:
+            return list(proposed)
+        taken = {
+            self._space.point_of(self._space.knobs(self._space.said(decisions)))
+            for decisions in known
+        }
+        taken |= {self._space.point_of(knobs) for knobs in proposed}
         rng = np.random.default_rng([self._seed, len(known), 1])
-        more = fresh_points(self._space, rng, taken, count - len(found))
-        return [*found, *(self._space.knobs_of(genes) for genes in more)]
+        more = fresh_points(self._space, rng, taken, count - len(proposed))
+        return [*proposed, *(self._space.knobs_of(genes) for genes in more)]
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
         """Take the outcome of a candidate, asked for or not."""
@@ -190,8 +195,8 @@ class AnnealingProposer:
 
 def initial_settings(evaluator: MachineEvaluator, space: UnitSpace) -> tuple[Knobs, ...]:
     """Return the first candidates of annealing, for other samplers."""
-    found = first_settings(evaluator.profiles, starts_of(evaluator))
-    return tuple(dict.fromkeys(space.knobs(space.said(one)) for one in found))
+    settings = first_settings(evaluator.profiles, starts_of(evaluator))
+    return tuple(dict.fromkeys(space.knobs(space.said(decisions)) for decisions in settings))
 
 
 def starts_of(evaluator: MachineEvaluator) -> Sequence[Assignment]:

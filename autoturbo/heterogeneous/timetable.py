@@ -85,10 +85,10 @@ class Ledger:
         self._holdings = memories.holdings
         self._made: list[list[int]] = [[] for _ in range(tasks)]
         self._used: list[list[int]] = [[] for _ in range(tasks)]
-        self._left = [len(set(one.users)) for one in memories.holdings]
-        for index, one in enumerate(memories.holdings):
-            self._made[one.maker].append(index)
-            for user in set(one.users):
+        self._left = [len(set(holding.users)) for holding in memories.holdings]
+        for index, holding in enumerate(memories.holdings):
+            self._made[holding.maker].append(index)
+            for user in set(holding.users):
                 self._used[user].append(index)
         for memory, held in enumerate(self._held):
             if held > self._capacities[memory]:
@@ -110,21 +110,21 @@ class Ledger:
 
     def end(self, task: int) -> None:
         """Free the tensors that no task waits for any more."""
-        gone = []
+        freed_holdings = []
         for index in self._used[task]:
             self._left[index] -= 1
             if not self._left[index]:
-                gone.append(index)
-        for memory, freed in self._demands(gone).items():
+                freed_holdings.append(index)
+        for memory, freed in self._demands(freed_holdings).items():
             self._held[memory] -= freed
 
     def _demands(self, holdings: Sequence[int]) -> dict[int, int]:
-        found: dict[int, int] = {}
+        demands: dict[int, int] = {}
         for index in holdings:
-            one = self._holdings[index]
-            for memory in one.memories:
-                found[memory] = found.get(memory, 0) + one.bytes
-        return found
+            holding = self._holdings[index]
+            for memory in holding.memories:
+                demands[memory] = demands.get(memory, 0) + holding.bytes
+        return demands
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +224,10 @@ def shares(demands: Sequence[float], bandwidth: float) -> list[float]:
     parts = list(demands)
     if sum(demands) <= bandwidth:
         return parts
-    left, waiting = bandwidth, sorted(range(len(demands)), key=lambda i: (demands[i], i))
+    remaining, waiting = bandwidth, sorted(range(len(demands)), key=lambda i: (demands[i], i))
     for position, index in enumerate(waiting):
-        parts[index] = min(demands[index], left / (len(waiting) - position))
-        left -= parts[index]
+        parts[index] = min(demands[index], remaining / (len(waiting) - position))
+        remaining -= parts[index]
     return parts
 
 
@@ -308,37 +308,44 @@ class _Run:
     def _next(self, queue: list[tuple[float, int]]) -> int | None:
         """Take the first task that there is room for out of a queue."""
         passed: list[tuple[float, int]] = []
-        found = None
-        while queue and found is None:
+        earliest = None
+        while queue and earliest is None:
             entry = heapq.heappop(queue)
             if self.ledger.lacking(entry[1]) is None:
-                found = entry[1]
+                earliest = entry[1]
             else:
                 passed.append(entry)
         for entry in passed:
             heapq.heappush(queue, entry)
-        return found
+        return earliest
 
     def _advance(self) -> None:
         """Advance to the next moment at which a task ends."""
         running = list(self.running.items())
-        parts = shares([one.demand for _, one in running], self.bandwidth)
+        parts = shares([running_task.demand for _, running_task in running], self.bandwidth)
         speeds = [
-            (part / one.demand if one.demand > 0 else 1.0) / self.tasks[one.task].seconds
-            for (_, one), part in zip(running, parts, strict=True)
+            (part / running_task.demand if running_task.demand > 0 else 1.0)
+            / self.tasks[running_task.task].seconds
+            for (_, running_task), part in zip(running, parts, strict=True)
         ]
-        steps = [one.left / speed for (_, one), speed in zip(running, speeds, strict=True)]
+        steps = [
+            running_task.left / speed
+            for (_, running_task), speed in zip(running, speeds, strict=True)
+        ]
         step = min(steps)
-        rates = tuple((one.task, part) for (_, one), part in zip(running, parts, strict=True))
+        rates = tuple(
+            (running_task.task, part)
+            for (_, running_task), part in zip(running, parts, strict=True)
+        )
         self.stretches.append(Stretch(self.now, self.now + step, rates))
         self.now += step
-        for (resource, one), speed, own in zip(running, speeds, steps, strict=True):
+        for (resource, running_task), speed, step_s in zip(running, speeds, steps, strict=True):
             # those that end now end exactly, whatever rounding left of them
-            if own <= step * (1 + 1e-12):
+            if step_s <= step * (1 + 1e-12):
                 del self.running[resource]
-                self._finish(one.task)
+                self._finish(running_task.task)
             else:
-                one.left -= step * speed
+                running_task.left -= step * speed
 
     def _finish(self, index: int) -> None:
         self.end[index] = self.now

@@ -54,14 +54,14 @@ class _TimeChecker:
         """Yield findings about parts and copies that begin before their inputs are there."""
         producers = part_producers(self.graph, self.schedule.layers, self.parts)
         for run in self.schedule.runs:
-            own = self.parts[run.part].unit
+            unit = self.parts[run.part].unit
             read = [run.part] if run.copied else producers[run.part]
             for source in read:
-                made = self.at.get((source, own))
+                made = self.at.get((source, unit))
                 what = f"the copy of part {run.part}" if run.copied else f"part {run.part}"
                 if made is None:
                     message = (
-                        f"{what} reads part {source}, which is not copied to {self.names[own]}"
+                        f"{what} reads part {source}, which is not copied to {self.names[unit]}"
                     )
                     yield Finding(Check.MEMORY, "not there", message)
                 elif made.end > run.begin:
@@ -75,7 +75,7 @@ class _TimeChecker:
     def capacities(self) -> Iterator[Finding]:
         """Yield findings about memories that hold more than they may at some moment."""
         machine, whole = self.schedule.machine, self.schedule.machine.ddr.capacity
-        limits = [whole if one.memory is None else one.memory for one in machine.units]
+        limits = [whole if unit.memory is None else unit.memory for unit in machine.units]
         for index, most in enumerate([*limits, whole]):
             shared = index == len(limits)
             peak = self._peak(None if shared else index)
@@ -101,16 +101,16 @@ class _TimeChecker:
 
     def _permanent_tensors(self, unit: int | None) -> set[int]:
         """Return weights and inputs that a unit reads and outputs that it makes; all if None."""
-        graph, found = self.graph, set[int]()
+        graph, permanent = self.graph, set[int]()
         if unit is None:
-            constants = (t for t, one in enumerate(graph.tensors) if one.constant)
+            constants = (t for t, node in enumerate(graph.tensors) if node.constant)
             return {*constants, *graph.inputs, *graph.outputs}
         for operator, part in self.owner.items():
             if self.parts[part].unit == unit:
-                one = graph.operators[operator]
-                found |= {t for t in one.inputs if graph.producer[t] < 0}
-                found |= {t for t in one.outputs if t in graph.outputs}
-        return found
+                node = graph.operators[operator]
+                permanent |= {t for t in node.inputs if graph.producer[t] < 0}
+                permanent |= {t for t in node.outputs if t in graph.outputs}
+        return permanent
 
     def _allocations(self) -> Iterator[tuple[int, int, float, float]]:
         """Yield unit, bytes, begin and end in seconds of all that is held for a time."""
