@@ -94,17 +94,17 @@ def check(path: str | Path, save: Path | None = None, *, force: bool = False) ->
 def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> Checked:
     readable_texts(connection)
     connection.execute("BEGIN")
-    count, unchecked, found = 0, 0, list(structure(connection))
+    count, unchecked, findings = 0, 0, list(structure(connection))
     for kind in TABLES:
         for name, record, finding in sound_rows(connection, kind):
             if record is None:
-                found.append(f"{name}: {finding}")
+                findings.append(f"{name}: {finding}")
                 continue
             count += 1
             unchecked += is_unchecked(record)
             if file is not None:
                 file.write(encode(record).encode("ascii") + b"\n")
-    return Checked(count, tuple(found[:_MOST]), max(len(found) - _MOST, 0), unchecked)
+    return Checked(count, tuple(findings[:_MOST]), max(len(findings) - _MOST, 0), unchecked)
 
 
 def structure(connection: sqlite3.Connection) -> Iterator[str]:
@@ -199,10 +199,10 @@ def _record_of(kind: type[Record], row: Mapping[str, Any]) -> Record:
     record = parse_line(unpack(row["record"]).encode(), Location())
     if type(record) is not kind:
         raise ValueError("its record is one of another table")
-    said = dict(zip(TABLES[kind].columns, row_of(record), strict=True))
-    if any(row[name] != said[name] for name in row if name not in ("record", "decisions")):
+    stored = dict(zip(TABLES[kind].columns, row_of(record), strict=True))
+    if any(row[name] != stored[name] for name in row if name not in ("record", "decisions")):
         raise ValueError("what is looked up by is not what the record says")
-    if row.get("decisions") is not None and row["decisions"] != said["decisions"]:
+    if row.get("decisions") is not None and row["decisions"] != stored["decisions"]:
         raise ValueError("the decisions beside the record are not the record's")
     return record
 

@@ -288,8 +288,8 @@ class Table:
 
     def there(self, connection: sqlite3.Connection) -> tuple[str, ...]:
         """Return those columns that a database has, which an earlier version may have made."""
-        found = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
-        return tuple(name for name in self.columns if name in found)
+        present = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
+        return tuple(name for name in self.columns if name in present)
 
     @property
     def find(self) -> str:
@@ -350,11 +350,11 @@ def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
     row, table = row_of(record), TABLES[type(record)]
     found = connection.execute(table.find, row[: len(table.key)]).fetchone()
     if found is not None:
-        (kept,) = found
-        if kept == row[-1]:
+        (record_kept,) = found
+        if record_kept == row[-1]:
             return False
         is_kernel = isinstance(record, KernelRecord)
-        old = replace(record, seconds=kept) if is_kernel else decode(kept, at)
+        old = replace(record, seconds=record_kept) if is_kernel else decode(record_kept, at)
         _check_same_run(record, old, at)
         if rank(old) <= rank(record):
             return False
@@ -380,10 +380,10 @@ def row_of(record: Record) -> tuple[Any, ...]:
             return (record.run, int(record.number), latency, pack(text))
         case BestSchedule():
             names = (column(record.model), column(record.target))
-            found = (record.run, int(record.trial), float(record.measurement.latency))
+            columns = (record.run, int(record.trial), float(record.measurement.latency))
             checks = " ".join(record.verified.checks) if record.verified else None
-            own = pack(canonical(record.decisions)) if record.decisions else b""
-            return (*astuple(record.key), *names, int(record.batch), *found, checks, own,
+            decisions = pack(canonical(record.decisions)) if record.decisions else b""
+            return (*astuple(record.key), *names, int(record.batch), *columns, checks, decisions,
                     pack(text))  # fmt: skip
         case KernelRecord():
             return (*astuple(record)[:-1], float(record.seconds))
@@ -391,8 +391,8 @@ def row_of(record: Record) -> tuple[Any, ...]:
 
 def has_run(connection: sqlite3.Connection, run: str) -> bool:
     """Return whether there is a run of that id."""
-    found = connection.execute("SELECT 1 FROM runs WHERE id = ?", (column(run),)).fetchone()
-    return found is not None
+    row = connection.execute("SELECT 1 FROM runs WHERE id = ?", (column(run),)).fetchone()
+    return row is not None
 
 
 def column(text: str) -> str:

@@ -178,8 +178,8 @@ class Database:
         """
         with self._writing():
             info = self._run(run)
-            kept = {**info.settings.get(LIMITS, {}), **limits}
-            self._change(info, settings={**info.settings, LIMITS: kept})
+            merged = {**info.settings.get(LIMITS, {}), **limits}
+            self._change(info, settings={**info.settings, LIMITS: merged})
 
     def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
         """Record the trials whose schedules failed a check, in place of those recorded before.
@@ -281,18 +281,18 @@ class Database:
             verified: what it passed.
         """
         with self._writing() as connection:
-            found = self._matching(connection, key.as_dict())
-            if not found or found[0].schedule != schedule:
+            matching = self._matching(connection, key.as_dict())
+            if not matching or matching[0].schedule != schedule:
                 return False
-            new = dataclasses.replace(found[0], verified=verified)
+            new = dataclasses.replace(matching[0], verified=verified)
             return merge(connection, new, Location(self.path))
 
     def withdraw_best(self, key: PairKey, knobs: Knobs) -> bool:
         """Drop the best schedule if it is that of a candidate, which failed a check."""
         where, values = _where(key.as_dict())
         with self._writing() as connection:
-            found = self._matching(connection, key.as_dict())
-            if not found or found[0].knobs != knobs:
+            matching = self._matching(connection, key.as_dict())
+            if not matching or matching[0].knobs != knobs:
                 return False
             connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
             return True
@@ -325,16 +325,18 @@ class Database:
         where, values = _where(asked)
         order = " ORDER BY model, target, batch, graph_hash"
         with self._reading() as connection:
-            own = "decisions" if "decisions" in TABLES[BestSchedule].there(connection) else "NULL"
-            old = f"CASE WHEN {own} IS NULL THEN record END"
-            columns = f"graph_hash, model, run, trial, {own}, {old}"
+            column = (
+                "decisions" if "decisions" in TABLES[BestSchedule].there(connection) else "NULL"
+            )
+            old = f"CASE WHEN {column} IS NULL THEN record END"
+            columns = f"graph_hash, model, run, trial, {column}, {old}"
             query = f"SELECT {columns} FROM best {where}{order}"  # noqa: S608 (columns)
             rows = connection.execute(query, values).fetchall()
-        found = (
+        decided = (
             Decided(graph, model, self._decisions(kept, record), run, trial)
             for graph, model, run, trial, kept, record in rows
         )
-        return tuple(one for one in found if one.decisions)
+        return tuple(entry for entry in decided if entry.decisions)
 
     def _decisions(self, kept: bytes | None, record: str | bytes) -> Mapping[str, Any]:
         """Return the decisions from their column, or from the record of an earlier version."""
@@ -352,11 +354,11 @@ class Database:
         Raises:
             MeasurerError: a time that is not a finite number.
         """
-        at = Location(self.path)
+        location = Location(self.path)
         with self._writing() as connection:
             for signature, seconds in times.items():
                 record = KernelRecord(target_hash, scheduler_version, signature, seconds)
-                merge(connection, record, at)
+                merge(connection, record, location)
 
     def kernels(self, *, target_hash: str, scheduler_version: str) -> dict[str, float]:
         """Return all recorded kernel times of a target, in seconds by signature."""
@@ -416,13 +418,13 @@ class Database:
             DatabaseError: the database is too damaged to say.
         """
         with self._reading() as connection:
-            found = list(structure(connection)) or ["ok"]
+            findings = list(structure(connection)) or ["ok"]
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
         return {
             "path": str(self.path),
             "bytes": self.path.stat().st_size,
-            "integrity": "; ".join(found[:_MOST_FINDINGS]),
+            "integrity": "; ".join(findings[:_MOST_FINDINGS]),
             "user_version": version,
             "journal_mode": journal,
             "sqlite": sqlite3.sqlite_version,
@@ -481,13 +483,13 @@ class Database:
 
     def _info(self, row: tuple[Any, ...]) -> RunInfo:
         info = self._decoded(row[0], RunInfo)
-        found = dict(zip(DERIVED, row[1:], strict=True))
-        if wrong := [name for name, one in found.items() if not isinstance(one, _FIGURES)]:
-            message = f"a damaged row of run {info.id}: {wrong[0]} is {found[wrong[0]]!r}"
+        figures = dict(zip(DERIVED, row[1:], strict=True))
+        if wrong := [name for name, value in figures.items() if not isinstance(value, _FIGURES)]:
+            message = f"a damaged row of run {info.id}: {wrong[0]} is {figures[wrong[0]]!r}"
             raise DatabaseError(message, Location(self.path), tables.CHECK)
         if info.refused:
-            found |= zip(DERIVED[1:3], self._best_but(info), strict=True)
-        return dataclasses.replace(info, **found)
+            figures |= zip(DERIVED[1:3], self._best_but(info), strict=True)
+        return dataclasses.replace(info, **figures)
 
     def _best_but(self, info: RunInfo) -> tuple[int | None, float | None]:
         """Return the number and latency of the run's best trial, without refused ones."""

@@ -266,9 +266,9 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         version = version_of(connection, path)
         if 0 < version < len(MIGRATIONS):
             place = Path(os.path.realpath(path))
-            kept = place.with_name(f"{place.name}.version-{version}")
+            copy_path = place.with_name(f"{place.name}.version-{version}")
             with (
-                atomic_writer(kept, DatabaseError) as file,
+                atomic_writer(copy_path, DatabaseError) as file,
                 new_file(file) as copy,
                 closing(_opened(path)) as reader,  # the writer's own connection cannot be copied
             ):
@@ -345,12 +345,12 @@ def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) ->
         DatabaseError: the file has something more, less, or other.
     """
     ours = _schema_of(version)
-    found = _schema_rows(connection, len(ours) + 1)
-    for kind, name, *_ in sorted(found - ours, key=repr):
+    schema = _schema_rows(connection, len(ours) + 1)
+    for kind, name, *_ in sorted(schema - ours, key=repr):
         message = f"the {kind} {name!r:.60} in it is not what autoturbo makes"
         hint = "remove it with SQLite's own program, or give another file with --db"
         raise DatabaseError(f"a foreign schema: {message}", Location(path), hint)
-    for kind, name, *_ in sorted(ours - found, key=repr):
+    for kind, name, *_ in sorted(ours - schema, key=repr):
         if kind == "table":  # an index that is missing is damage, which 'db check' names
             raise DatabaseError(f"a foreign schema: the table {name!r} is missing", Location(path))
 
@@ -382,24 +382,26 @@ def check_place(path: Path, *, create: bool) -> None:
     Raises:
         DatabaseError: it cannot be a database.
     """
-    at = Location(path)
+    location = Location(path)
     try:
         status = path.stat()
     except FileNotFoundError:
         if not path.parent.is_dir():
-            raise DatabaseError(f"no folder {str(path.parent)!r}", at, "create it first") from None
+            raise DatabaseError(
+                f"no folder {str(path.parent)!r}", location, "create it first"
+            ) from None
         if not create:
             hint = "'autoturbo tune' makes one; --db names another"
-            raise DatabaseError("no such database", at, hint) from None
+            raise DatabaseError("no such database", location, hint) from None
         return
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DatabaseError(f"cannot open: {reason}", at) from None
+        raise DatabaseError(f"cannot open: {reason}", location) from None
     if stat.S_ISDIR(status.st_mode):
         hint = f"name a file in it, for example {path / 'autoturbo.db'}"
-        raise DatabaseError("a folder, not a database file", at, hint)
+        raise DatabaseError("a folder, not a database file", location, hint)
     if not stat.S_ISREG(status.st_mode):  # to open a named pipe would wait for its writer
-        raise DatabaseError("not a regular file", at, "give another file with --db")
+        raise DatabaseError("not a regular file", location, "give another file with --db")
     # A file that is large enough is SQLite's to judge: a process that opens one besides SQLite and
     # closes it loses the locks of all its connections to it.
     if status.st_size < _LEAST_BYTES and (status.st_size or not create):
@@ -408,19 +410,19 @@ def check_place(path: Path, *, create: bool) -> None:
 
 def _check_header(path: Path, size: int) -> None:
     """Refuse a truncated file: SQLite takes less than a page for empty, and would overwrite it."""
-    at = Location(path)
+    location = Location(path)
     try:
         header = path.read_bytes()[:18]
     except OSError as error:
         reason = os.strerror(error.errno or errno.EIO)
-        raise DatabaseError(f"cannot open: {reason}", at) from None
+        raise DatabaseError(f"cannot open: {reason}", location) from None
     if not header.startswith(_MAGIC):
         if not size:
-            raise DatabaseError("an empty file", at, _EMPTY)
-        raise DatabaseError("not an SQLite database", at, "give another file with --db")
+            raise DatabaseError("an empty file", location, _EMPTY)
+        raise DatabaseError("not an SQLite database", location, "give another file with --db")
     page = int.from_bytes(header[16:18], "big")
     if size < max(page, 512):
-        raise DatabaseError("the database is cut short", at, "restore the file from a copy")
+        raise DatabaseError("the database is cut short", location, "restore the file from a copy")
 
 
 def recent_runs(path: str | Path) -> dict[str, str]:
