@@ -187,12 +187,12 @@ class KernelAdvisor:
         model, numbers = self._current(), self._numbers
         settings = batch.settings[batch.owner].tolist()
         pairs = zip(batch.kernels.tolist(), settings, strict=True)
-        found = np.asarray([numbers.setdefault(pair, len(numbers)) for pair in pairs], np.int64)
+        rows = np.asarray([numbers.setdefault(pair, len(numbers)) for pair in pairs], np.int64)
         if fresh := len(numbers) - self._told.count:
-            _, first = np.unique(found, return_index=True)
+            _, first = np.unique(rows, return_index=True)
             new = first[-fresh:]  # the last numbers
             self._told.add(np.column_stack(model.told(self._features.rows(batch, new))))
-        told: Floats = self._told.rows[found]
+        told: Floats = self._told.rows[rows]
         return told
 
     def _current(self) -> CostModel:

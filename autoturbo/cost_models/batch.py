@@ -162,14 +162,14 @@ class BatchFeatures:
         """Return the kernels of candidates."""
         plans = self._known.kernels_of(settings)
         self._learn()
-        there = [plan for plan in plans if plan is not None]
+        planned = [plan for plan in plans if plan is not None]
         counts = [0 if plan is None else len(plan.kernels) for plan in plans]
         return Batch(
             np.asarray([self._setting(knobs) for knobs in settings], np.int64),
             np.asarray([plan is not None for plan in plans], np.bool_),
             np.repeat(np.arange(len(settings)), counts),
-            np.asarray([number for plan in there for number in plan.kernels], np.int64),
-            np.concatenate([np.zeros((0, len(PASSES)), np.int64), *(p.passes for p in there)]),
+            np.asarray([number for plan in planned for number in plan.kernels], np.int64),
+            np.concatenate([np.zeros((0, len(PASSES)), np.int64), *(p.passes for p in planned)]),
         )
 
     def _setting(self, knobs: Knobs) -> int:
@@ -244,10 +244,10 @@ class BatchFeatures:
     def examples(self, batch: Batch) -> list[Example | None]:
         """Return examples of candidates; None for those that do not fit the model."""
         rows, launches = self.rows(batch, np.arange(len(batch.kernels))), batch.launches
-        base, each = self._base.rows[batch.kernels], self.setting_rows(batch)
+        base, setting_rows = self._base.rows[batch.kernels], self.setting_rows(batch)
         return [
             Example(rows[mine], launches[mine], row, base[mine]) if possible else None
-            for mine, row, possible in zip(batch.slices, each, batch.possible, strict=True)
+            for mine, row, possible in zip(batch.slices, setting_rows, batch.possible, strict=True)
         ]
 
 

@@ -108,8 +108,8 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
         overrides: of sub-graphs, by row; the others have what the model's knobs say.
         count: sub-graphs.
     """
-    each = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
-    return np.asarray(each, np.float32).reshape(count, len(OVERRIDE_NAMES))
+    vectors = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
+    return np.asarray(vectors, np.float32).reshape(count, len(OVERRIDE_NAMES))
 
 
 @functools.lru_cache(maxsize=1 << 12)

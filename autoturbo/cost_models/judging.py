@@ -126,9 +126,9 @@ def _order(predicted: Floats, measured: Floats) -> tuple[float, float]:
     """Return the share of ordered pairs, and Kendall's tau-b."""
     first, second = np.triu_indices(len(measured), 1)
     true = np.sign(measured[first] - measured[second])
-    said = np.sign(predicted[first] - predicted[second])
-    same = float((true * said).sum())
-    differ, told = float((true != 0).sum()), float((said != 0).sum())
+    predicted_order = np.sign(predicted[first] - predicted[second])
+    same = float((true * predicted_order).sum())
+    differ, told = float((true != 0).sum()), float((predicted_order != 0).sum())
     if not differ:
         return 1.0, 1.0
     return (same + differ) / (2 * differ), same / np.sqrt(differ * told) if told else 0.0
@@ -225,20 +225,20 @@ def accuracy(table: Table, method: str) -> dict[str, Judged]:
 
 
 def _result(table: Table, method: str, kind: str, groups: Sequence[str]) -> Result:
-    found: dict[str, list[Scores]] = {}
+    scores_by_pool: dict[str, list[Scores]] = {}
     gains: list[float] = []
     for name in groups:
         held = table.measured & (table.groups[kind] == name)
-        said = METHODS[method](table, table.measured & ~held)
-        found[name] = []
+        predicted = METHODS[method](table, table.measured & ~held)
+        scores_by_pool[name] = []
         for number in np.unique(table.pool[held]).tolist():
             pool = np.flatnonzero(held & (table.pool == number))
             if len(pool) > 1:
-                found[name].append(Scores.of(said[pool], table.latency[pool]))
-                default, guess = pool[table.default[pool]], pool[said[pool].argmin()]
+                scores_by_pool[name].append(Scores.of(predicted[pool], table.latency[pool]))
+                default, guess = pool[table.default[pool]], pool[predicted[pool].argmin()]
                 gains += (table.latency[default[:1]] / table.latency[guess]).tolist()
-    means = {name: Scores.mean(each) for name, each in found.items()}
-    mean = Scores.mean([scores for each in found.values() for scores in each])
+    means = {name: Scores.mean(each) for name, each in scores_by_pool.items()}
+    mean = Scores.mean([scores for each in scores_by_pool.values() for scores in each])
     return Result(method, kind, means, mean, Guesses.of(np.asarray(gains)))
 
 
@@ -252,13 +252,13 @@ def _kernels(objective: str, **more: Any) -> Method:
 
     def method(table: Table, learn: Flags) -> Floats:
         chosen, labels = _learned(table, learn, MOST_KERNELS)
-        asked, said = ~learn[table.owner], np.zeros(len(table.rows))
+        asked, log_factors = ~learn[table.owner], np.zeros(len(table.rows))
         trees = Booster.of(
             table.rows[chosen], labels, table.weights[chosen],
             objective=objective, trees=TREES, **more,
         )  # fmt: skip
-        said[asked] = trees.predict(table.rows[asked])
-        return table.total(table.base * np.exp(said))
+        log_factors[asked] = trees.predict(table.rows[asked])
+        return table.total(table.base * np.exp(log_factors))
 
     return method
 
@@ -287,9 +287,9 @@ def _ranking(objective: str) -> Method:
         pools, rows = table.pool[chosen], table.setting_rows
         labels = np.zeros(len(chosen))
         for pool in np.unique(pools).tolist():
-            own = np.flatnonzero(pools == pool)
-            place = np.argsort(np.argsort(table.latency[chosen[own]]))
-            labels[own] = np.floor(_LEVELS * (1 - place / max(len(own) - 1, 1)))
+            members = np.flatnonzero(pools == pool)
+            place = np.argsort(np.argsort(table.latency[chosen[members]]))
+            labels[members] = np.floor(_LEVELS * (1 - place / max(len(members) - 1, 1)))
         trees = Booster.of(rows[chosen], labels, objective=objective, trees=TREES, groups=pools)
         return -trees.predict(rows)
 
@@ -300,13 +300,15 @@ def _nearest(table: Table, learn: Flags) -> Floats:
     """Predict every kernel's factor by that of the nearest row."""
     known, factors = _learned(table, learn, NEIGHBOURS)
     spread = table.rows[known].std(axis=0) + 1e-6
-    there = table.rows[known] / spread
-    half, said = (there**2).sum(axis=1) / 2, np.zeros(len(table.rows))
+    known_rows = table.rows[known] / spread
+    half, log_factors = (known_rows**2).sum(axis=1) / 2, np.zeros(len(table.rows))
     wanted = np.flatnonzero(~learn[table.owner])
-    for at in range(0, len(wanted), 2048):
-        some = wanted[at : at + 2048]
-        said[some] = factors[(half - (table.rows[some] / spread) @ there.T).argmin(axis=1)]
-    return table.total(table.base * np.exp(said))
+    for first in range(0, len(wanted), 2048):
+        batch = wanted[first : first + 2048]
+        log_factors[batch] = factors[
+            (half - (table.rows[batch] / spread) @ known_rows.T).argmin(axis=1)
+        ]
+    return table.total(table.base * np.exp(log_factors))
 
 
 def _sum(column: str) -> Method:

@@ -95,9 +95,9 @@ class CostModel:
         the mean of what was measured.
         """
         known = [self.measured.get(row, np.nan) for row in row_bytes(rows).tolist()]
-        found = np.asarray(known, np.float64)
-        seen = ~np.isnan(found)
-        return np.where(seen, found, self.times.predict(rows)), seen
+        times_s = np.asarray(known, np.float64)
+        seen = ~np.isnan(times_s)
+        return np.where(seen, times_s, self.times.predict(rows)), seen
 
     def feasibility(self, settings: Rows) -> Floats:
         """Return the probability that candidates can be measured; 1 while none failed.

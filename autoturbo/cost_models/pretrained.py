@@ -111,8 +111,8 @@ def read_card(path: Path) -> dict[str, Any]:
     if not isinstance(card, dict) or "features_schema" not in card:
         raise InputError("not the card of a pretrained cost model", Location(path))
     if card["features_schema"] != FEATURES_SCHEMA or card.get("names") != list(PORTABLE):
-        found = card["features_schema"]
-        message = f"features of version {found}, this release reads {FEATURES_SCHEMA}"
+        schema = card["features_schema"]
+        message = f"features of version {schema}, this release reads {FEATURES_SCHEMA}"
         raise InputError(message, Location(path), "train it again")
     if stale := _stale(card.get("versions", VERSIONS)):
         message = f"it learned from {stale}"
@@ -149,13 +149,13 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
     weights = table.weights[known]
     labels = np.log(table.times[known] / table.base[known])
     booster = Booster.of(table.rows[known], labels, weights / weights.mean(), trees=TREES)
-    made: Made = {
+    entries: Made = {
         "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
         "settings": int(chosen.sum()), "kernels": len(known), "trees": TREES,
         "models": sorted(set(table.groups["model"][chosen].tolist())),
         "targets": sorted(set(table.groups["target"][chosen].tolist())),
     }  # fmt: skip
-    return Pretrained(booster, {**notes, **made})
+    return Pretrained(booster, {**notes, **entries})
 
 
 def bundled() -> dict[str, Path]:

@@ -132,5 +132,5 @@ def _room_ratios(
 
 
 def _log(value: Floats, unit: Floats) -> Floats:
-    found: Floats = np.log(np.maximum(value, 0) / unit + _TINY)
-    return found
+    logarithm: Floats = np.log(np.maximum(value, 0) / unit + _TINY)
+    return logarithm

@@ -94,9 +94,9 @@ class Table:
 
 def _own(data: Measurements) -> Rows:
     """Return knobs of sub-graphs as numbers, ``(kernels, len(OVERRIDE_NAMES))``."""
-    each = [np.zeros((0, len(OVERRIDE_NAMES)), np.float32)]
+    rows = [np.zeros((0, len(OVERRIDE_NAMES)), np.float32)]
     for setting in range(len(data)):
         plan = data.plan(setting)
         if plan is not None:
-            each.append(override_rows(data.setting(setting), plan.overrides, len(plan.values)))
-    return np.concatenate(each)
+            rows.append(override_rows(data.setting(setting), plan.overrides, len(plan.values)))
+    return np.concatenate(rows)
