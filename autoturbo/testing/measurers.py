@@ -82,10 +82,10 @@ def outcomes_are_sound(case: MeasurerCase) -> None:
     """Check for measurements or failures with finite numbers, which the database can keep."""
     for schedule, outcome in _measured(case):
         of = f"{schedule.model.name} by {schedule.scheduler}"
-        found = checked(outcome)
-        if isinstance(found, Failure) and found is not outcome:
-            raise ContractError(f"{of}: {found.message}")
-        _keep(found, of)
+        problem = checked(outcome)
+        if isinstance(problem, Failure) and problem is not outcome:
+            raise ContractError(f"{of}: {problem.message}")
+        _keep(problem, of)
 
 
 @bounded("measuring twice")
@@ -98,8 +98,8 @@ def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
     first, schedules = case.make(), _schedules(case)
     once = [_one(first, schedule) for schedule in schedules]
     again = [_one(first, schedule) for schedule in reversed(schedules)][::-1]
-    other = case.make()
-    anew = [_one(other, schedule) for schedule in schedules]
+    second = case.make()
+    anew = [_one(second, schedule) for schedule in schedules]
     for schedule, *outcomes in zip(schedules, once, again, anew, strict=True):
         if len(set(map(repr, _shown(outcomes)))) > 1:
             seen = ", then ".join(_latency(outcome) for outcome in outcomes)
@@ -270,13 +270,13 @@ def _compare_with_worker(case: MeasurerCase) -> None:
         for name, graph in graphs.items():
             executor.introduce(name, functools.partial(_evaluator, case.make, graph, target))
         tasks = [Task(name, 0, Knobs()) for name in graphs]
-        there = {answer.pair: answer.outcome for answer in measured(executor, tasks)}
+        by_worker = {answer.pair: answer.outcome for answer in measured(executor, tasks)}
     finally:
         executor.close()
     for name, graph in graphs.items():
         here = checked(_evaluator(case.make, graph, target).evaluate(Knobs()))
-        if _shown([here]) != _shown([there[name]]):
-            raise ContractError(f"{name}: {_latency(here)} here, {_latency(there[name])} there")
+        if _shown([here]) != _shown([by_worker[name]]):
+            raise ContractError(f"{name}: {_latency(here)} here, {_latency(by_worker[name])} there")
 
 
 __all__ = ["MEASURER_CHECKS", "REASONS", "MeasurerCase", "check_measurer"]

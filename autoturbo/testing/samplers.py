@@ -83,16 +83,16 @@ def settings_can_be_built(case: SamplerCase) -> None:
 
     space = knob_space(large=True)
     proposer = _proposer(case, space, 8)
-    own = 0
+    own_count = 0
     for _ in range(4):
         batch = proposer.ask(8)
-        own += proposer.own
+        own_count += proposer.own
         for knobs in batch:
             if space.canonical(knobs) != knobs:
                 raise ContractError(f"not in its one form: {knobs.canonical()}")
             proposer.tell(knobs, outcome_of(knobs))
-    if own < 16:  # noqa: PLR2004  half
-        raise ContractError(f"only {own} of 32 settings are its own, the others are chance's")
+    if own_count < 16:  # noqa: PLR2004  half
+        raise ContractError(f"only {own_count} of 32 settings are its own, the others are chance's")
 
 
 @bounded("an exhausted space")
@@ -107,8 +107,8 @@ def nothing_is_proposed_twice(case: SamplerCase) -> None:
     if sorted(set(seen)) != sorted(seen) or len(seen) != space.size:
         raise ContractError(f"{len(seen)} settings of a space of {space.size}")
     plain = categories(2, 3)
-    found = _asked(_study(case.make(0)), plain, 9 + 6, bowl)
-    points = [tuple(params.values()) for params in found][:9]
+    asked = _asked(_study(case.make(0)), plain, 9 + 6, bowl)
+    points = [tuple(params.values()) for params in asked][:9]
     if case.fresh and len(set(points)) < len(points):
         raise ContractError(f"it proposes a point again although others are left: {points}")
 
@@ -116,17 +116,19 @@ def nothing_is_proposed_twice(case: SamplerCase) -> None:
 @bounded("two studies of one seed")
 def the_seed_decides(case: SamplerCase) -> None:
     """Check that the same seed and the same results give the same proposals."""
-    one, other = (_story(case.make(1), _in_order) for _ in range(2))
-    if one != other:
-        raise ContractError(f"the same seed differs {_where(one, other)}")
+    first, second = (_story(case.make(1), _in_order) for _ in range(2))
+    if first != second:
+        raise ContractError(f"the same seed differs {_where(first, second)}")
 
 
 @bounded("two orders of arrival")
 def order_of_arrival_does_not_matter(case: SamplerCase) -> None:
     """Check that results of a batch may be told in any order."""
-    one, other = (_story(case.make(1), order) for order in (_in_order, _backwards))
-    if one != other:
-        raise ContractError(f"results told backwards change proposals {_where(one, other)}")
+    forwards, backwards = (_story(case.make(1), order) for order in (_in_order, _backwards))
+    if forwards != backwards:
+        raise ContractError(
+            f"results told backwards change proposals {_where(forwards, backwards)}"
+        )
 
 
 def failures_are_survived(case: SamplerCase) -> None:
@@ -200,8 +202,8 @@ def _proposer(case: SamplerCase, space: Space, batch: int) -> StudyProposer:
     from autoturbo.search.study import StudyProposer
     from autoturbo.testing.watched import Watched
 
-    made = case.make(0) if case.in_run is None else case.in_run(0, space, batch)
-    choice = SamplerChoice("tested", Watched(made), case.ordinal)
+    sampler = case.make(0) if case.in_run is None else case.in_run(0, space, batch)
+    choice = SamplerChoice("tested", Watched(sampler), case.ordinal)
     return StudyProposer(choice, space, find_objectives("latency"), 0)
 
 

@@ -53,14 +53,16 @@ def every_network_gets_schedules(case: SchedulerCase) -> None:
     from autoturbo.schedule.schedule import Schedule
 
     for bench in _benches(case):
-        made = list(case.make(bench))
-        if not made:
+        schedules = list(case.make(bench))
+        if not schedules:
             raise ContractError(f"no schedule of {bench.model.name}")
-        for one in made:
-            if not isinstance(one, Schedule):
-                raise ContractError(f"yields a value of type {type(one).__name__!r}, no Schedule")
-            found = (one.model.hash, one.problem.target.hash, one.problem.dtype)
-            if found != (bench.model.hash, bench.target.hash, bench.dtype):
+        for schedule in schedules:
+            if not isinstance(schedule, Schedule):
+                raise ContractError(
+                    f"yields a value of type {type(schedule).__name__!r}, no Schedule"
+                )
+            subject = (schedule.model.hash, schedule.problem.target.hash, schedule.problem.dtype)
+            if subject != (bench.model.hash, bench.target.hash, bench.dtype):
                 raise ContractError(f"{bench.model.name}: a schedule of something else")
 
 
@@ -107,7 +109,7 @@ def one_of_them_can_be_measured(case: SchedulerCase) -> None:
 
     for bench in _benches(case):
         outcomes = Simulator().measure(list(case.make(bench)))
-        if not any(isinstance(one, Measurement) for one in outcomes):
+        if not any(isinstance(outcome, Measurement) for outcome in outcomes):
             raise ContractError(f"{bench.model.name}: none of its schedules can be simulated")
 
 

@@ -89,9 +89,9 @@ def its_file_says_it_all(case: TargetCase) -> None:
     for target in _targets(case):
         read = _read_back(target)
         names = [f.name for f in dataclasses.fields(Target)]
-        other = [n for n in names if getattr(read, n) != getattr(target, n)]
-        if other:
-            raise ContractError(f"{target.name}: not the same in its file: {', '.join(other)}")
+        differing = [n for n in names if getattr(read, n) != getattr(target, n)]
+        if differing:
+            raise ContractError(f"{target.name}: not the same in its file: {', '.join(differing)}")
         if read.hash != target.hash:
             raise ContractError(f"{target.name}: its file has another hash")
 
@@ -186,7 +186,7 @@ def _measured(
 
 def _best(case: TargetCase, target: Target) -> Iterator[tuple[str, float]]:
     for graph, measured in _measured(case, target, target.default_dtype):
-        yield graph.name, min(one.latency for one in measured)
+        yield graph.name, min(measurement.latency for measurement in measured)
 
 
 def _faster(target: Target, field: str) -> Target | None:

@@ -130,8 +130,8 @@ def knob_space(*, large: bool = False) -> Space:
     Args:
         large: 1,728 forms of 1,296 points, instead of 36 of 27.
     """
-    own: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "scope": ("GB",)}
-    block = Block(("layer",), own if large else {"prefetch_depth": (2,)}, {})
+    choices: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "scope": ("GB",)}
+    block = Block(("layer",), choices if large else {"prefetch_depth": (2,)}, {})
     model: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "tile_divisor": (2, 4)}
     if large:
         model |= {"binding": ("always",), "factor_scale": (2, 4, 8), "max_layers": (1, 2, 4)}
@@ -151,8 +151,8 @@ def outcome_of(knobs: Knobs) -> Outcome:
         return Failure("LB", "too full", 200, 100)
     values = [knobs.prefetch_depth, knobs.tile_divisor, knobs.factor_scale, knobs.max_layers]
     figures = [1 if value == AUTO else int(value) for value in values]
-    own = sum(len(override.as_dict()) for override in knobs.overrides)
-    seconds = 1e-3 * (1 + abs(figures[0] - 2) + figures[2] / figures[1] + 0.1 * own)
+    count = sum(len(override.as_dict()) for override in knobs.overrides)
+    seconds = 1e-3 * (1 + abs(figures[0] - 2) + figures[2] / figures[1] + 0.1 * count)
     seconds *= 1.0 + 0.01 * figures[3] + (0.05 if knobs.binding == "always" else 0.0)
     bound = LowerBound(1e-6, 1e-7, 1e-7)
     return Measurement(seconds, 8, 1000 * figures[1], 0, 0.5, 0.1, 1, 1, 1, bound)
