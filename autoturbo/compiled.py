@@ -1,4 +1,4 @@
-"""How hot functions are compiled.
+"""Compilation of hot functions.
 
 Numba counts references to every array that a function reads from a named tuple, and each count is
 an atomic operation. A function that allocates nothing can do without the counts: its caller holds

@@ -1,4 +1,4 @@
-"""Files: what may be read, what may be replaced, and how one is written whole.
+"""Files: limits on inputs, protection of files from outputs, and atomic writes.
 
 Inputs have limits, far above what models, runs and files of this field have. Each can be raised by
 an environment variable, which every message about it names.

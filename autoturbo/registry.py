@@ -1,4 +1,4 @@
-"""What is found by name: measurers, samplers, schedulers and targets, ours and other packages'.
+"""Registries by name: measurers, samplers, schedulers and targets, ours and plug-ins'.
 
 =========================  =====================================================================
 ``autoturbo.measurers``    a function without arguments that gives a measurer

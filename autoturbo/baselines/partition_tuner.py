@@ -1,4 +1,4 @@
-"""PartitionTuner and what it was compared with: who runs which layer on a machine of several units.
+"""PartitionTuner and the schedulers it was compared with: layers assigned to a machine's units.
 
 Yu et al., "PartitionTuner", ETRI Journal 45(2), 2023 (baselines.md, section 3), on our layers and
 profiles. Kept as published, holes included: no cost for crossing from one branch to the next, one

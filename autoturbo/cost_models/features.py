@@ -1,4 +1,4 @@
-"""What a cost model sees: numbers about kernels, candidates and targets, in a fixed order.
+"""Features of a cost model: numbers about kernels, candidates and targets, in a fixed order.
 
 Five groups of columns, side by side:
 

@@ -1,4 +1,4 @@
-"""How well candidates are ranked on models and targets that were held out whole.
+"""The quality of rankings of candidates, on models and targets held out whole.
 
 Every model, or target, is left out in turn; what is learned from the others ranks its pools. A
 pool has the measured settings of one model at one batch size on one target. Figures are means over

@@ -1,4 +1,4 @@
-"""What a cost model says of candidates of a search that were not measured."""
+"""A cost model's predictions for candidates of a search that were not measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicts what kernels take, and whether candidates are feasible, from those tried in a run.
+"""Predicts the time of kernels and the feasibility of candidates, from those tried in a run.
 
 Unit of prediction: one launch of a sub-graph's kernel. A candidate's latency is put together as the
 simulator does it: ``sum(launches * base * exp(factor))``, where the base is what the kernel takes

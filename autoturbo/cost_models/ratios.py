@@ -1,4 +1,4 @@
-"""From what a kernel takes alone to ratios, and to the seconds that a prediction starts from.
+"""Ratios of a kernel's estimates, and the seconds that predictions are relative to.
 
 Physics first: a kernel's time on a target that no model has seen is mostly what the simulator says
 of it alone; how far the rest of a schedule moves it follows from where its time goes, and that is

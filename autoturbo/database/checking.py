@@ -1,4 +1,4 @@
-"""Whether a database is sound, and what of it can be believed.
+"""Checks a database for damage and contradictions.
 
 A row is believed only where its record can be read, its columns say what the record says, and the
 record does not contradict itself or its run.

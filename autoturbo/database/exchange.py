@@ -1,4 +1,4 @@
-"""All records of a database as a file, and files taken in.
+"""Exports all records of a database to a file, and imports files.
 
 Written are JSON lines, Parquet, or a database to be read only; taken in are all of these, within
 the caller's transaction, and a run's manifest.

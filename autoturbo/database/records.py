@@ -1,4 +1,4 @@
-"""What the database holds, as frozen values, and their JSON form.
+"""The records of the database, as frozen values, and their JSON form.
 
 A record's JSON form (``as_dict``) is what stands in the database and on a line of an export, beside
 ``"kind"`` and ``"schema"``; :func:`autoturbo.database.record_schema` describes it for others.

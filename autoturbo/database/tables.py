@@ -1,4 +1,4 @@
-"""The tables, and how a file comes to have them: opening, recognising, migrating.
+"""The tables of the database: opening, recognising and migrating its file.
 
 Each row of ``runs``, ``trials`` and ``best`` holds the whole record, the line of an export packed
 (:mod:`autoturbo.database.formats`), beside the columns that are looked up and sorted.

@@ -1,4 +1,4 @@
-"""Simulated annealing over units and cuts, from what other tuners would do.
+"""Simulated annealing over units and cuts, from the assignments of published schedulers.
 
 The space is discrete and a step changes little of a schedule, whose measurement costs about a
 millisecond once its parts are known: as where SET and SoMa (baselines.md, section 4) search

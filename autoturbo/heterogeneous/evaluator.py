@@ -1,4 +1,4 @@
-"""From knobs to measurements on a machine of several processing units, behind the same door.
+"""Measures knobs on a machine of several processing units, with the interface of the evaluator.
 
 ``Knobs()`` assigns layers as PartitionTuner does, the published heuristic for such machines;
 :class:`autoturbo.schedule.unit_knobs.UnitKnobs` say otherwise.

@@ -1,4 +1,4 @@
-"""Schedule files of machines: the one canonical text, and reading it back.
+"""Schedule files of machines: the canonical text, and reading it back.
 
 A file holds decisions: which layers make which part, and which unit runs it; how a part is
 scheduled on its unit follows from them. When everything runs is there to be read by others, and is

@@ -1,4 +1,4 @@
-"""What layers take on a processing unit, by themselves: the profiles that assignments are made of.
+"""Profiles: the time of layers on a processing unit by themselves.
 
 A profile is the simulator's measurement of the published heuristic's schedule of the layers on the
 unit, launch and barrier included, with all that crosses their boundary in DDR. Layers of the same

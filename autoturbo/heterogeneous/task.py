@@ -1,4 +1,4 @@
-"""Tuning for a machine of several units: what is searched, by whom, and what is refused."""
+"""Tuning for a machine of several units: its space, its proposer, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The times of a machine's parts: who runs when, where tensors are by then, what each unit holds.
+"""Verifies the times of a machine's parts: units, order of tensors, and memory.
 
-All of it is worked out here from the times that a schedule gives, not from what made it.
+Everything is recomputed from the times that a schedule gives, not taken from its scheduler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a schedule loses most, and what would help, tried out on a new schedule.
+"""The bottlenecks of a schedule, and remedies that are tried on a new schedule.
 
 A spot loses what it takes beyond what its work needs. A remedy is a change of one knob, of the
 model (channels padded to fill the matrix array), or of one field of the target. The schedule is

@@ -1,4 +1,4 @@
-"""What bounds a schedule, where it loses most, and what would help: one value, and its tables."""
+"""The explanation of a schedule: its bounds, bottlenecks and remedies, and their tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that is known of a run: its records, and its best schedule built and measured again.
+"""The facts of a run: its records, and its best schedule built and measured again.
 
 The time of a schedule is dealt out so that the parts add up to the latency: first what the busiest
 engine works, then what each other engine adds while those before it stand idle, then latencies

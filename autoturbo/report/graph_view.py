@@ -1,4 +1,4 @@
-"""The graph view: sub-graphs with their layers, what they read, and where outputs lie.
+"""The graph view: sub-graphs with their layers and inputs, and the scopes of outputs.
 
 Layers and sub-graphs are placed in rows from inputs to outputs.
 """

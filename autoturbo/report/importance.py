@@ -1,4 +1,4 @@
-"""Which knobs mattered in a run, which stand at their border, and how much of each was tried.
+"""The importance of knobs in a run, values at the end of their range, and how much was tried.
 
 Importance is judged on trials that the judging model has not seen. The trials are dealt into
 :data:`FOLDS` parts; trees are trained on all parts but one, and Shapley values say how much each

@@ -1,4 +1,4 @@
-"""Lines for people: how a run stands, and how clusters or units share out its work."""
+"""Lines for people: the progress of a run, and how clusters or units share its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with all that it needs, which may load nothing.
+"""The report of a run: one self-contained HTML file.
 
 A reader's map::
 

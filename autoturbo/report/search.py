@@ -1,4 +1,4 @@
-"""What a search did: its trials in order, what they cost, which of them nothing beats.
+"""The course of a search: its trials in order, their cost, and the Pareto front.
 
 Also what the cost model predicted of each trial before it was measured. A run does not keep
 predictions: the model follows from the seed and from the outcomes known at the time, so asking it

@@ -1,4 +1,4 @@
-"""Tables for people. Names come from files, so every cell is shown as the text that it is."""
+"""Tables for people. Names come from files, so every cell is escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pass in time: engines, cores and buffers, in as many bars as a screen can show."""
+"""The timeline of a pass: engines, cores and buffers, in as many bars as a screen can show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule in time for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+"""Traces of a schedule for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 
 The format is the trace event format of Chrome, which Perfetto reads: slices per engine, nested by
 kernel, layer and instruction; counters for the buffers' occupancy and for off-chip traffic; flows

@@ -1,4 +1,4 @@
-"""Where to look for better candidates: space, samplers, executors.
+"""The search for better candidates: space, samplers, executors.
 
 Optuna and Ray are loaded when they are used, not before.
 """

@@ -1,4 +1,4 @@
-"""The numbers that the search goes by, in one record.
+"""The constants of the search, in one record.
 
 What a constant does stands with it. What each is worth is measured: ``search/ablation.py`` searches
 models that no table of ours reports with one of them changed or taken out, and

@@ -1,4 +1,4 @@
-"""What a run hands out: schedules that measure the same twice and pass the checks.
+"""The schedules that a run hands out: they measure the same twice and pass the checks.
 
 The best schedule by what was sought, the fastest (for the database) and all members of a Pareto
 front are checked, each once. A schedule that fails is refused and the next best that passes takes

@@ -1,4 +1,4 @@
-"""What a search minimises or maximises, and when it stops."""
+"""The objectives of a search, and its stopping rules."""
 
 from __future__ import annotations
 

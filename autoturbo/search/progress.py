@@ -1,4 +1,4 @@
-"""Trials, and how a run stands."""
+"""Trials, the progress of a run, and its journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Optuna study behind a run: asks a sampler for candidates and tells it what became of them.
+"""The Optuna study behind a run: asks a sampler for candidates and tells it the outcomes.
 
 Two studies: the one that a sampler works on may hold a candidate several times (a sampler that
 repeats a known candidate is told its known value and asked again); the one handed to the user holds

@@ -1,4 +1,4 @@
-"""Which sub-graphs have knobs of their own in a search, and which values make sense there.
+"""The sub-graphs with knobs of their own in a search, and the values worth trying there.
 
 A start, for one the published heuristic, is plan once. Its heaviest sub-graphs are anchored by
 their last layers: an override names a layer and so stays meaningful when other knobs move the cuts.

@@ -1,4 +1,4 @@
-"""How a contract is found broken."""
+"""The parts of a contract test: its case, its time limit, its error."""
 
 from __future__ import annotations
 

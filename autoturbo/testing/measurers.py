@@ -1,4 +1,4 @@
-"""What a measurer must do to serve in a tuning run.
+"""The contract of measurers in a tuning run.
 
 A measurer is what :class:`autoturbo.simulate.evaluator.Measurer` says: ``measure(schedules)`` gives
 an outcome for each. Every check is a function of a :class:`MeasurerCase`; all of them are in

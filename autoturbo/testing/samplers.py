@@ -1,4 +1,4 @@
-"""What a sampler must do to serve in a tuning run and in any Optuna study.
+"""The contract of samplers in a tuning run and in any Optuna study.
 
 A sampler is an Optuna ``BaseSampler``. Every check is a function of a :class:`SamplerCase`; all of
 them are in :data:`SAMPLER_CHECKS`. They are small: seconds for a sampler that proposes within

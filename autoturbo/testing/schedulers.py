@@ -1,4 +1,4 @@
-"""What a scheduler must do to be compared with others: schedules that compute their model.
+"""The contract of schedulers: schedules that compute their model.
 
 Every check is a function of a :class:`SchedulerCase`; all of them are in :data:`SCHEDULER_CHECKS`.
 """

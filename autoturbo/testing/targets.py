@@ -1,4 +1,4 @@
-"""What a target must be to be tuned for: valid, whole in its file, and sensible when simulated.
+"""The contract of targets: valid, complete in their file, and sensible when simulated.
 
 Every check is a function of a :class:`TargetCase`; all of them are in :data:`TARGET_CHECKS`.
 """

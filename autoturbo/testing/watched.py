@@ -1,4 +1,4 @@
-"""A sampler looked over the shoulder, and where it is put to work. This module loads Optuna."""
+"""A sampler whose proposals are checked, and studies to use it in. This module loads Optuna."""
 
 from __future__ import annotations
 

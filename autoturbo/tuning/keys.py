@@ -1,4 +1,4 @@
-"""What a run's measurements hold for, and whether what was recorded still does."""
+"""The keys under which a run's measurements hold, and the check that they still do."""
 
 from __future__ import annotations
 

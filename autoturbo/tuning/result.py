@@ -1,4 +1,4 @@
-"""What tuning found."""
+"""The result of tuning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run: what it stands on, from its first trial to its result.
+"""A run, from its first trial to its result.
 
 Several runs may share one pool of workers (:mod:`autoturbo.tuning.campaign`); each ends with a
 result or an error of its own.

@@ -1,4 +1,4 @@
-"""What-if for architects: the latency of tuned schedules over a grid of targets.
+"""Sweeps: the latency of tuned schedules over a grid of targets.
 
 Every point of the grid is a tuning run like any other, in the same database: a sweep that is asked
 for again finds its runs there, goes on with those that were interrupted, and tunes the others.

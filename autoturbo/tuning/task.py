@@ -1,4 +1,4 @@
-"""What tuning asks of a target: its defaults, its space, and its proposer.
+"""The task of tuning for a target: its defaults, its space, and its proposer.
 
 A machine of several units answers otherwise (:mod:`autoturbo.heterogeneous.task`). The registry has
 both by the name of the target's type; nothing else in tuning tells them apart.

@@ -1,4 +1,4 @@
-"""What is in a data set, in figures: the card, for programs as JSON and for people as Markdown.
+"""The card of a data set: its figures, as JSON for programs and as Markdown for people.
 
 It holds no date and nothing of the machine, so that the same collection has the same card.
 """

@@ -1,4 +1,4 @@
-"""Makes the shards of a data set, each once, in as many processes as one likes."""
+"""Makes the shards of a data set, each once, in any number of processes."""
 
 from __future__ import annotations
 

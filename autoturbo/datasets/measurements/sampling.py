@@ -1,4 +1,4 @@
-"""Which settings of a pair are measured, and what of each is kept.
+"""The sampling of settings of a pair, and what is stored of each.
 
 Settings drawn at random are nearly all bad, and a model that knows only those cannot tell good ones
 apart. So every second setting is a mutant: of the default schedule, or of one of the best that the

@@ -1,4 +1,4 @@
-"""Where candidates are measured: in this process, in local processes, on Ray."""
+"""Executors, which measure candidates: in this process, in local processes, on Ray."""
 
 from __future__ import annotations
 

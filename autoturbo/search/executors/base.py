@@ -1,4 +1,4 @@
-"""What an executor is, and what becomes of evaluators that misbehave.
+"""The protocol of executors, and the handling of evaluators that misbehave.
 
 A protocol, so that a farm of boards or another cluster can stand in: the tuner puts candidates of
 several pairs of model and target and takes answers in any order. An evaluator that raises or

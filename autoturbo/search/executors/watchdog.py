@@ -1,4 +1,4 @@
-"""Ends what a Ray of our own has started when the process that started it is gone, however it went.
+"""Ends the processes of our own Ray when the process that started it is gone.
 
 Ray's servers leave with the process that started them, its agents up to a minute later, its folder
 not at all. This file is run by itself, before Ray is started, and needs nothing but Python: it

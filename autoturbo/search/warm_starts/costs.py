@@ -1,4 +1,4 @@
-"""What sub-graphs cost one by one, where their kernels depend on nothing but themselves.
+"""The costs of single sub-graphs, where their kernels depend on nothing but themselves.
 
 Under these settings a kernel's time does not depend on how the rest of the model is cut, split,
 bound or ordered, so that a schedule's time is the sum over its sub-graphs (tests hold it against

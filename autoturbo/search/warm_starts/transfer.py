@@ -1,4 +1,4 @@
-"""What a tuned schedule decided layer by layer, and the same decisions for another model.
+"""The decisions of a tuned schedule layer by layer, and their transfer to another model.
 
 Networks share blocks: a deeper one repeats them, another resolution only changes their extents. So
 the decisions of a schedule are kept by what a layer computes and what lies around it, and another
