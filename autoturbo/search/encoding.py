@@ -64,7 +64,7 @@ def stands_for(name: str, value: Value) -> Value | None:
 
 
 def means_nothing(field: str, value: Value, model: Value) -> bool:
-    """Return whether a sub-graph's choice changes nothing, given the model's knob for it."""
+    """Return whether a sub-graph's choice has no effect, given the model's knob for it."""
     if value == AUTO:
         return False
     if field == "priority":
@@ -83,7 +83,7 @@ def decides(field: str) -> str | None:
 
 
 def effective(override: SubGraphKnobs, knobs: Knobs) -> dict[str, Any]:
-    """Return the choices of an override that change something, with the layer."""
+    """Return the choices of an override that have an effect, with the layer."""
     return {
         name: value
         for name, value in override.as_dict().items()
@@ -391,7 +391,7 @@ ENUMERABLE = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One thing to choose.
+    """A dimension of the space.
 
     Attributes:
         name: of a knob, or of a parameter of any Optuna study.
@@ -404,7 +404,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Points:
-    """A product of dimensions, less what means the same.
+    """A product of dimensions without equivalent candidates.
 
     Attributes:
         dimensions: in the order of the knobs, the model's first, then block by block.

@@ -13,7 +13,7 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One figure of a measurement.
+    """A figure of a measurement to minimise or maximise.
 
     Attributes:
         name: on the command line.
@@ -100,7 +100,7 @@ def pareto(scores: Sequence[Sequence[float]]) -> list[int]:
 
 
 class Stop(StrEnum):
-    """Why a search stopped."""
+    """The reason why a search stopped."""
 
     TRIALS = "trials"
     """All trials that were asked for are made."""
@@ -120,7 +120,7 @@ class Stop(StrEnum):
 
 @dataclass(eq=False)
 class Drought:
-    """Counts trials since the last one that was better than all before it.
+    """A count of the trials since the last improvement.
 
     With several objectives a trial is better that none before it equals or beats in all of them.
 

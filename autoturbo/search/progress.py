@@ -77,7 +77,7 @@ SAVE_EVERY_S = 0.1
 
 @dataclass(eq=False)
 class Journal:
-    """Keeps a run's outcomes in the database and its lines in its folder.
+    """The journal of a run: outcomes in the database and lines in its folder.
 
     Attributes:
         store: the database.

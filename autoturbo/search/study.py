@@ -270,7 +270,7 @@ class Mirror:
         return self._entered
 
     def enter(self, number: int, params: dict[str, Any], outcome: Outcome) -> None:
-        """Take the next trial.
+        """Add the next trial.
 
         Args:
             number: of the trial.

@@ -108,7 +108,7 @@ class Executor(Protocol):
         ...
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Measure these after all others; nothing happens after :meth:`cancel`."""
+        """Queue tasks after all others; do nothing after :meth:`cancel`."""
         ...
 
     def take(self, patience: float | None = None) -> list[Answer]:
@@ -131,16 +131,16 @@ class Executor(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Begin nothing new: what is being measured can still be taken."""
+        """Begin no more tasks: what is being measured can still be taken."""
         ...
 
     def close(self) -> None:
-        """Give back all processes; a second time does nothing."""
+        """Release all processes; a second call does nothing."""
         ...
 
 
 def measured(executor: Executor, tasks: Sequence[Task]) -> Iterator[Answer]:
-    """Put tasks, then take until nothing is left."""
+    """Put tasks, and yield answers until nothing is left."""
     executor.put(tasks)
     while executor.busy:
         yield from executor.take()
@@ -177,7 +177,7 @@ class Elsewhere:
         self._first = when if first is None else first
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
-        """Measure each; :data:`TIME_IS_UP` for those that would not end in time.
+        """Measure schedules; :data:`TIME_IS_UP` for those that would not end in time.
 
         Raises:
             ExecutorError: no worker can be had.
@@ -316,7 +316,7 @@ Value = TypeVar("Value")
 
 
 class Held(Generic[Value]):
-    """The values of the pairs that were asked for last.
+    """A cache of values of the pairs that were used last.
 
     The tuner keeps one of these for each of its workers, so that it knows without asking what a
     worker still has: both sides see the same pairs in the same order.
@@ -370,16 +370,16 @@ class InProcess:
     def introduce(
         self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
     ) -> None:
-        """Use the evaluator that is there."""
+        """Keep the evaluator of a pair, or build it."""
         self._evaluators[pair] = here or make_evaluator()
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Take note of them."""
+        """Queue tasks."""
         if not self._cancelled:
             self._queue.extend(tasks)
 
     def take(self, patience: float | None = None) -> list[Answer]:
-        """Measure the next one."""
+        """Measure the next task and return its answer."""
         del patience
         if not self._queue:
             return []
@@ -395,7 +395,7 @@ class InProcess:
         self._queue.clear()
 
     def cancel(self) -> None:
-        """Begin nothing new."""
+        """Begin no more tasks."""
         self._cancelled = True
         self.withdraw()
 

@@ -267,7 +267,7 @@ class Processes:
             worker.end()
 
     def cancel(self) -> None:
-        """Begin nothing new."""
+        """Begin no more tasks."""
         self._cancelled = True
         self.withdraw()
 
@@ -313,7 +313,7 @@ class Processes:
             raise ExecutorError(f"a pair cannot be sent to a worker process: {error}") from None
 
     def _collect(self, patience: float | None) -> list[Answer]:
-        """Wait for the first news."""
+        """Wait for the first messages of workers, and return their answers."""
         pipes = [worker.pipe for worker in self._workers]
         waits = [limit for limit in (patience, self._until_overdue()) if limit is not None]
         changed = set(connection.wait(pipes, min(waits) if waits else None))

@@ -191,7 +191,7 @@ class RayPool:
                 self._end(worker)
 
     def cancel(self) -> None:
-        """Begin nothing new."""
+        """Begin no more tasks."""
         self._cancelled = True
         self.withdraw()
 
@@ -213,7 +213,7 @@ class RayPool:
             self._counted = time.monotonic()
 
     def _hire(self) -> None:
-        """Ask for actors until there are enough, and no longer for those that find no place."""
+        """Start actors until there are enough, and drop those that find no place."""
         self._count()
         while len(self._workers) < self._jobs:
             worker = _Worker(self._class.remote())
@@ -270,14 +270,14 @@ class RayPool:
         self._order(worker, worker.actor.measure.remote(portion), portion)
 
     def _prepare(self, worker: _Worker, pair: str) -> bool:
-        """Have an actor build a pair's evaluator; False where it holds it."""
+        """Let an actor build a pair's evaluator; return False where it holds it."""
         lacks = worker.held.lacks(pair)
         if lacks:
             self._order(worker, worker.actor.prepare.remote(pair, [self._recipes[pair]]))
         return lacks
 
     def _land(self, patience: float | None) -> list[Answer]:
-        """Wait for the first order to be carried out, and take all that are."""
+        """Wait for the first finished order, and return the answers of all finished ones."""
         references = list(self._orders)
         wait = [limit for limit in (patience, self._until_overdue()) if limit is not None]
         limit = min([*wait, _COUNT_S])

@@ -52,7 +52,7 @@ _QUIET = {
 
 @dataclass(eq=False)
 class Session:
-    """A connection that is ours to end, or one that was there.
+    """A connection to Ray, of our own or to a running cluster.
 
     Attributes:
         owner: whether :meth:`close` ends it.
@@ -166,7 +166,7 @@ def _own_folder() -> Iterator[tuple[subprocess.Popen[bytes] | None, str | None]]
 
 
 def _dismiss(guard: subprocess.Popen[bytes] | None) -> None:
-    """Let the watchdog clear away, and wait for it."""
+    """Let the watchdog clean up, and wait for it."""
     if guard is None or guard.stdin is None:
         return
     guard.stdin.close()
@@ -206,7 +206,7 @@ def _same_path() -> Iterator[None]:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep the end of the terminal from Ray's processes, and Ray from handling SIGTERM for us.
+    """Keep hang-ups of the terminal from Ray's processes, and Ray from handling our SIGTERM.
 
     Processes inherit which signals are blocked; one that comes meanwhile is handled at the end.
     Ray's handler would end all at once, what is being measured and what holds the outcomes.

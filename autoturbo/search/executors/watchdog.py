@@ -57,7 +57,7 @@ def end(mark: str, folder: str = "") -> None:
 
 
 def main(mark: str, folder: str) -> None:
-    """Wait for the end of standard input, then clear away."""
+    """Wait for the end of standard input, then clean up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()

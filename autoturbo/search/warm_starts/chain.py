@@ -69,7 +69,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best way to compute a set of layers, and its seconds in one pass of a cluster."""
+    """The best variant of a set of layers, and its seconds in one pass of a cluster."""
 
     variant: Variant
     seconds: float
@@ -114,7 +114,7 @@ def _every_split(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple
 
 @dataclass(eq=False)
 class Table:
-    """Sets of layers and what they cost.
+    """The sets of layers and their costs.
 
     Attributes:
         costs: of ways to compute them.

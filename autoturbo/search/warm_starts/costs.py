@@ -165,7 +165,7 @@ def _fits(problem: Problem, layers: Layers, rules: SplitRules) -> bool:
 
 @dataclass(eq=False)
 class Likeness:
-    """Tells sets of layers that cost the same whatever is chosen for them.
+    """Keys of sets of layers that cost the same under all choices.
 
     Attributes:
         problem: where the layers come from.
@@ -279,7 +279,7 @@ TOGETHER = 1024
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to compute a set of layers.
+    """A way to compute a set of layers.
 
     Attributes:
         layers: of the sub-graph.
@@ -303,7 +303,7 @@ class Variant:
 
 @dataclass(eq=False)
 class Costs:
-    """Seconds of sub-graphs of a model at some samples at once.
+    """The seconds of a model's sub-graphs, for a number of samples at once.
 
     Attributes:
         bench: model and target.
@@ -486,7 +486,7 @@ on ipu-mk2 cost the same to 1 %."""
 
 
 class NearCosts(Costs):
-    """Seconds of sub-graphs whose inputs and outputs stay in the local buffers where they fit.
+    """The seconds of sub-graphs, with inputs and outputs in the local buffers where they fit.
 
     Those whose inputs and outputs do not fit cost what they cost with both in DDR.
     """

@@ -320,7 +320,7 @@ def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list
 
 @dataclass(frozen=True, slots=True)
 class _Receiver:
-    """A layer that may take over a decision: its name, its labels, its arithmetic."""
+    """A layer that may take over a decision: its name, its labels, its MACs."""
 
     name: str
     labels: tuple[str, ...]
