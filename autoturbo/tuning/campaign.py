@@ -31,7 +31,7 @@ _AHEAD = 2
 
 
 class Campaign:
-    """Searches on one pool.
+    """Searches that share one pool.
 
     Args:
         loops: the searches, each of its own pair; their pairs are known to the executor.
@@ -90,7 +90,7 @@ class Campaign:
                     self._hand_out()
 
     def _cut(self) -> None:
-        """Begin nothing where the time of all searches is short, and end all where it is up.
+        """Begin no more tasks when the time of all searches is short; end all when it is up.
 
         Other measurements than trials may follow, for which some is set aside.
         """

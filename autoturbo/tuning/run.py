@@ -125,7 +125,7 @@ class Run:
         return self.execution.began + (self.config.time_budget or math.inf)
 
     def end_by(self, when: float) -> None:
-        """Have nothing measured in this process, or for it, that ends later."""
+        """Set the time at which measurements for this process end."""
         from autoturbo.simulate.evaluator import Evaluator
 
         if isinstance(self.workshop, Evaluator):
@@ -301,7 +301,7 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
 
 
 def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Loop]]:
-    """Return the baselines and the searches of runs, which share a part of their time for that."""
+    """Return the baselines and the loops of runs; baselines may use a part of the time."""
     began, baselines, loops = time.monotonic(), [], []
     for place, run in enumerate(runs, 1):
         run.end_by(began + BASELINES * place / len(runs) * max(run.deadline - began, 0.0))

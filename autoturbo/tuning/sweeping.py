@@ -125,7 +125,7 @@ def sweep(call: SweepCall) -> Sweep:
 
 @dataclass(eq=False)
 class _Point:
-    """A point while it is worked on.
+    """The state of a point of the grid.
 
     Attributes:
         run: that tuned it.
@@ -203,7 +203,7 @@ def _go_on(points: Sequence[_Point], execution: ExecutionConfig) -> None:
 
 
 def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]) -> None:
-    """Keep why points failed.
+    """Record why points failed.
 
     Raises:
         InterruptedRunError: the user has interrupted.

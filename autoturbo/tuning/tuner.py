@@ -69,7 +69,7 @@ SETTINGS = "more to keep with the run (``shapes``); JSON values"
 
 
 class Scratch:
-    """A temporary folder, removed with the last that holds this.
+    """A temporary folder, removed with its last user.
 
     Attributes:
         path: the folder.
@@ -195,7 +195,7 @@ def tune_all(
 
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Let the collector of cycles look through large runs seldom: a fifth of their time else."""
+    """Collect cyclic garbage rarely: in large runs it takes a fifth of the time else."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 20, before[2])
     try:
@@ -208,7 +208,7 @@ def _collecting_rarely() -> Iterator[None]:
 def _told_of_compiling(
     execution: ExecutionConfig, *pairs: tuple[str, str]
 ) -> Iterator[ExecutionConfig]:
-    """Yield the same, whose ``on_progress`` also hears of functions that are compiled.
+    """Yield the configuration, with an ``on_progress`` that also reports compiling.
 
     Args:
         execution: how a call is carried out.
@@ -242,7 +242,7 @@ def _told_of_compiling(
 
 
 def placed(execution: ExecutionConfig, scratch: Scratch | None) -> ExecutionConfig:
-    """Return the same with a place for all that is written.
+    """Return the configuration with a place for all that is written.
 
     Args:
         execution: how a call is carried out.
