@@ -27,7 +27,7 @@ LONGEST_RUN = 8
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """A candidate.
+    """A candidate: a unit for each layer, and the cuts between parts.
 
     Attributes:
         units: per layer, its unit.
@@ -122,7 +122,7 @@ ROUND = 4
 
 
 class Annealing:
-    """A search under way: ask for candidates, tell what became of them.
+    """An annealing search, asked for candidates and told their times.
 
     Args:
         profiles: of the model on the machine.

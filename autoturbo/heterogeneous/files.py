@@ -121,7 +121,7 @@ def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Dec
 
 
 class _Reader:
-    """Checks what a file says of a model on a machine."""
+    """A reader that checks a file against a model and a machine."""
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
         self.graph = graph

@@ -35,7 +35,7 @@ from autoturbo.schedule.unit_knobs import IN_TURN, SIDE_BY_SIDE
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A sub-graph of a part: its layers in the whole model, and where it stands in its part."""
+    """A sub-graph of a part: its layers in the whole model, and its index in the part."""
 
     layers: tuple[int, ...]
     part: int

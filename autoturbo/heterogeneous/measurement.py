@@ -35,7 +35,7 @@ from autoturbo.simulate.measurement import Failure
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task of the timetable, as people know it.
+    """A task of the timetable, named for people.
 
     Attributes:
         part: index of the part that runs, or whose results are copied.
@@ -49,7 +49,7 @@ class Job:
 
 
 class Network:
-    """Parts, what they hand over, and the resources that this takes.
+    """The parts of an assignment, the tensors between them, and the resources.
 
     Args:
         profiles: of the model on the machine.
@@ -205,7 +205,7 @@ def in_turn(tasks: Sequence[Task]) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class MachineMeasurement:
-    """An assignment measured. Seconds and bytes, for the whole batch.
+    """The measurement of an assignment, in seconds and bytes for the whole batch.
 
     Attributes:
         latency: until the last part has ended.

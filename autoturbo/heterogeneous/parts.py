@@ -103,7 +103,7 @@ class _Merger:
         """Per part, all parts that it depends on, itself left out."""
 
     def add(self, layer: int, producers: Sequence[int], *, join: bool) -> None:
-        """Put a layer into a part of its own, and join it with those it reads from."""
+        """Add a layer as a part of its own, and join it with those it reads from."""
         self.members[layer], self.part_of[layer] = [layer], layer
         read = {self.part_of[p] for p in producers}
         self.above[layer] = self._closure(read)
@@ -118,7 +118,7 @@ class _Merger:
         return reached
 
     def _join(self, first: int, second: int) -> None:
-        """Make one of two parts, the second reading from the first, unless a way goes around."""
+        """Merge two parts, the second reading from the first, unless a third lies between them."""
         if first == second or self._goes_around(first, second):
             return
         for layer in self.members[first]:
@@ -157,7 +157,7 @@ class _Merger:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Layers in a row.
+    """A chain of layers.
 
     Attributes:
         layers: indices, in order.

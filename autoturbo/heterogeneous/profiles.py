@@ -32,7 +32,7 @@ SCHEDULER = "graphturbo"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Layers on a unit.
+    """The time and memory of layers together on a unit.
 
     Attributes:
         seconds: alone, with the memory's whole bandwidth.

@@ -30,7 +30,7 @@ _UNIT, _CUT = "unit of ", "cut before "
 
 @dataclass(frozen=True)
 class UnitSpace(Space):
-    """Units of layers and cuts as dimensions.
+    """The space of a machine: units of layers and cuts as dimensions.
 
     Attributes:
         names: of the layers.

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Bytes that lie in memories for some time.
+    """An allocation in memories for some time.
 
     Attributes:
         memories: that they count against, by index.
@@ -56,7 +56,7 @@ class Memories:
 
 
 class NoRoomError(Exception):
-    """Nothing runs, and nothing that is ready has room.
+    """A deadlock: no task runs, and no ready task fits the memory.
 
     Attributes:
         memory: that is too small.
@@ -69,7 +69,7 @@ class NoRoomError(Exception):
 
 
 class Ledger:
-    """Bytes held at a moment.
+    """The bytes allocated in each memory.
 
     Args:
         memories: what there is, and who holds it.
@@ -146,7 +146,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time in which nothing starts or ends.
+    """An interval in which no task begins or ends.
 
     Attributes:
         begin: seconds.
@@ -204,7 +204,7 @@ def least_seconds(tasks: Sequence[Task], bandwidth: float) -> float:
 def timetable(
     tasks: Sequence[Task], resources: int, bandwidth: float, memories: Memories | None = None
 ) -> Timetable:
-    """Run tasks by the rule of this module.
+    """Return the timetable of tasks by the rule of this module.
 
     Args:
         tasks: in an order in which each comes after those it waits for.
@@ -264,7 +264,7 @@ class _Run:
         self.now = 0.0
 
     def finished(self) -> Timetable:
-        """Run all."""
+        """Simulate all tasks, and return their timetable."""
         for index, count in enumerate(self.waits):
             if count == 0:
                 self._offer(index)
@@ -306,7 +306,7 @@ class _Run:
                     self._finish(index)
 
     def _next(self, queue: list[tuple[float, int]]) -> int | None:
-        """Take the first task that there is room for out of a queue."""
+        """Take the first task of a queue that fits the memory."""
         passed: list[tuple[float, int]] = []
         earliest = None
         while queue and earliest is None:

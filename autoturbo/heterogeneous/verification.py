@@ -73,7 +73,7 @@ class _TimeChecker:
                 yield Finding(Check.MEMORY, "not there", message)
 
     def capacities(self) -> Iterator[Finding]:
-        """Yield findings about memories that hold more than they may at some moment."""
+        """Yield findings about memories that exceed their capacity."""
         machine, whole = self.schedule.machine, self.schedule.machine.ddr.capacity
         limits = [whole if unit.memory is None else unit.memory for unit in machine.units]
         for index, most in enumerate([*limits, whole]):
@@ -113,7 +113,7 @@ class _TimeChecker:
         return permanent
 
     def _allocations(self) -> Iterator[tuple[int, int, float, float]]:
-        """Yield unit, bytes, begin and end in seconds of all that is held for a time."""
+        """Yield the unit, bytes, begin and end in seconds of every temporary allocation."""
         for index, spilled in enumerate(self.schedule.spilled):
             run = self.at.get((index, self.parts[index].unit))
             if run is not None and spilled:
