@@ -133,7 +133,7 @@ class Contraction:
         return index
 
     def join(self, first: int, second: int) -> bool:
-        """Make one node of two; False, and nothing done, if that would close a cycle."""
+        """Merge two nodes; return False, and change nothing, if that would close a cycle."""
         a, b = self.root(first), self.root(second)
         if a == b or self._leads(a, b) or self._leads(b, a):
             return False
@@ -313,7 +313,7 @@ def _group(graph: Graph, operators: list[int], chosen: set[int]) -> Group:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A graph cut for AStitch.
+    """AStitch's partition of a graph.
 
     Attributes:
         problem: the graph in layers, each one tile loop.
