@@ -63,7 +63,7 @@ class Checked:
 
 
 def check(path: str | Path, save: Path | None = None, *, force: bool = False) -> Checked:
-    """Check a database file; nothing of it is changed.
+    """Check a database file without changing it.
 
     Args:
         path: the file.
@@ -126,7 +126,7 @@ def structure(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def readable_texts(connection: sqlite3.Connection) -> None:
-    """Have a connection return texts that are not UTF-8 too: they make a row wrong, not all."""
+    """Let a connection return texts that are not UTF-8: they make a row wrong, not all."""
     connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
 
 

@@ -271,7 +271,7 @@ def _is_own(key: PairKey) -> bool:
 
 
 def _altered(record: Record, line: bytes) -> str:
-    """Say which field of a line is not as its record is written; empty where all of them are."""
+    """Return which field of a line is not as its record is written; empty where none is."""
     written = encode(record)
     if line.rstrip() == written.encode():
         return ""

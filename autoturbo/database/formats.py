@@ -342,7 +342,7 @@ def rank(record: Record) -> tuple[Any, ...]:
 
 
 def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
-    """Write the record unless the database has one of lower rank; True where it was written.
+    """Write the record unless the database has one of lower rank; return True if it was written.
 
     Raises:
         DatabaseError: a run of that id with other settings is there; a record there is damaged.

@@ -121,7 +121,7 @@ class PairKey(Document):
 
 @dataclass(frozen=True, slots=True)
 class Verified(Document):
-    """That checks found nothing wrong with a schedule.
+    """The checks that a schedule has passed.
 
     Attributes:
         checks: those that passed, in the order of :class:`autoturbo.verify.findings.Check`.

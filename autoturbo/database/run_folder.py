@@ -94,7 +94,7 @@ class RunFolder:
         return self.path / "log.txt"
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> Path:
-        """Write the manifest with its schema version; gives the file.
+        """Write the manifest with its schema version, and return the file.
 
         Raises:
             RunError: the file cannot be written.
@@ -105,7 +105,7 @@ class RunFolder:
         return self.manifest_file
 
     def write_schedule(self, text: str) -> Path:
-        """Write the best schedule, byte by byte as given; gives the file.
+        """Write the best schedule, byte by byte as given, and return the file.
 
         Raises:
             RunError: the file cannot be written.

@@ -133,7 +133,7 @@ class Database:
             raise DatabaseError(message, Location(path), tables.WRITABLE) from None
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a second call does nothing."""
         self._connection.close()
 
     def __enter__(self) -> Self:
