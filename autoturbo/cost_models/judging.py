@@ -189,7 +189,7 @@ class Result(NamedTuple):
     guesses: Guesses
 
     def as_json(self) -> ResultJson:
-        """Return it as commands print it."""
+        """Return the result as commands print it."""
         return {
             "method": self.method, "held_out": self.kind, "mean": self.mean.as_json(),
             "first_guess": self.guesses.as_json(),

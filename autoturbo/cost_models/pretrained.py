@@ -57,7 +57,7 @@ Made = TypedDict("Made", {
 
 
 class ModelCard(Notes, Made):
-    """What a model is, and whether its trees are those that it was saved with."""
+    """The description of a model, with a checksum of its trees."""
 
     factors_sha256: NotRequired[str]
 
