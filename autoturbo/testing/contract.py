@@ -32,7 +32,7 @@ class ContractError(AssertionError):
 
 
 def check_all(checks: Iterable[Callable[[_Case], None]], case: _Case) -> None:
-    """Make every check of a case.
+    """Run every check of a case.
 
     Raises:
         ContractError: of the first check that fails.

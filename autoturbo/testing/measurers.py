@@ -32,7 +32,7 @@ _MEMORIES = ("LB", "GB", "DDR")
 
 @dataclass(frozen=True, slots=True)
 class MeasurerCase:
-    """A measurer under test, and what it claims.
+    """A measurer under test, with its claims.
 
     Attributes:
         make: builds one; what the entry point names.
@@ -211,7 +211,7 @@ def _latency(outcome: Outcome) -> str:
 
 
 def _keep(outcome: Outcome, of: str) -> None:
-    """Write it down and read it back, as the database does."""
+    """Write an outcome and read it back, as the database does."""
     try:
         text = json.dumps(outcome.as_dict(), allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -30,7 +30,7 @@ BATCH = 4
 
 @dataclass(frozen=True, slots=True)
 class SamplerCase:
-    """A sampler under test, and what it claims.
+    """A sampler under test, with its claims.
 
     Attributes:
         make: builds one from a seed.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerCase:
-    """A scheduler under test, and what it claims.
+    """A scheduler under test, with its claims.
 
     Attributes:
         make: yields schedules of the model and the target of a workbench.
@@ -35,7 +35,7 @@ class SchedulerCase:
 
 
 def check_scheduler(make: Callable[[Workbench], Iterable[Schedule]], **claims: Any) -> None:
-    """Make every check of :data:`SCHEDULER_CHECKS`.
+    """Run every check of :data:`SCHEDULER_CHECKS`.
 
     Args:
         make: what is tried.

@@ -41,7 +41,7 @@ _TIMES = 4
 
 @dataclass(frozen=True, slots=True)
 class TargetCase:
-    """A target under test, and what it claims.
+    """A target under test, with its claims.
 
     Attributes:
         target: itself, a machine of several units, a preset's or plug-in's name, or a file.

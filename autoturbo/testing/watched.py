@@ -25,7 +25,7 @@ from autoturbo.testing.contract import ContractError
 
 
 class Watched(BaseSampler):
-    """Hands everything on to a sampler and looks at what comes back.
+    """A sampler that forwards to another one and checks its proposals.
 
     Optuna itself draws anew, without a word, where a sampler proposes what is out of range.
 
