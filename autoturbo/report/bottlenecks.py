@@ -172,7 +172,7 @@ _NEARBY = 2
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that was tried.
+    """A change, and its measured effect.
 
     Attributes:
         kind: what is changed.
@@ -195,7 +195,7 @@ class Remedy:
 
 @dataclass(eq=False)
 class Trials:
-    """Tries changes of one schedule; what is asked twice is built once.
+    """Trials of changes of one schedule; each is built once.
 
     Attributes:
         schedule: made from its knobs.

@@ -78,7 +78,7 @@ BoundsJson = TypedDict("BoundsJson", {
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A spot and what was tried for it, most gained first."""
+    """A spot and the remedies tried for it, most gained first."""
 
     spot: Spot
     remedies: tuple[Remedy, ...]

@@ -127,7 +127,7 @@ class TimeUse:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """A schedule with what it measures.
+    """A schedule and its measurement.
 
     Attributes:
         schedule: itself.
@@ -173,7 +173,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """A run.
+    """The facts of a run.
 
     Attributes:
         info: its record.

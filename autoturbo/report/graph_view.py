@@ -135,7 +135,7 @@ def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Something at a place: rows count downwards, columns are shares of the width, 0 to 1.
+    """A box: rows count downwards, columns are shares of the width, 0 to 1.
 
     Attributes:
         number: of the layer or sub-graph.

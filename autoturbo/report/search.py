@@ -37,7 +37,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convergence:
-    """The trials in order.
+    """The course of a search: its trials in order.
 
     Attributes:
         points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge.
@@ -107,7 +107,7 @@ def convergence_chart(found: Convergence, objective: Objective, best: Measuremen
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Front:
-    """Two objectives of all trials.
+    """The trials by two objectives, with the Pareto front.
 
     Attributes:
         objectives: of the axes.
@@ -198,7 +198,7 @@ FEWEST = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
-    """Predicted beside measured.
+    """Predicted and measured latencies.
 
     Attributes:
         points: ``trial``, ``predicted``, ``measured`` (ms) of those drawn.
