@@ -13,7 +13,7 @@ _FIELDS = ("file", "line", "field", "hint")
 
 
 def main() -> int:
-    """Run the command line; the exit status."""
+    """Run the command line and return the exit status."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks one
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:

@@ -73,7 +73,7 @@ def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class CompileProgress:
-    """Counts our functions while they are compiled; what is read from the disk is not compiled.
+    """A count of our functions while they are compiled, without those read from the disk.
 
     Numba compiles more, of its own and what formulas are made of: that is in the time only.
 
@@ -152,7 +152,7 @@ class CompileProgress:
 
 @contextmanager
 def watched_compiling(progress: CompileProgress) -> Iterator[CompileProgress]:
-    """Tell of every function that is compiled meanwhile; yields the same."""
+    """Report every function that is compiled within the block."""
     if "numba" in sys.modules:
         _prepare()
     _watching.append(progress)
@@ -208,19 +208,19 @@ def _locators() -> tuple[Any, ...]:
 
 @functools.cache
 def _prepare() -> None:
-    """Have Numba tell all who watch, and keep our functions where that is possible."""
+    """Make Numba notify all watchers, and cache our functions where that is possible."""
     _listen()
     _keep()
 
 
 def _keep() -> None:
-    """Have our functions read from folders that cannot be written, and compiled without any."""
+    """Make Numba read our functions from read-only folders too, and compile without a cache."""
     caching: Any = import_module("numba.core.caching")
     dispatcher: Any = import_module("numba.core.dispatcher").Dispatcher
     given, beside, users = _locators()
 
     class Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-        """Looks into more folders."""
+        """A cache that reads more folders."""
 
         _locator_classes = (
             *(given, beside, users, caching.ZipCacheLocator),
@@ -248,7 +248,7 @@ def _keep() -> None:
             self._save_index(self._load_index() | {key: name})
 
     class Cache(caching.FunctionCache):  # type: ignore[misc]
-        """Does without being kept: the disk may be full, or not ours."""
+        """A cache that tolerates a full or foreign disk."""
 
         _impl_class = Impl
 
@@ -292,11 +292,11 @@ def _stamp(locator: Any) -> tuple[str, Any]:
 
 @functools.cache
 def _readable(locator: Any) -> Any:
-    """Return the same, of folders that are only read: those that have a function compiled."""
+    """Return a class of locators for read-only folders that have a function compiled."""
     caching: Any = import_module("numba.core.caching")
 
     class Readable(locator):  # type: ignore[misc]
-        """Where somebody else has compiled it, from this source for this processor."""
+        """A locator of code that was compiled from this source for this processor."""
 
         def ensure_cache_path(self) -> None:
             stem, version = Path(self._py_file).stem, "{}{}".format(*sys.version_info)
@@ -311,13 +311,13 @@ def _readable(locator: Any) -> Any:
 
 
 def _listen() -> None:
-    """Have Numba tell all who watch."""
+    """Make Numba notify all watchers."""
     from numba.core import event
 
     register: Any = event.register
 
     class Listener(event.Listener):
-        """Hands on what Numba tells."""
+        """A listener that forwards Numba's notices."""
 
         def on_start(self, _: event.Event) -> None:
             for progress in tuple(_watching):

@@ -30,7 +30,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def check() -> None:
-    """Raise it again where it was lost: imports of others' packages may swallow whatever comes."""
+    """Raise a Ctrl-C again that was lost: imports of other packages may swallow exceptions."""
     if _came.is_set():
         raise KeyboardInterrupt
 
@@ -67,7 +67,7 @@ def interruptible() -> Iterator[None]:
 def handled_by(
     handler: Handler, numbers: tuple[int, ...] = ENDING, *, ignored: tuple[int, ...] = ()
 ) -> Iterator[None]:
-    """Have signals handled within a block; nothing changes outside of the main thread.
+    """Handle signals within a block; outside of the main thread nothing changes.
 
     Args:
         handler: what is called.
