@@ -131,11 +131,11 @@ class _Point:
         run: that tuned it.
         failure: why that failed.
         borrows: the run that measures what its neighbours found; None before there is any.
-        bests: the fastest trial of its own (under an empty name), and of each neighbour's settings
-            by the name of its target.
-        sources: names of the targets whose settings the trials of ``borrows`` are, by number.
+        bests: the fastest trial of its own (under an empty name), and of each neighbour's
+            candidates by the name of its target.
+        sources: names of the targets whose candidates the trials of ``borrows`` are, by number.
         offered: best trials of neighbours that it was given, by their targets' names.
-        tried: settings that it was given, and those that ``run`` measured.
+        tried: candidates that it was given, and those that ``run`` measured.
     """
 
     point: GridPoint
