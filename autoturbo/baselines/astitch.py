@@ -305,10 +305,10 @@ def _served(graph: Graph, members: Sequence[int], chosen: set[int]) -> dict[int,
 
 def _group(graph: Graph, operators: list[int], chosen: set[int]) -> Group:
     """Return a group; its dominant is a reduction if there is one, else the last candidate."""
-    own = [index for index in operators if index in chosen]
-    reductions = [i for i in own if operator_class(graph, i) is OperatorClass.REDUCE]
-    dominant = (reductions or own)[-1]
-    return Group(dominant, tuple(i for i in own if i != dominant), tuple(operators))
+    chosen_here = [index for index in operators if index in chosen]
+    reductions = [i for i in chosen_here if operator_class(graph, i) is OperatorClass.REDUCE]
+    dominant = (reductions or chosen_here)[-1]
+    return Group(dominant, tuple(i for i in chosen_here if i != dominant), tuple(operators))
 
 
 @dataclass(frozen=True, eq=False)
@@ -397,8 +397,8 @@ def _is_repeated(problem: Problem, layer: Layer, index: int) -> bool:
         known = implied.get(operators[inner].outputs[0])
         for position, tensor in enumerate(operators[inner].inputs if known is not None else ()):
             implied.setdefault(tensor, infer_input(operators[inner], position, known or ()))
-    found = implied.get(operators[index].outputs[0], ())
-    return cores_used(found) < cores_used(binding)
+    binding_inside = implied.get(operators[index].outputs[0], ())
+    return cores_used(binding_inside) < cores_used(binding)
 
 
 # AStitch's schemes: kernels, and where the results between their tile loops are kept.
@@ -429,10 +429,10 @@ def _closed(plan: Plan, apart: frozenset[int]) -> list[list[int]]:
         same = all(plan.stitched[reader] == plan.stitched[layer.index] for reader in readers)
         inner = len(own) == 1 and same and not outputs & set(layer.outputs)
         kernel[layer.index] = own.pop() if inner and layer.index not in apart else layer.index
-    found: dict[int, list[int]] = {}
+    closed: dict[int, list[int]] = {}
     for layer in problem.layers:
-        found.setdefault(kernel[layer.index], []).append(layer.index)
-    return [found[last] for last in sorted(found)]
+        closed.setdefault(kernel[layer.index], []).append(layer.index)
+    return [closed[last] for last in sorted(closed)]
 
 
 def _mismatched(problem: Problem, kernel: Sequence[int]) -> Iterator[int]:
@@ -485,9 +485,9 @@ def _scopes(graph: InstanceGraph, bound: Placement) -> list[Scope]:
     for index, parts in enumerate(graph.parts):  # each has one part
         wanted = inputs_wanted(graph.book, int(graph.shape[index]), bound.bindings[index])
         for tensor, binding in zip(parts.inputs, wanted, strict=True):
-            made = maker.get(tensor)
-            if binding is not None and made is not None and bound.bindings[made] != binding:
-                scopes[made] = Scope.GB
+            source = maker.get(tensor)
+            if binding is not None and source is not None and bound.bindings[source] != binding:
+                scopes[source] = Scope.GB
     return scopes
 
 

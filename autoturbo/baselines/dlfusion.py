@@ -104,8 +104,8 @@ def fit(samples: Sequence[Sample], allowed: Sequence[int]) -> CoreModel:
         for of in layers
     ]
     best = [math.log2(_fewest(of)) for of in layers]
-    found, *_ = np.linalg.lstsq(np.asarray(rows), np.asarray(best), rcond=None)
-    constant, by_operations, by_channels = (float(x) for x in found)
+    coefficients, *_ = np.linalg.lstsq(np.asarray(rows), np.asarray(best), rcond=None)
+    constant, by_operations, by_channels = (float(x) for x in coefficients)
     return CoreModel(constant, by_operations, by_channels, _critical(samples), tuple(allowed))
 
 
@@ -412,27 +412,29 @@ def dlfusion_outcome(graph: Graph, target: Target, dtype: str) -> Outcome:
 
 def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
     """Return the measurement of a model in blocks, in sequence, or why one does not fit."""
-    found: list[Measurement] = []
+    measurements: list[Measurement] = []
     for block in blocks:
         outcome = costs.outcome(block.first, block.end, block.cores)
         if isinstance(outcome, Failure):
             return outcome
-        found.append(outcome)
+        measurements.append(outcome)
     graph, target, dtype = costs.graph, costs.target, costs.dtype
-    latency = sum(one.latency for one in found)
-    vector = sum(one.vector_utilization * one.latency * block.cores for one, block in
-                 zip(found, blocks, strict=True))  # fmt: skip
+    latency = sum(measurement.latency for measurement in measurements)
+    vector = sum(
+        measurement.vector_utilization * measurement.latency * block.cores
+        for measurement, block in zip(measurements, blocks, strict=True)
+    )
     bound = lower_bound(graph, target, dtype)
     return Measurement(
         latency=bound.checked(latency, f"{graph.name} on {target.name}"),
         batch=graph.batch,
-        ddr_bytes=sum(one.ddr_bytes for one in found),
-        gb_bytes=sum(one.gb_bytes for one in found),
+        ddr_bytes=sum(measurement.ddr_bytes for measurement in measurements),
+        gb_bytes=sum(measurement.gb_bytes for measurement in measurements),
         matrix_utilization=graph.macs / target.matrix_macs_per_second(dtype) / latency,
         vector_utilization=vector / target.cores / latency,
-        peak_lb_bytes=max(one.peak_lb_bytes for one in found),
-        peak_gb_bytes=max(one.peak_gb_bytes for one in found),
-        kernels=sum(one.kernels for one in found),
+        peak_lb_bytes=max(measurement.peak_lb_bytes for measurement in measurements),
+        peak_gb_bytes=max(measurement.peak_gb_bytes for measurement in measurements),
+        kernels=sum(measurement.kernels for measurement in measurements),
         bound=bound,
     )
 
@@ -464,7 +466,7 @@ def core_model(target: Target, dtype: str) -> CoreModel:
             for cores in allowed:
                 seconds = fused_seconds(graph, target, dtype, cores)
                 samples.append(Sample(figures, cores, seconds))
-    return fit([one for one in samples if math.isfinite(one.seconds)], allowed)
+    return fit([sample for sample in samples if math.isfinite(sample.seconds)], allowed)
 
 
 def _figures_of(graph: Graph, layer: Layer) -> LayerFigures:

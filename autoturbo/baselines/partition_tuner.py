@@ -56,7 +56,7 @@ class Costs(Protocol):
 
 def static(costs: Costs) -> Assignment:
     """Return the assignment by type: layers go to the first unit besides unit 0 that takes them."""
-    units = [may[1] if len(may) > 1 else may[0] for may in costs.units]
+    units = [possible[1] if len(possible) > 1 else possible[0] for possible in costs.units]
     return assign(costs.graph, costs.layers, units, range(len(units)))
 
 
@@ -100,13 +100,13 @@ def _best_way(costs: Costs, layers: Sequence[int], longest: int) -> _Step:
     kinds = _first_of_kind(costs.machine)
     ways: list[dict[int, _Step]] = []
     for end in range(1, len(layers) + 1):
-        found: dict[int, _Step] = {}
+        steps: dict[int, _Step] = {}
         for unit in kinds:
             for length in range(1, min(longest, end) + 1):
                 step = _extended(costs, ways, layers[end - length : end], unit)
-                if step is not None and (unit not in found or step.seconds < found[unit].seconds):
-                    found[unit] = step
-        ways.append(found)
+                if step is not None and (unit not in steps or step.seconds < steps[unit].seconds):
+                    steps[unit] = step
+        ways.append(steps)
     return min(ways[-1].values(), key=lambda step: step.seconds)
 
 
@@ -116,17 +116,19 @@ def _extended(
     """Return a group on a unit after the best assignment of what comes before it."""
     if any(unit not in costs.units[layer] for layer in group):
         return None
-    own = costs.seconds(unit, group)
-    if math.isinf(own) or (len(group) > 1 and own >= sum(costs.seconds(unit, [i]) for i in group)):
+    group_s = costs.seconds(unit, group)
+    if math.isinf(group_s) or (
+        len(group) > 1 and group_s >= sum(costs.seconds(unit, [i]) for i in group)
+    ):
         return None  # a group that is no faster than its layers is none
     first = len(ways) + 1 - len(group)
     if first == 0:
-        return _Step(own, unit, len(group), None)
+        return _Step(group_s, unit, len(group), None)
     best = None
     for step in ways[first - 1].values():
         # what the layer reads goes there and what it makes comes back
         moved = 0.0 if step.unit == unit else 2 * costs.handover(step.unit, unit, group[0])
-        total = step.seconds + moved + own
+        total = step.seconds + moved + group_s
         if best is None or total < best.seconds:
             best = _Step(total, unit, len(group), step)
     return best
@@ -143,7 +145,7 @@ def _first_of_kind(machine: Machine) -> list[int]:
 def _spread(costs: Costs, branch: Branch, index: int, unit: int, layer: int) -> int:
     """Return a branch's unit: parallel branches go to units of their own where there are enough."""
     kind = costs.machine.units[unit].kind
-    alike = [i for i, one in enumerate(costs.machine.units) if one.kind == kind]
+    alike = [i for i, other_unit in enumerate(costs.machine.units) if other_unit.kind == kind]
     if len(branch.beside) == 1 or len(alike) == 1:
         return unit
     chosen = alike[branch.beside.index(index) % len(alike)]

@@ -133,18 +133,18 @@ class _Fuser:
         self, source: int, sink: int, allowed: Callable[[Pattern, bool], bool]
     ) -> set[int] | None:
         """Return operators from a source to its post-dominator, if the condition holds on all."""
-        found: set[int] = set()
+        visited: set[int] = set()
         stack = [source]
         while stack:
             for reader in _readers(self.graph, stack.pop()):
-                if reader in found:
+                if reader in visited:
                     continue
                 if not allowed(self.groups[self.root(reader)].pattern, reader == sink):
                     return None
-                found.add(reader)
+                visited.add(reader)
                 if reader != sink:
                     stack.append(reader)
-        return found
+        return visited
 
     def _commit(self, source: int, sink: int, path: set[int]) -> None:
         target = self.root(sink)
