@@ -225,11 +225,11 @@ class Trials:
     def remedies(self, spot: Spot) -> tuple[Remedy, ...]:
         """Return all remedies tried for a spot: most gained first, infeasible ones last."""
         limits = limits_of(spot)
-        found = [
+        remedies = [
             *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
             *self._of_model(spot, limits), *self._of_target(limits),
         ]  # fmt: skip
-        return _ordered(found)
+        return _ordered(remedies)
 
     def model_knobs(self) -> tuple[Remedy, ...]:
         """Try every value of every knob of the model alone; most gained first."""
@@ -288,10 +288,10 @@ class Trials:
 
     def _of_knobs(self, spot: Spot) -> Iterator[Remedy]:
         block = next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
-        said = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
+        override = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
         factor = self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
         for name in block.choices if block else ():
-            here = getattr(said, name) if said else AUTO
+            here = getattr(override, name) if override else AUTO
             for value in _near(name, block, factor):
                 if value != here and name not in _ALONE_NOTHING:
                     yield self.knob(spot.anchors, name, value)
@@ -333,13 +333,13 @@ def limits_of(spot: Spot) -> tuple[Limit, ...]:
 
 def with_knob(knobs: Knobs, layers: tuple[str, ...], name: str, value: Value) -> Knobs:
     """Return knobs with one changed: of sub-graphs, named by layers, or without any the model's."""
-    own = {override.layer: override for override in knobs.overrides}
+    overrides = {override.layer: override for override in knobs.overrides}
     change: dict[str, Any] = {name: value}
     if not layers:
         return dataclasses.replace(knobs, **change)
     for layer in layers:
-        own[layer] = dataclasses.replace(own.get(layer, SubGraphKnobs(layer)), **change)
-    return dataclasses.replace(knobs, overrides=tuple(own.values()))
+        overrides[layer] = dataclasses.replace(overrides.get(layer, SubGraphKnobs(layer)), **change)
+    return dataclasses.replace(knobs, overrides=tuple(overrides.values()))
 
 
 def field_of(target: Target, path: str) -> Any:
@@ -362,8 +362,8 @@ def paddings(extent: int, target: Target) -> tuple[int, ...]:
     """Return numbers of channels that fill the matrix array or spread evenly over cores."""
     matrix, cores = target.matrix, target.cores
     units = {matrix.columns, matrix.rows, matrix.columns * cores, cores}
-    found = {-(-extent // unit) * unit for unit in units}
-    return tuple(n for n in sorted(found) if extent < n <= MOST_PADDING * extent)
+    widths = {-(-extent // unit) * unit for unit in units}
+    return tuple(n for n in sorted(widths) if extent < n <= MOST_PADDING * extent)
 
 
 def _channel_dims(schedule: Schedule, spot: Spot) -> Iterator[tuple[int, int]]:

@@ -121,32 +121,32 @@ class Bounds:
 
     def as_json(self) -> BoundsJson:
         """Return the object of ``explain --json`` (docs/explain.md)."""
-        found, bound = self.shares, self.bound
+        shares, bound = self.shares, self.bound
         least: BoundJson = {
             "matrix": bound.matrix_s, "vector": bound.vector_s, "ddr": bound.ddr_s
         }  # fmt: skip
         if bound.steps_s:
             least["steps"] = bound.steps_s
         return {
-            "latency_s": found.latency, **_shared(found.shares),
+            "latency_s": shares.latency, **_shared(shares.shares),
             "lower_bound_s": least,
-            "bound_fraction": bound.seconds / found.latency,
+            "bound_fraction": bound.seconds / shares.latency,
             "kernels": [
                 {"instance": one.instance, "cluster": one.cluster, "seconds": one.seconds,
                  **_shared(one.shares), "slack_s": one.slack, "critical_passes": one.critical}
-                for one in found.kernels
+                for one in shares.kernels
             ],
             "subgraphs": [
                 {"subgraph": one.subgraph, "layer": one.layer, "layers": one.layers,
                  "launches": one.launches, "seconds": one.seconds, **_shared(one.shares),
                  "slack_s": one.slack}
-                for one in found.subgraphs
+                for one in shares.subgraphs
             ],
             "layers": [
                 {"layer": self.names[one.layer], "subgraph": one.subgraph,
                  "seconds": one.seconds, **_shared(one.shares),
                  "slack_s": None if one.slack == math.inf else one.slack}
-                for one in found.layers
+                for one in shares.layers
             ],
             "spots": [_spot_json(one.spot, one.remedies) for one in self.advice],
             "model_knobs": [_remedy_json(one) for one in self.model_knobs],
@@ -182,7 +182,7 @@ def _spot_json(spot: Spot, remedies: tuple[Remedy, ...]) -> SpotJson:
         "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
         "anchors": list(spot.anchors), "seconds": spot.seconds, **_shared(spot.shares),
         "needs_s": spot.needs, "lost_s": spot.lost,
-        "remedies": [_remedy_json(one) for one in remedies],
+        "remedies": [_remedy_json(remedy) for remedy in remedies],
     }  # fmt: skip
 
 
@@ -273,8 +273,14 @@ def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ..
         "",
     )
     helpful = advice.helpful(MATTERS * latency)
-    for one in helpful:
-        yield f"   {one.kind}: {one.text}", "", "", "", percent((one.gain or 0.0) / latency)
+    for remedy in helpful:
+        yield (
+            f"   {remedy.kind}: {remedy.text}",
+            "",
+            "",
+            "",
+            percent((remedy.gain or 0.0) / latency),
+        )
     if advice.remedies and not helpful:
         yield f"   no change helps ({len(advice.remedies)} tried)", "", "", "", ""
 

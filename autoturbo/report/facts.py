@@ -278,17 +278,17 @@ def _measured(evaluator: Evaluator, trial: Trial | None, order: Sequence[str] = 
 def _others(
     evaluator: Evaluator, asked: Sequence[str], order: Sequence[str]
 ) -> dict[str, Measured | Failure]:
-    found: dict[str, Measured | Failure] = {}
+    others: dict[str, Measured | Failure] = {}
     for name in dict.fromkeys((*BESIDE, *asked)):
         try:
             schedule, outcome = evaluator.scheduler(name)
         except AutoTurboError as error:  # a scheduler of a package that is not installed here
-            found[name] = Failure("raised", error.message)
+            others[name] = Failure("raised", error.message)
         else:
-            found[name] = (
+            others[name] = (
                 outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome, order)
             )
-    return found
+    return others
 
 
 def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | None) -> Trust:
@@ -349,10 +349,10 @@ def kernel_use(schedule: Schedule, kernel: KernelInterval) -> dict[str, float]:
 
 
 def _busy(kernel: KernelInterval, name: str) -> float:
-    own = np.isin(kernel.program.where[:, Column.ENGINE], WORKERS[name])
+    issued = np.isin(kernel.program.where[:, Column.ENGINE], WORKERS[name])
     if len(WORKERS[name]) == 1:
-        return float((kernel.freed[own] - kernel.issued[own]).sum())
-    return _covered(kernel.issued[own], kernel.freed[own])
+        return float((kernel.freed[issued] - kernel.issued[issued]).sum())
+    return _covered(kernel.issued[issued], kernel.freed[issued])
 
 
 def _covered(begin: Floats, end: Floats) -> float:
@@ -366,9 +366,9 @@ def _covered(begin: Floats, end: Floats) -> float:
 def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -> dict[str, float]:
     """Return seconds of a kernel by :data:`PARTS`; earlier workers hide later ones."""
     overheads = schedule.problem.target.overheads
-    found = dict.fromkeys(PARTS, 0.0)
-    found["movements"] = kernel.launch - kernel.begin
-    found["launch"] = overheads.per_kernel
+    exposed_s = dict.fromkeys(PARTS, 0.0)
+    exposed_s["movements"] = kernel.launch - kernel.begin
+    exposed_s["launch"] = overheads.per_kernel
     ended = kernel.end - overheads.barrier
     begin, covered = kernel.issued, 0.0
     engines = kernel.program.where[:, Column.ENGINE]
@@ -376,9 +376,9 @@ def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -
     for name in order:
         chosen |= np.isin(engines, WORKERS[name])
         now = _covered(begin[chosen], kernel.freed[chosen])
-        found[name], covered = now - covered, now
+        exposed_s[name], covered = now - covered, now
     done = float(kernel.done.max(initial=kernel.body))
     # what is left of the body after its last instruction: rows of DDR that were opened too often
-    found["DDR"] += max(0.0, ended - done)
-    found["latency"] = max(0.0, min(done, ended) - kernel.body - covered)
-    return found
+    exposed_s["DDR"] += max(0.0, ended - done)
+    exposed_s["latency"] = max(0.0, min(done, ended) - kernel.body - covered)
+    return exposed_s

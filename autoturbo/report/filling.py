@@ -43,14 +43,14 @@ def rendered(name: str, **given: object) -> str:
 
     Hidden characters are shown as escapes; a value that is missing is an error.
     """
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("autoturbo.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
     )  # fmt: skip
-    made.filters |= {"line": _line, "united": united, "number": units.count}
+    environment.filters |= {"line": _line, "united": united, "number": units.count}
     for unit in ("capacity", "clock", "duration", "joules", "percent", "ratio", "size"):
-        made.filters[unit] = getattr(units, unit)
-    return made.get_template(name).render(**given)
+        environment.filters[unit] = getattr(units, unit)
+    return environment.get_template(name).render(**given)
 
 
 def _plain(value: object) -> object:

@@ -65,15 +65,18 @@ def subgraph_facts(
 ) -> tuple[SubGraphFacts, ...]:
     """Return the facts of all sub-graphs, in topological order."""
     total = sum(kernel.end - kernel.begin for kernel in kernels)
-    own: list[list[KernelInterval]] = [[] for _ in schedule.instances.subgraphs]
+    kernels_of: list[list[KernelInterval]] = [[] for _ in schedule.instances.subgraphs]
     for kernel in kernels:
-        own[int(schedule.instances.subgraph[kernel.instance])].append(kernel)
+        kernels_of[int(schedule.instances.subgraph[kernel.instance])].append(kernel)
     copied = {  # bytes that movements bring from DDR before each instance's kernel
         int(instance): float(timeline.copied[kernel, 2])
         for timeline in schedule.timelines
         for kernel, instance in enumerate(timeline.order)
     }
-    return tuple(_facts(schedule, index, each, copied, total) for index, each in enumerate(own))
+    return tuple(
+        _facts(schedule, index, subgraph_kernels, copied, total)
+        for index, subgraph_kernels in enumerate(kernels_of)
+    )
 
 
 def _facts(
@@ -213,10 +216,10 @@ def _rows(nodes: Iterable[int], edges: Iterable[Edge]) -> list[list[int]]:
 
 
 def _makers(edges: Iterable[Edge]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    makers: dict[int, list[int]] = {}
     for maker, reader in edges:
-        found.setdefault(reader, []).append(maker)
-    return found
+        makers.setdefault(reader, []).append(maker)
+    return makers
 
 
 def _grid(nodes: Sequence[int], edges: Sequence[Edge]) -> list[list[int]]:

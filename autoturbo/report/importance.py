@@ -151,7 +151,7 @@ def _logarithms(figures: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _point(space: Space, trial: Trial) -> tuple[int, ...] | None:
-    """Return the point of a trial's setting, None where it is none of the space."""
+    """Return the encoding of a trial's candidate; None where it is outside the space."""
     with suppress(KnobsError):
         return space.point_of(trial.knobs)
     return None

@@ -82,15 +82,15 @@ def reference(facts: Facts) -> tuple[str, Measured] | None:
 
 def saved(name: str, other: Measured, best: Measured) -> str:
     """Return how much time is saved against another schedule, in words."""
-    gone = other.measurement.latency - best.measurement.latency
-    if gone <= 0:
-        return f"{duration(-gone)} more than {name}"
-    return f"Of {duration(other.measurement.latency)} ({name}), {duration(gone)} are saved"
+    saved_s = other.measurement.latency - best.measurement.latency
+    if saved_s <= 0:
+        return f"{duration(-saved_s)} more than {name}"
+    return f"Of {duration(other.measurement.latency)} ({name}), {duration(saved_s)} are saved"
 
 
 def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
     """Return the time saved or added per part, the largest first; they add up to the difference."""
-    gone = {
+    saved_s = {
         part: other.use.exposed[part] * other.measurement.latency
         - best.use.exposed[part] * best.measurement.latency
         for part in PART_TITLES
@@ -98,10 +98,10 @@ def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
     least = LEAST * other.measurement.latency
     hidden = set(WORKERS) - {best.use.busiest}
     return [
-        f"{duration(abs(gone[part]))} {'less' if gone[part] > 0 else 'more'} in "
+        f"{duration(abs(saved_s[part]))} {'less' if saved_s[part] > 0 else 'more'} in "
         f"{PART_TITLES[part]}{' that nothing hid' if part in hidden else ''}"
-        for part in sorted(gone, key=lambda part: -abs(gone[part]))[:named]
-        if abs(gone[part]) > least
+        for part in sorted(saved_s, key=lambda part: -abs(saved_s[part]))[:named]
+        if abs(saved_s[part]) > least
     ]
 
 
@@ -298,7 +298,7 @@ def _mixed(best: Measured) -> str:
 
 def _times(rows: Mapping[str, Measured]) -> dict[str, dict[str, float]]:
     """Return the seconds of each schedule by parts that any of them has; 0 for next to none."""
-    found: dict[str, dict[str, float]] = {}
+    seconds: dict[str, dict[str, float]] = {}
     for part in PART_TITLES:
         shares = {name: row.use.exposed[part] for name, row in rows.items()}
         spent = {
@@ -306,8 +306,8 @@ def _times(rows: Mapping[str, Measured]) -> dict[str, dict[str, float]]:
             for name, share in shares.items()
         }
         if any(spent.values()):
-            found[part] = spent
-    return found
+            seconds[part] = spent
+    return seconds
 
 
 def _decisions(knobs: Mapping[str, Any]) -> list[tuple[str, str, object]]:

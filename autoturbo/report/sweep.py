@@ -39,11 +39,11 @@ class SweepPoint:
         values: per axis.
         target: name of it.
         run: id of the run that tuned it, for ``show``, ``explain`` and the like.
-        trials: that were made, those of neighbours' settings included.
+        trials: that were made, those of neighbours' candidates included.
         best: what the tuned schedule measures; None where nothing fits.
         default: latency of the published heuristic in seconds; None where it does not fit.
         failure: why there is no schedule.
-        source: name of the target of the grid whose best setting it runs; None for its own.
+        source: name of the target of the grid whose best candidate it runs; None for its own.
     """
 
     values: tuple[Value, ...]
@@ -130,12 +130,12 @@ class Sweep:
         A lesser target has less of fields of which more only helps, and nothing else is different:
         a schedule that is as fast exists, and the search has not found it.
         """
-        order, found = sorted(self._measured, key=_ms), dict[int, SweepPoint]()
+        order, faster = sorted(self._measured, key=_ms), dict[int, SweepPoint]()
         for point in order:
             best = next(one for one in order if one is point or self._less(one, point))
             if _ms(best) < _ms(point):
-                found[id(point)] = best
-        return found
+                faster[id(point)] = best
+        return faster
 
     @property
     def _measured(self) -> tuple[SweepPoint, ...]:
