@@ -179,10 +179,10 @@ def collect(
     if jobs > JOBS.most:
         raise UsageError(f"jobs: {jobs} processes are too many", hint=JOBS.hint)
     begin(collection, folder)
-    there = [part.name for part in collection.parts if is_there(folder, part.name)]
-    missing = [part for part in collection.parts if part.name not in there]
+    present = [part.name for part in collection.parts if is_there(folder, part.name)]
+    missing = [part for part in collection.parts if part.name not in present]
     seals = itertools.chain(
-        ((name, read_seal(folder, name), False) for name in there),
+        ((name, read_seal(folder, name), False) for name in present),
         ((name, seal, True) for name, seal in _made(collection, missing, folder, jobs)),
     )
     for done, (name, seal, new) in enumerate(seals, 1):
@@ -197,8 +197,8 @@ def begin(collection: Collection, folder: Path) -> None:
     """
     path, text = folder / COLLECTION, json.dumps(collection.described(), indent=2, sort_keys=True)
     if path.exists():
-        found, wanted = read_collection(folder), json.loads(text)
-        if different := [name for name in collection.described() if found[name] != wanted[name]]:
+        begun, wanted = read_collection(folder), json.loads(text)
+        if different := [name for name in collection.described() if begun[name] != wanted[name]]:
             message = f"another data set was begun here: {', '.join(different)} differ"
             hint = "give the same arguments to go on with it, or another folder"
             raise InputError(message, Location(path), hint)
@@ -236,16 +236,16 @@ def read_collection(folder: Path) -> dict[str, Any]:
     """
     path = folder / COLLECTION
     try:
-        found = read_json(path)
-        version = found.get("schema") if isinstance(found, dict) else None
+        document = read_json(path)
+        version = document.get("schema") if isinstance(document, dict) else None
         if version == DATASET_SCHEMA:
-            TypeAdapter(_Described).validate_python(found)
+            TypeAdapter(_Described).validate_python(document)
     except (OSError, ValueError):
         hint = "make one with 'autoturbo dataset collect'"
         raise InputError("no data set that can be read", Location(path), hint) from None
     if version != DATASET_SCHEMA:
         raise other_version(path, version)
-    return dict(found)
+    return dict(document)
 
 
 def _made(
@@ -302,7 +302,11 @@ def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
         "seed": seed,
     }
     rows = {
-        "settings": [{**same, **one.row} for one in drawn],
-        "kernels": [{"setting": one.number, **row} for one in drawn for row in one.reading.kernels],
+        "settings": [{**same, **drawn_setting.row} for drawn_setting in drawn],
+        "kernels": [
+            {"setting": drawn_setting.number, **row}
+            for drawn_setting in drawn
+            for row in drawn_setting.reading.kernels
+        ],
     }
     return write_shard(folder, part.name, rows, sample.repeats)

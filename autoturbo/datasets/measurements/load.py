@@ -111,14 +111,15 @@ class Measurements:
         """
         latency_s = self.sums.copy()
         for row in np.flatnonzero(self.measured & (self.settings["alike"] == 0)).tolist():
-            own = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
+            kernels = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
             loops = int(self.settings["loops"][row])
             first, clusters = (
-                self.kernels[name][own].astype(np.int64) for name in ("first_cluster", "clusters")
+                self.kernels[name][kernels].astype(np.int64)
+                for name in ("first_cluster", "clusters")
             )
             latency_s[row] = replay(
-                self.launches[own] * self.times[own] / loops, first, clusters,
-                self.kernels["reads"][own].tolist(), loops, self.target(row).overheads.barrier,
+                self.launches[kernels] * self.times[kernels] / loops, first, clusters,
+                self.kernels["reads"][kernels].tolist(), loops, self.target(row).overheads.barrier,
             )  # fmt: skip
         return latency_s
 
@@ -138,12 +139,12 @@ class Measurements:
 
     def plan(self, setting: int) -> PlanStatistics | None:
         """Return the statistics of a setting's kernels from its plan; None without a plan."""
-        own = slice(int(self.offsets[setting]), int(self.offsets[setting + 1]))
-        if own.start == own.stop:
+        kernels = slice(int(self.offsets[setting]), int(self.offsets[setting + 1]))
+        if kernels.start == kernels.stop:
             return None
-        texts = enumerate(self.kernels["own"][own])
+        texts = enumerate(self.kernels["own"][kernels])
         overrides = {at: SubGraphKnobs(**json.loads(text)) for at, text in texts if text}
-        return PlanStatistics(self.statistics[own], self.launches[own], overrides)
+        return PlanStatistics(self.statistics[kernels], self.launches[kernels], overrides)
 
 
 def replay(
