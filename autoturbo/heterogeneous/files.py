@@ -41,7 +41,7 @@ class PartEntry(TypedDict):
 
 
 class RunEntry(TypedDict):
-    """The times of a part on its unit, or of a copy to another."""
+    """When a part runs on its unit, or is copied to another."""
 
     part: Index
     unit: str
