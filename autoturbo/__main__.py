@@ -13,7 +13,7 @@ _FIELDS = ("file", "line", "field", "hint")
 
 
 def main() -> int:
-    """Run the command line; the exit status."""
+    """Run the command line and return the exit status."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks one
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def _leave(number: int, frame: object) -> None:
-    """End at once: nothing has begun, and an import that is interrupted may say anything."""
+    """End at once: nothing has begun, and an interrupted import may raise anything."""
     del number, frame
     if "--json" in sys.argv:
         rest = "".join(f', "{name}": null' for name in _FIELDS)

@@ -61,7 +61,7 @@ _ConfigT = TypeVar("_ConfigT", bound="ResumeConfig | ExecutionConfig")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What a field of a configuration says of itself.
+    """The declaration of a configuration's field.
 
     Attributes:
         help: what it is, in the words of the command line's help.
@@ -139,7 +139,7 @@ class ResumeConfig:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Return by name what ends a search."""
+        """Return the limits that end a search, by name."""
         names = options_of(ResumeConfig).keys() - {"verify"}
         return {name: getattr(self, name) for name in names}
 
@@ -211,7 +211,7 @@ class TuneConfig(ResumeConfig):
         return EFFORTS[self.effort]
 
     def resolved(self, target: AnyTarget) -> Self:
-        """Return the same with every default that depends on the target or the sampler decided."""
+        """Return the configuration with the defaults that depend on the target or the sampler."""
         objective = self.objective if isinstance(self.objective, str) else ",".join(self.objective)
         usual = dataclasses.replace(
             self,
@@ -283,7 +283,7 @@ class TuneConfig(ResumeConfig):
         return TuneConfig(**{**values, "baselines": tuple(values["baselines"])})
 
     def extended(self, new: ResumeConfig) -> TuneConfig:
-        """Return the same with other limits; itself where none is given.
+        """Return the configuration with other limits; itself where none is given.
 
         A limit that is not given is gone where another one is, but for the time, and for the trials
         where only ``patience`` or ``bound_gap`` are given.
@@ -340,7 +340,7 @@ def options_of(config: type) -> dict[str, dataclasses.Field[Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepConfig(TuneConfig):
-    """The same with the defaults of a sweep: its points can be compared, and depend on no other."""
+    """The configuration of a sweep: its points can be compared, and depend on no other."""
 
     transfer: bool = _with_default("transfer", value=False)
     baselines: Sequence[str] = _with_default("baselines", ())
@@ -348,7 +348,7 @@ class SweepConfig(TuneConfig):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExecutionConfig:
-    """How a call is carried out: where it measures and writes, whom it tells.
+    """The execution of a call: where it measures and writes, and its callbacks.
 
     None of it affects the result.
     """
@@ -418,12 +418,12 @@ class ExecutionConfig:
         return self.jobs
 
     def started(self) -> Self:
-        """Return the same with the time at which it began."""
+        """Return the configuration with the time at which it began."""
         return self if self.began else dataclasses.replace(self, began=time.monotonic())
 
 
 def option_of(declared: dataclasses.Field[Any]) -> Option:
-    """Return what a field says of itself."""
+    """Return the option of a configuration's field."""
     found: Option = declared.metadata["option"]
     return found
 

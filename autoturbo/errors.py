@@ -34,7 +34,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Location:
-    """Where in the user's input an error is.
+    """The place of an error in the user's input.
 
     Attributes:
         file: the file as the user named it.
@@ -76,7 +76,7 @@ class AutoTurboError(Exception):
         return f"{text}; {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the three arguments, so that workers can hand errors back."""
+        """Return the three arguments to rebuild from, so that workers can hand errors back."""
         return (type(self), (self.message, self.at, self.hint))
 
 

@@ -1,4 +1,4 @@
-"""Files: what may be read, what may be replaced, and how one is written whole.
+"""Files: limits on inputs, protection of files from outputs, and atomic writes.
 
 Inputs have limits, far above what models, runs and files of this field have. Each can be raised by
 an environment variable, which every message about it names.
@@ -54,7 +54,7 @@ class Limit:
 
     @property
     def most(self) -> int:
-        """The limit that holds now.
+        """Return the limit that holds now.
 
         Raises:
             UsageError: the environment variable is not a positive whole number.
@@ -67,13 +67,13 @@ class Limit:
 
     @property
     def hint(self) -> str:
-        """How to raise it."""
+        """Return how to raise the limit."""
         unit = f" {self.unit}" if self.unit else ""
         return f"the limit is {self.most}{unit}; {self.variable}=N allows N{unit}"
 
     @property
     def bytes(self) -> int:
-        """The same of a limit in MiB."""
+        """Return a limit in MiB as bytes."""
         return self.most << 20
 
 
@@ -127,7 +127,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, whatever kind of file it is, as long as it is not too long.
+    """Return the text of a file of any kind, unless it is too long.
 
     Raises:
         OSError: it cannot be read, or it is larger than :data:`MEMORY` allows.
@@ -186,7 +186,7 @@ _MENDED = {
 def atomic_write(
     path: str | Path, content: str | bytes, error: type[InputError] = UsageError
 ) -> None:
-    """Write the whole file, or leave what was there.
+    """Write a whole file, or leave the old one.
 
     Args:
         path: the file; a symbolic link is followed.
@@ -202,7 +202,7 @@ def atomic_write(
 
 @contextmanager
 def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Iterator[BinaryIO]:
-    """The same piece by piece: the file takes its name when the block ends without an exception.
+    """Write a file atomically: it takes its name when the block ends without an exception.
 
     A device or a pipe (``/dev/stdout``) has no old content to keep and is written directly.
 
@@ -219,7 +219,7 @@ def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Ite
 
 
 def check_writable(path: str | Path, error: type[InputError] = UsageError) -> None:
-    """Find out before hours of work whether a file can be written; leaves what is there.
+    """Check before hours of work that a file can be written; leave it as it is.
 
     Raises:
         InputError: as ``error``: it cannot.
@@ -251,7 +251,7 @@ def take_away_left(folder: Path, pattern: str = LEFT) -> None:
 
 
 def lock(handle: int, *, shared: bool = False) -> None:
-    """Lock an open file until it is closed; nothing where the system has no such locks.
+    """Lock an open file until it is closed; do nothing where the system has no such locks.
 
     Raises:
         BlockingIOError: another process has it.
@@ -289,7 +289,7 @@ def _replacing(place: Path) -> Iterator[BinaryIO]:
 
 
 def _temporary(place: Path) -> Path:
-    """A name of its own: the place's with an ending could be too long for the file system."""
+    """Return a new name: the place's with a suffix could be too long for the file system."""
     if place.is_dir():
         raise IsADirectoryError
     name = LEFT.replace("*", os.urandom(8).hex())
@@ -327,7 +327,7 @@ _ELSEWHERE = "give another name"
 
 
 class Kind(enum.Enum):
-    """What an output is, for people, and how files of the kind begin."""
+    """A kind of output: its name for people, and how files of the kind begin."""
 
     pattern: bytes
 
@@ -365,7 +365,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the outputs of one call may not replace.
+    """The outputs of one call, and the files that they may not replace.
 
     Attributes:
         inputs: files and folders that the call reads.
@@ -418,7 +418,7 @@ class Outputs:
     def check_folder(
         self, folder: Path, files: Mapping[str, Kind], error: type[InputError] = UsageError
     ) -> None:
-        """Refuse a folder before the work whose files go there; one that is missing is made later.
+        """Refuse a folder for outputs before the work; a missing one is made later.
 
         Args:
             folder: may be missing.
@@ -462,7 +462,7 @@ class Outputs:
         atomic_write(path, content, error)
 
     def _kept(self, place: Path) -> str:
-        """Why nothing may be written to a place, whatever is there; empty where it may be.
+        """Return why nothing may be written to a place; empty where it may be.
 
         Names that belong to the database count also where no file is there yet, and whatever their
         case: some file systems ignore it, and the database may be made within the same call.
@@ -493,7 +493,7 @@ NO_OTHERS = Outputs()
 
 
 def _described(head: bytes) -> str:
-    """What a file seems to be."""
+    """Return the apparent kind of a file."""
     if head.startswith(_SQLITE):
         return "an SQLite database"
     known = (kind.value for kind in Kind if kind.begins(head))
@@ -501,7 +501,7 @@ def _described(head: bytes) -> str:
 
 
 def _head(path: Path, size: int) -> bytes | None:
-    """The first bytes of a file; None where it cannot be read."""
+    """Return the first bytes of a file; None where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -514,7 +514,7 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]*[\x00-\x7f])")
 
 
 def _is_data_of(place: Path, model: Path) -> bool:
-    """Whether a model keeps values in a file."""
+    """Return whether a model keeps values in a file."""
     if not Kind.MODEL.begins(_head(model, 2) or b""):
         return False
     data = model.read_bytes()
@@ -526,7 +526,7 @@ def _is_data_of(place: Path, model: Path) -> bool:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Also under two names: a hard link, or a file system that ignores case."""
+    """Return whether two names are of one file: a hard link, or a system that ignores case."""
     try:
         return one == other or one.samefile(other)
     except (OSError, ValueError):

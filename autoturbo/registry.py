@@ -1,4 +1,4 @@
-"""What is found by name: measurers, samplers, schedulers and targets, ours and other packages'.
+"""Registries by name: measurers, samplers, schedulers and targets, ours and plug-ins'.
 
 =========================  =====================================================================
 ``autoturbo.measurers``    a function without arguments that gives a measurer
@@ -69,7 +69,7 @@ class Registry:
         return self.aliases.get(name, name) in self.builtin
 
     def load(self, name: str) -> Any:
-        """Return what is registered under a name.
+        """Return the object registered under a name.
 
         Raises:
             UsageError: there is none of that name.
@@ -86,7 +86,7 @@ class Registry:
             raise broken(entry, f"cannot be loaded: {type(error).__name__}: {error}") from error
 
     def make(self, name: str, *arguments: Any) -> Any:
-        """Return what the function that is registered under a name gives for some arguments.
+        """Return the result of the function registered under a name, for some arguments.
 
         Raises:
             UsageError: there is none of that name.
@@ -114,7 +114,7 @@ class Registry:
 
 
 def _installed(**asked: str) -> EntryPoints:
-    """Return entry points of installed packages; what reads them is loaded when it is needed."""
+    """Return entry points of installed packages; their reader is loaded on first use."""
     import importlib.metadata
 
     found: Any = importlib.metadata.entry_points  # typed for constant names alone
@@ -123,7 +123,7 @@ def _installed(**asked: str) -> EntryPoints:
 
 
 def broken(entry: EntryPoint, what: str) -> PluginError:
-    """Return the error of a plug-in that does not do as its group says."""
+    """Return the error of a plug-in that breaks its group's contract."""
     package = f", of the package {entry.dist.name}" if entry.dist is not None else ""
     hint = f"it is {entry.value!r} in the group {entry.group!r}{package}"
     return PluginError(f"the plug-in {entry.name!r} {what}", hint=hint)

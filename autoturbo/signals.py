@@ -23,21 +23,21 @@ _came = threading.Event()
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise what Ctrl-C raises."""
+    """Raise the exception of Ctrl-C."""
     del number, frame
     _came.set()
     raise KeyboardInterrupt
 
 
 def check() -> None:
-    """Raise it again where it was lost: imports of others' packages may swallow whatever comes."""
+    """Raise a Ctrl-C again that was lost: imports of other packages may swallow exceptions."""
     if _came.is_set():
         raise KeyboardInterrupt
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have all of them raise what Ctrl-C raises, with no traceback where nobody can take it.
+    """Let ending signals raise the exception of Ctrl-C; without a traceback if it is lost.
 
     What fails because it was lost ends as it would have: LLVM, interrupted, has no code to give.
     """
@@ -67,7 +67,7 @@ def interruptible() -> Iterator[None]:
 def handled_by(
     handler: Handler, numbers: tuple[int, ...] = ENDING, *, ignored: tuple[int, ...] = ()
 ) -> Iterator[None]:
-    """Have signals handled within a block; nothing changes outside of the main thread.
+    """Handle signals within a block; outside of the main thread nothing changes.
 
     Args:
         handler: what is called.

@@ -38,7 +38,7 @@ class Store:
 
     @property
     def rows(self) -> NDArray[Any]:
-        """The whole array; rows from :attr:`count` on mean nothing yet."""
+        """Return the whole array; rows from :attr:`count` on are not set yet."""
         return self._rows
 
 
@@ -86,7 +86,7 @@ class Recent(Generic[Key, Value]):
 
     @property
     def size(self) -> int:
-        """Bytes that the results take, as weighed."""
+        """Return the bytes that the results take, as weighed."""
         return self._bytes
 
     def forget(self) -> None:
@@ -95,7 +95,7 @@ class Recent(Generic[Key, Value]):
         self._bytes = 0
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """Return the result for a key, made if it is not remembered."""
+        """Return the result for a key; make it if it is not cached."""
         found = self._found.pop(key, None)
         if found is None:
             self.misses += 1
@@ -121,7 +121,7 @@ def remembered(
 ) -> Callable[
     [Callable[Concatenate[Owner, Arguments], Value]], Callable[Concatenate[Owner, Arguments], Value]
 ]:
-    """Remember what a function gives, for each first argument apart and as long as that lives.
+    """Cache a function's results, for each first argument apart and as long as that lives.
 
     Results must not refer to the first argument, or it would live as long as they do.
 

@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 
 
 def interpreter() -> dict[str, str]:
-    """What a record says of the Python that it is from: no machine's name, no path."""
+    """Return the Python version and platform for records: no machine's name, no path."""
     import platform
 
     return {

@@ -2,7 +2,7 @@
 
 Every scheduler turns a workbench into candidates that differ in the batches per cluster only ("a
 round of beforehand autotuning executions" chose them for all systems of the paper, section 5.1);
-whoever measures takes the fastest. They are registered by name in :mod:`autoturbo.registry`.
+the fastest is taken. They are registered by name in :mod:`autoturbo.registry`.
 
 ==================  ================================================================================
 ``tvm``             TVM v0.8's kernels, all outputs in DDR

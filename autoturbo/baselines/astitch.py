@@ -68,14 +68,14 @@ from autoturbo.schedule.schedule import Schedule, Share
 
 
 def is_memory_intensive(operator: Operator) -> bool:
-    """Whether an operator may be stitched."""
+    """Return whether an operator may be stitched."""
     if operator.engine is Engine.MATRIX or operator.opaque or operator.pattern is Pattern.OPAQUE:
         return False
     return all(axis.kind is not AxisKind.WINDOW for axis in operator.axes)
 
 
 def stitch_ops(graph: Graph) -> list[list[int]]:
-    """Operators of each kernel, boundaries alone, in an order in which the kernels can run."""
+    """Return the operators of each kernel, boundaries alone, in a topological order of kernels."""
     contraction = Contraction(graph)
     stitchable = [is_memory_intensive(operator) for operator in graph.operators]
     for index in range(len(graph.operators)):
@@ -106,7 +106,7 @@ def _remote_stitching(contraction: Contraction, stitchable: list[bool]) -> None:
 
 
 def _independent(reach: dict[int, int], first: int, second: int) -> bool:
-    """Neither is reached from the other."""
+    """Return whether neither node is reached from the other."""
     return not (reach[first] >> second & 1 or reach[second] >> first & 1)
 
 
@@ -127,13 +127,13 @@ class Contraction:
         self._parent = list(range(count))
 
     def root(self, index: int) -> int:
-        """The node that an operator is in."""
+        """Return the node that contains an operator."""
         while self._parent[index] != index:
             index = self._parent[index]
         return index
 
     def join(self, first: int, second: int) -> bool:
-        """Make one node of two; False, and nothing done, if that would close a cycle."""
+        """Merge two nodes; return False, and change nothing, if that would close a cycle."""
         a, b = self.root(first), self.root(second)
         if a == b or self._leads(a, b) or self._leads(b, a):
             return False
@@ -153,7 +153,7 @@ class Contraction:
         one[a].discard(b)
 
     def _leads(self, start: int, end: int) -> bool:
-        """Whether a path leads from one node to another through a third."""
+        """Return whether a path leads from one node to another through a third."""
         latest = self.members[end][-1]
         stack = [node for node in self.after[start] if node != end]
         seen = set(stack)
@@ -167,7 +167,7 @@ class Contraction:
         return False
 
     def in_order(self) -> list[int]:
-        """Nodes in topological order, of those that are ready the one with the first operator."""
+        """Return the nodes in topological order; ties by the first operator."""
         import heapq
 
         waits = {node: len(before) for node, before in self.before.items()}
@@ -184,14 +184,14 @@ class Contraction:
         return order
 
     def reach(self) -> dict[int, int]:
-        """Per node, the nodes that depend on it, as bits of one number."""
-        found: dict[int, int] = {}
+        """Return, per node, the nodes that depend on it, as bits of one number."""
+        reached: dict[int, int] = {}
         for node in reversed(self.in_order()):
             bits = 0
             for after in self.after[node]:
-                bits |= found[after] | 1 << after
-            found[node] = bits
-        return found
+                bits |= reached[after] | 1 << after
+            reached[node] = bits
+        return reached
 
 
 # AStitch's thread mapping: dominant groups become tile loops on the cores of a cluster.
@@ -228,7 +228,7 @@ class Group:
 
 
 def operator_class(graph: Graph, index: int) -> OperatorClass:
-    """Reductions first, then broadcasts, then by what an element costs."""
+    """Return the class: reduction first, then broadcast, then by the cost of an element."""
     operator = graph.operators[index]
     held = (AxisKind.REDUCTION, AxisKind.WHOLE)
     if any(axis.kind in held for axis in operator.axes):
@@ -239,7 +239,7 @@ def operator_class(graph: Graph, index: int) -> OperatorClass:
 
 
 def _is_broadcast(operator: Operator, tensor: int) -> bool:
-    """Whether an operator reads an element of a tensor for several elements of its result."""
+    """Return whether an operator reads an element of a tensor for several of its result."""
     shown = {a for a in operator.output_axes if operator.axes[a].extent > 1}
     return any(
         t == tensor and shown - operator.input_axes(position)
@@ -248,7 +248,7 @@ def _is_broadcast(operator: Operator, tensor: int) -> bool:
 
 
 def candidates(graph: Graph, members: Collection[int]) -> list[int]:
-    """Operators of a stitch operator whose results may have to be kept, ascending."""
+    """Return the operators whose results may have to be kept, ascending."""
     inside = set(members)
     return [index for index in sorted(inside) if _is_candidate(graph, index, inside)]
 
@@ -265,14 +265,14 @@ def _is_candidate(graph: Graph, index: int, inside: set[int]) -> bool:
 
 
 def leaves(graph: Graph, index: int, inside: Collection[int]) -> bool:
-    """Whether a result of an operator is read outside, or is the model's."""
+    """Return whether a result of an operator is read outside, or is the model's."""
     outputs = graph.operators[index].outputs
     read = {reader for tensor in outputs for reader in graph.consumers[tensor]}
     return bool(read.difference(inside)) or any(t in graph.outputs for t in outputs)
 
 
 def dominant_groups(graph: Graph, members: Sequence[int]) -> list[Group]:
-    """The groups of a stitch operator, by their last operator."""
+    """Return the dominant groups of a stitch operator, by their last operator."""
     chosen = candidates(graph, members)
     serves = _served(graph, members, set(chosen))
     merged = {candidate: candidate for candidate in chosen}
@@ -294,7 +294,7 @@ def dominant_groups(graph: Graph, members: Sequence[int]) -> list[Group]:
 
 
 def _served(graph: Graph, members: Sequence[int], chosen: set[int]) -> dict[int, set[int]]:
-    """Per operator, the candidates that it reaches through Local operators; itself if it is one."""
+    """Return, per operator, the candidates that it reaches through Local operators, or itself."""
     serves: dict[int, set[int]] = {}
     for index in sorted(members, reverse=True):
         readers = {r for t in graph.operators[index].outputs for r in graph.consumers[t]}
@@ -304,16 +304,16 @@ def _served(graph: Graph, members: Sequence[int], chosen: set[int]) -> dict[int,
 
 
 def _group(graph: Graph, operators: list[int], chosen: set[int]) -> Group:
-    """A reduction dominates if there is one, else the last candidate."""
-    own = [index for index in operators if index in chosen]
-    reductions = [i for i in own if operator_class(graph, i) is OperatorClass.REDUCE]
-    dominant = (reductions or own)[-1]
-    return Group(dominant, tuple(i for i in own if i != dominant), tuple(operators))
+    """Return a group; its dominant is a reduction if there is one, else the last candidate."""
+    chosen_here = [index for index in operators if index in chosen]
+    reductions = [i for i in chosen_here if operator_class(graph, i) is OperatorClass.REDUCE]
+    dominant = (reductions or chosen_here)[-1]
+    return Group(dominant, tuple(i for i in chosen_here if i != dominant), tuple(operators))
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A graph cut for AStitch.
+    """AStitch's partition of a graph.
 
     Attributes:
         problem: the graph in layers, each one tile loop.
@@ -325,7 +325,7 @@ class Plan:
 
 
 def plan_of(graph: Graph, target: Target, dtype: str) -> Plan:
-    """Stitch operators, their dominant groups, and the layers that these come to."""
+    """Return the stitch operators, their dominant groups, and the resulting layers."""
     members = stitch_ops(graph)
     groups = [dominant_groups(graph, m) if len(m) > 1 else [] for m in members]
     plan = _plan(graph, target, dtype, members, groups, frozenset())
@@ -352,13 +352,13 @@ def _plan(
 def _chains(
     graph: Graph, members: Sequence[int], groups: Sequence[Group], kept: frozenset[int]
 ) -> list[list[int]]:
-    """A group's operators, cut so that only the last one of a chain is read outside of it.
+    """Return a group's operators in chains; only the last of a chain is read outside of it.
 
     Args:
         graph: where they are from.
         members: operators of the stitch operator.
         groups: its dominant groups.
-        kept: operators that end a chain whoever reads them.
+        kept: operators that end a chain for any reader.
     """
     group = {index: g for g, found in enumerate(groups) for index in found.operators}
     chain: dict[int, int] = {}
@@ -375,7 +375,7 @@ def _chains(
 
 
 def _not_local(problem: Problem, groups: Iterable[Group]) -> Iterator[int]:
-    """Dominants inside a tile loop whose parts several cores would have to compute alike.
+    """Yield dominants in a tile loop whose parts several cores would have to recompute.
 
     Their blocks do not match those of what follows them, so they cannot stay in the loop.
     """
@@ -388,7 +388,7 @@ def _not_local(problem: Problem, groups: Iterable[Group]) -> Iterator[int]:
 
 
 def _is_repeated(problem: Problem, layer: Layer, index: int) -> bool:
-    """Whether a layer is bound to more cores than an inner result has parts."""
+    """Return whether a layer is bound to more cores than an inner result has parts."""
     operators = problem.graph.operators
     output = layer.outputs[0]
     binding = plain_for(problem, layer.index, problem.graph.tensors[output].shape)
@@ -397,8 +397,8 @@ def _is_repeated(problem: Problem, layer: Layer, index: int) -> bool:
         known = implied.get(operators[inner].outputs[0])
         for position, tensor in enumerate(operators[inner].inputs if known is not None else ()):
             implied.setdefault(tensor, infer_input(operators[inner], position, known or ()))
-    found = implied.get(operators[index].outputs[0], ())
-    return cores_used(found) < cores_used(binding)
+    binding_inside = implied.get(operators[index].outputs[0], ())
+    return cores_used(binding_inside) < cores_used(binding)
 
 
 # AStitch's schemes: kernels, and where the results between their tile loops are kept.
@@ -409,7 +409,7 @@ def _is_repeated(problem: Problem, layer: Layer, index: int) -> bool:
 
 
 def kernels_of(plan: Plan) -> list[list[int]]:
-    """Layers of each kernel: those that only other layers of the same stitch operator read.
+    """Return each kernel's layers: those read only by other layers of the same stitch operator.
 
     A result that its readers would have in another binding is Global and ends a kernel.
     """
@@ -419,7 +419,7 @@ def kernels_of(plan: Plan) -> list[list[int]]:
 
 
 def _closed(plan: Plan, apart: frozenset[int]) -> list[list[int]]:
-    """Kernels in the order of their last layers."""
+    """Return the kernels in the order of their last layers."""
     problem = plan.problem
     outputs = set(problem.graph.outputs)
     kernel: dict[int, int] = {}
@@ -429,14 +429,14 @@ def _closed(plan: Plan, apart: frozenset[int]) -> list[list[int]]:
         same = all(plan.stitched[reader] == plan.stitched[layer.index] for reader in readers)
         inner = len(own) == 1 and same and not outputs & set(layer.outputs)
         kernel[layer.index] = own.pop() if inner and layer.index not in apart else layer.index
-    found: dict[int, list[int]] = {}
+    closed: dict[int, list[int]] = {}
     for layer in problem.layers:
-        found.setdefault(kernel[layer.index], []).append(layer.index)
-    return [found[last] for last in sorted(found)]
+        closed.setdefault(kernel[layer.index], []).append(layer.index)
+    return [closed[last] for last in sorted(closed)]
 
 
 def _mismatched(problem: Problem, kernel: Sequence[int]) -> Iterator[int]:
-    """Layers of a kernel whose binding is not what all their readers would have."""
+    """Yield the layers of a kernel whose binding differs from what their readers need."""
     tensors = problem.graph.tensors
     extents = tuple(tensors[problem.layers[x].outputs[0]].shape for x in kernel)
     last = plain_for(problem, kernel[-1], extents[-1])
@@ -449,7 +449,7 @@ def _mismatched(problem: Problem, kernel: Sequence[int]) -> Iterator[int]:
 
 
 def scheduled(model: Graph, plan: Plan, share: Share) -> Schedule:
-    """Bind, choose scopes, and demote until what is outside LB is where AStitch would have it."""
+    """Return the schedule of a plan: bind, choose scopes, and demote spilled outputs."""
     problem = plan.problem
     subgraphs = tuple(
         SubGraph(index, tuple(kernel), Split(-1, 1, 0, 0, 0))
@@ -472,34 +472,34 @@ def scheduled(model: Graph, plan: Plan, share: Share) -> Schedule:
 
 
 def _order(subgraphs: Sequence[SubGraph], plan: Plan) -> tuple[int, ...]:
-    """Kernels of one stitch operator follow one another."""
+    """Return an order in which the kernels of one stitch operator follow one another."""
     return tuple(
         sorted(range(len(subgraphs)), key=lambda i: (plan.stitched[subgraphs[i].layers[0]], i))
     )
 
 
 def _scopes(graph: InstanceGraph, bound: Placement) -> list[Scope]:
-    """LB where every reader is bound like the producer, else GB."""
+    """Return the scopes: LB where every reader is bound like the producer, else GB."""
     scopes = list(bound.scopes)
     maker = {t: index for index, parts in enumerate(graph.parts) for t in parts.outputs}
     for index, parts in enumerate(graph.parts):  # each has one part
         wanted = inputs_wanted(graph.book, int(graph.shape[index]), bound.bindings[index])
         for tensor, binding in zip(parts.inputs, wanted, strict=True):
-            made = maker.get(tensor)
-            if binding is not None and made is not None and bound.bindings[made] != binding:
-                scopes[made] = Scope.GB
+            source = maker.get(tensor)
+            if binding is not None and source is not None and bound.bindings[source] != binding:
+                scopes[source] = Scope.GB
     return scopes
 
 
 def _spilled(schedule: Schedule) -> list[int]:
-    """Instances whose result was to be in LB and is written to GB, for want of room."""
+    """Return the instances whose result was declared in LB and is spilled to GB."""
     declared, timeline = schedule.placement.scopes, schedule.timeline
     order, spilled = timeline.order.tolist(), timeline.streams[timeline.rows[1:] - 1, OUT_GB] > 0
     return [i for i, out in zip(order, spilled, strict=True) if declared[i] is Scope.LB and out]
 
 
 def _at_boundary(problem: Problem, graph: InstanceGraph, index: int) -> bool:
-    """Whether a product or another boundary makes or reads what an instance makes."""
+    """Return whether a boundary operator makes or reads what an instance makes."""
     kernels = (index, *graph.consumers[index])
     first = [graph.subgraphs[graph.subgraph[k]].layers[0] for k in kernels]
     anchors = [problem.graph.operators[problem.layers[layer].operators[0]] for layer in first]
@@ -507,7 +507,7 @@ def _at_boundary(problem: Problem, graph: InstanceGraph, index: int) -> bool:
 
 
 def astitch(bench: Workbench) -> Iterator[Schedule]:
-    """A schedule for every batch per cluster."""
+    """Yield a schedule for every batch per cluster."""
     for batches in bench.batch_choices():
         plan = plan_of(bench.problem(batches).graph, bench.target, bench.dtype)
         yield scheduled(bench.model, plan, bench.share(batches))

@@ -71,7 +71,7 @@ class CoreModel:
     allowed: tuple[int, ...]
 
     def cores(self, figures: LayerFigures) -> int:
-        """The number for a layer, the nearest allowed one."""
+        """Return the allowed number of cores nearest to the model's optimum for a layer."""
         power = (
             self.constant
             + self.by_operations * math.log2(max(figures.operations, 1.0))
@@ -80,13 +80,13 @@ class CoreModel:
         return self.nearest(2.0**power)
 
     def nearest(self, cores: float) -> int:
-        """The allowed number nearest to any, in powers of two."""
+        """Return the allowed number nearest to any, in powers of two."""
         power = math.log2(max(cores, 1.0))
         return min(self.allowed, key=lambda one: (abs(math.log2(one) - power), one))
 
 
 def fit(samples: Sequence[Sample], allowed: Sequence[int]) -> CoreModel:
-    """The model that fits measurements best, in least squares.
+    """Return the model that fits measurements best, in least squares.
 
     Args:
         samples: every synthesised layer at every allowed number of cores.
@@ -104,8 +104,8 @@ def fit(samples: Sequence[Sample], allowed: Sequence[int]) -> CoreModel:
         for of in layers
     ]
     best = [math.log2(_fewest(of)) for of in layers]
-    found, *_ = np.linalg.lstsq(np.asarray(rows), np.asarray(best), rcond=None)
-    constant, by_operations, by_channels = (float(x) for x in found)
+    coefficients, *_ = np.linalg.lstsq(np.asarray(rows), np.asarray(best), rcond=None)
+    constant, by_operations, by_channels = (float(x) for x in coefficients)
     return CoreModel(constant, by_operations, by_channels, _critical(samples), tuple(allowed))
 
 
@@ -114,13 +114,13 @@ def _layer(sample: Sample) -> tuple[float, int]:
 
 
 def _fewest(samples: Sequence[Sample]) -> int:
-    """The fewest cores that are nearly as fast as the best number."""
+    """Return the fewest cores that are nearly as fast as the best number."""
     limit = (1 + NEAR) * min(sample.seconds for sample in samples)
     return min(sample.cores for sample in samples if sample.seconds <= limit)
 
 
 def _critical(samples: Sequence[Sample]) -> float:
-    """Operations of a core from which on its rate is nearly the highest."""
+    """Return the operations of a core at which its rate is nearly the highest."""
     rates = [
         (s.figures.operations / s.cores, s.figures.operations / s.cores / s.seconds)
         for s in samples
@@ -158,30 +158,30 @@ class LayerFigures:
 
 
 class BlockCosts(Protocol):
-    """What blocks of one model take on one target."""
+    """The costs of one model's blocks on one target."""
 
     @property
     def figures(self) -> Sequence[LayerFigures]:
-        """Per layer."""
+        """Return the figures of each layer."""
         ...
 
     @property
     def cores(self) -> int:
-        """Of the target."""
+        """Return the cores of the target."""
         ...
 
     def seconds(self, first: int, end: int, cores: int) -> float:
-        """Of a block; infinite where it does not fit."""
+        """Return the seconds of a block; infinite where it does not fit."""
         ...
 
 
 def allowed_cores(cores: int) -> tuple[int, ...]:
-    """Numbers of cores that a block may have: powers of two up to all of them."""
+    """Return the numbers of cores that a block may have: powers of two up to all of them."""
     return tuple(2**power for power in range(cores.bit_length()) if 2**power <= cores)
 
 
 def total(costs: BlockCosts, blocks: Sequence[Block]) -> float:
-    """Seconds of a model in blocks."""
+    """Return the seconds of a model in blocks."""
     return sum(costs.seconds(block.first, block.end, block.cores) for block in blocks)
 
 
@@ -193,33 +193,33 @@ FIXED_LENGTH = 4
 
 
 def none(costs: BlockCosts, model: CoreModel) -> tuple[Block, ...]:
-    """No optimisation: every layer by itself on one core."""
+    """Return every layer by itself on one core: no optimisation."""
     del model
     return unfused(costs, [1] * len(costs.figures))
 
 
 def fixed_cores(costs: BlockCosts, model: CoreModel) -> tuple[Block, ...]:
-    """The same number of cores for all layers, no fusion."""
+    """Return every layer by itself, all on the same number of cores."""
     return unfused(costs, [model.nearest(FIXED_CORES)] * len(costs.figures))
 
 
 def layer_cores(costs: BlockCosts, model: CoreModel) -> tuple[Block, ...]:
-    """The model's number of cores for each layer, no fusion."""
+    """Return every layer by itself, on the model's number of cores for it."""
     return unfused(costs, [model.cores(figures) for figures in costs.figures])
 
 
 def fuse_all(costs: BlockCosts, model: CoreModel) -> tuple[Block, ...]:
-    """One block on all cores."""
+    """Return one block on all cores."""
     return (Block(0, len(costs.figures), model.allowed[-1]),)
 
 
 def fixed_blocks(costs: BlockCosts, model: CoreModel) -> tuple[Block, ...]:
-    """Blocks of a fixed length, each on the number of cores that suits its layers."""
+    """Return blocks of a fixed length, each on the number of cores that suits its layers."""
     return fixed_length(costs, model, FIXED_LENGTH)
 
 
 def fixed_length(costs: BlockCosts, model: CoreModel, length: int) -> tuple[Block, ...]:
-    """Blocks of some layers; see :func:`fixed_blocks`."""
+    """Return blocks of a given length; see :func:`fixed_blocks`."""
     ends = [*range(length, len(costs.figures), length), len(costs.figures)]
     return tuple(
         Block(first, end, _block_cores(costs, model, first, end))
@@ -228,7 +228,7 @@ def fixed_length(costs: BlockCosts, model: CoreModel, length: int) -> tuple[Bloc
 
 
 def dlfusion(costs: BlockCosts, model: CoreModel) -> tuple[Block, ...]:
-    """The joint algorithm: a layer joins the open block until its cores have enough to do.
+    """Return the joint algorithm's blocks: layers join a block until its cores have enough to do.
 
     Linear in the layers, without a search: a block's number of cores is the rounded mean of its
     layers', and it closes when the operations of each core pass the critical number.
@@ -259,12 +259,12 @@ STRATEGIES: dict[str, Callable[[BlockCosts, CoreModel], tuple[Block, ...]]] = {
 
 
 def unfused(costs: BlockCosts, cores: Sequence[int]) -> tuple[Block, ...]:
-    """Every layer by itself."""
+    """Return every layer by itself."""
     return tuple(Block(i, i + 1, cores[i]) for i in range(len(costs.figures)))
 
 
 def best_blocks(costs: BlockCosts, longest: int | None = None) -> tuple[Block, ...]:
-    """The reduced brute force: the best of all blocks, on a short list of numbers of cores.
+    """Return the reduced brute force's blocks: the best of all, on a short list of core counts.
 
     Blocks add up, so a dynamic programme over where the last one begins sees them all.
 
@@ -292,7 +292,7 @@ def best_blocks(costs: BlockCosts, longest: int | None = None) -> tuple[Block, .
 
 
 def _block_cores(costs: BlockCosts, model: CoreModel, first: int, end: int) -> int:
-    """The rounded mean of the layers' numbers."""
+    """Return the rounded mean of the layers' core numbers."""
     numbers = [model.cores(figures) for figures in costs.figures[first:end]]
     return model.nearest(sum(numbers) / len(numbers))
 
@@ -309,7 +309,7 @@ _OPSET, _IR = 17, 8
 
 @lru_cache(maxsize=256)
 def convolution(channels: int, size: int, kernel: int = 3, batch: int = 1) -> Graph:
-    """A convolution with as many channels in as out, and padding that keeps the size.
+    """Return a convolution with equal channels in and out, and padding that keeps the size.
 
     Args:
         channels: of input and output.
@@ -368,27 +368,27 @@ class BlockProfiles:
     _asked: dict[tuple[int, int, int], Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Cut the model into layers."""
+        """Split the model into layers."""
         self._layers = layers_of(self.graph)
         self._figures = tuple(_figures_of(self.graph, layer) for layer in self._layers)
 
     @property
     def figures(self) -> tuple[LayerFigures, ...]:
-        """Per layer."""
+        """Return the figures of each layer."""
         return self._figures
 
     @property
     def cores(self) -> int:
-        """Of a cluster of the target."""
+        """Return the cores of a cluster of the target."""
         return self.target.cores
 
     def seconds(self, first: int, end: int, cores: int) -> float:
-        """Of a block; infinite where it does not fit."""
-        found = self.outcome(first, end, cores)
-        return found.latency if isinstance(found, Measurement) else math.inf
+        """Return the seconds of a block; infinite where it does not fit."""
+        outcome = self.outcome(first, end, cores)
+        return outcome.latency if isinstance(outcome, Measurement) else math.inf
 
     def outcome(self, first: int, end: int, cores: int) -> Outcome:
-        """What a block measures by itself, or why it does not fit."""
+        """Return the measurement of a block by itself, or why it does not fit."""
         key = (first, end, cores)
         if key not in self._asked:
             self._asked[key] = self._outcome(first, end, cores)
@@ -405,46 +405,48 @@ class BlockProfiles:
 
 
 def dlfusion_outcome(graph: Graph, target: Target, dtype: str) -> Outcome:
-    """What a model in DLFusion's blocks measures, or why a block does not fit."""
+    """Return the measurement of a model in DLFusion's blocks, or why a block does not fit."""
     costs = BlockProfiles(graph, target, dtype)
     return measure_blocks(costs, STRATEGIES["dlfusion"](costs, core_model(target, dtype)))
 
 
 def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
-    """What a model in blocks measures, one after another, or why one does not fit."""
-    found: list[Measurement] = []
+    """Return the measurement of a model in blocks, in sequence, or why one does not fit."""
+    measurements: list[Measurement] = []
     for block in blocks:
         outcome = costs.outcome(block.first, block.end, block.cores)
         if isinstance(outcome, Failure):
             return outcome
-        found.append(outcome)
+        measurements.append(outcome)
     graph, target, dtype = costs.graph, costs.target, costs.dtype
-    latency = sum(one.latency for one in found)
-    vector = sum(one.vector_utilization * one.latency * block.cores for one, block in
-                 zip(found, blocks, strict=True))  # fmt: skip
+    latency = sum(measurement.latency for measurement in measurements)
+    vector = sum(
+        measurement.vector_utilization * measurement.latency * block.cores
+        for measurement, block in zip(measurements, blocks, strict=True)
+    )
     bound = lower_bound(graph, target, dtype)
     return Measurement(
         latency=bound.checked(latency, f"{graph.name} on {target.name}"),
         batch=graph.batch,
-        ddr_bytes=sum(one.ddr_bytes for one in found),
-        gb_bytes=sum(one.gb_bytes for one in found),
+        ddr_bytes=sum(measurement.ddr_bytes for measurement in measurements),
+        gb_bytes=sum(measurement.gb_bytes for measurement in measurements),
         matrix_utilization=graph.macs / target.matrix_macs_per_second(dtype) / latency,
         vector_utilization=vector / target.cores / latency,
-        peak_lb_bytes=max(one.peak_lb_bytes for one in found),
-        peak_gb_bytes=max(one.peak_gb_bytes for one in found),
-        kernels=sum(one.kernels for one in found),
+        peak_lb_bytes=max(measurement.peak_lb_bytes for measurement in measurements),
+        peak_gb_bytes=max(measurement.peak_gb_bytes for measurement in measurements),
+        kernels=sum(measurement.kernels for measurement in measurements),
         bound=bound,
     )
 
 
 def fused_seconds(graph: Graph, target: Target, dtype: str, cores: int) -> float:
-    """Seconds of a graph as one kernel on some cores; infinite where it does not fit."""
+    """Return the seconds of a graph as one kernel on some cores; infinite where it does not fit."""
     outcome = fused(graph, target, dtype, cores)
     return outcome.latency if isinstance(outcome, Measurement) else math.inf
 
 
 def fused(graph: Graph, target: Target, dtype: str, cores: int) -> Outcome:
-    """What a graph measures as one kernel on some cores."""
+    """Return the measurement of a graph as one kernel on some cores."""
     fewer = dataclasses.replace(target, cores=cores)
     evaluator = Evaluator(graph, fewer, dtype)
     *inner, last = layers_of(graph)
@@ -454,7 +456,7 @@ def fused(graph: Graph, target: Target, dtype: str, cores: int) -> Outcome:
 
 
 def core_model(target: Target, dtype: str) -> CoreModel:
-    """DLFusion's model of the best number of cores, from synthesised layers on a target."""
+    """Return DLFusion's model of the best number of cores, from synthesised layers on a target."""
     allowed = allowed_cores(target.cores)
     samples = []
     for channels in CHANNELS:
@@ -464,7 +466,7 @@ def core_model(target: Target, dtype: str) -> CoreModel:
             for cores in allowed:
                 seconds = fused_seconds(graph, target, dtype, cores)
                 samples.append(Sample(figures, cores, seconds))
-    return fit([one for one in samples if math.isfinite(one.seconds)], allowed)
+    return fit([sample for sample in samples if math.isfinite(sample.seconds)], allowed)
 
 
 def _figures_of(graph: Graph, layer: Layer) -> LayerFigures:

@@ -29,7 +29,7 @@ LEVELS = {"O0": Scope.DDR, "O1": Scope.GB, "O2": Scope.LB}
 
 
 def level(name: str) -> Callable[[Workbench], Iterator[Schedule]]:
-    """One level of the vendor's ladder at every batch per cluster."""
+    """Return the scheduler of one level of the vendor's ladder, at every batch per cluster."""
 
     def candidates(bench: Workbench) -> Iterator[Schedule]:
         for batches in bench.batch_choices():
@@ -43,7 +43,7 @@ level_0, level_1, level_2 = map(level, LEVELS)
 
 
 def instance_order(bench: Workbench) -> Iterator[Schedule]:
-    """GraphTurbo without across-layer instruction scheduling, at every batch per cluster.
+    """Yield GraphTurbo without across-layer instruction scheduling, at every batch per cluster.
 
     Kept from GraphTurbo: layers, splitting into instances, grouping and ordering, binding,
     concatenation, and one kernel per instance: in the paper stitching is what grouped layers are
@@ -57,7 +57,7 @@ def instance_order(bench: Workbench) -> Iterator[Schedule]:
 
 
 def graphturbo(bench: Workbench) -> Iterator[Schedule]:
-    """The published heuristic at every batch per cluster."""
+    """Yield the published heuristic at every batch per cluster."""
     for batches in bench.batch_choices():
         yield build_schedule(bench, Knobs(batches_per_cluster=batches))
 
@@ -65,7 +65,7 @@ def graphturbo(bench: Workbench) -> Iterator[Schedule]:
 def layer_by_layer(
     model: Graph, problem: Problem, share: Share, scheduler: str, scope: Scope
 ) -> Schedule:
-    """One unsplit kernel per layer in topological order, outputs declared at one scope."""
+    """Return one unsplit kernel per layer in topological order, outputs declared at one scope."""
     subgraphs = tuple(
         SubGraph(layer.index, (layer.index,), Split(-1, 1, 0, 0, 0)) for layer in problem.layers
     )

@@ -1,4 +1,4 @@
-"""PartitionTuner and what it was compared with: who runs which layer on a machine of several units.
+"""PartitionTuner and the schedulers it was compared with: layers assigned to a machine's units.
 
 Yu et al., "PartitionTuner", ETRI Journal 45(2), 2023 (baselines.md, section 3), on our layers and
 profiles. Kept as published, holes included: no cost for crossing from one branch to the next, one
@@ -23,50 +23,50 @@ LONGEST_GROUP = 3
 
 
 class Costs(Protocol):
-    """What profiles say of one model on one machine."""
+    """The profiles of one model on one machine."""
 
     @property
     def graph(self) -> Graph:
-        """The model."""
+        """Return the model."""
         ...
 
     @property
     def machine(self) -> Machine:
-        """What it runs on."""
+        """Return the machine that runs it."""
         ...
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Of the model."""
+        """Return the layers of the model."""
         ...
 
     @property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Per layer, the units that can run it."""
+        """Return, per layer, the units that can run it."""
         ...
 
     def seconds(self, unit: int, layers: Sequence[int]) -> float:
-        """Of layers together on a unit; infinite where they do not fit."""
+        """Return the seconds of layers together on a unit; infinite where they do not fit."""
         ...
 
     def handover(self, first: int, second: int, layer: int) -> float:
-        """Seconds to copy what a layer reads from one unit to another, the switch included."""
+        """Return the seconds to copy a layer's inputs from one unit to another, with the switch."""
         ...
 
 
 def static(costs: Costs) -> Assignment:
-    """By type: what a unit other than the first takes runs there, on the first such unit."""
-    units = [may[1] if len(may) > 1 else may[0] for may in costs.units]
+    """Return the assignment by type: layers go to the first unit besides unit 0 that takes them."""
+    units = [possible[1] if len(possible) > 1 else possible[0] for possible in costs.units]
     return assign(costs.graph, costs.layers, units, range(len(units)))
 
 
 def profiled(costs: Costs) -> Assignment:
-    """By profiles of single layers, branch by branch (as DUET, without groups)."""
+    """Return the assignment by profiles of single layers, branch by branch (as DUET, no groups)."""
     return _assigned(costs, 1)
 
 
 def partition_tuner(costs: Costs) -> Assignment:
-    """By profiles of single layers and of groups, branch by branch."""
+    """Return the assignment by profiles of single layers and of groups, branch by branch."""
     return _assigned(costs, LONGEST_GROUP)
 
 
@@ -96,54 +96,56 @@ def _assigned(costs: Costs, longest: int) -> Assignment:
 
 
 def _best_way(costs: Costs, layers: Sequence[int], longest: int) -> _Step:
-    """Dynamic programme over units along a branch (Viterbi); kinds of units stand for all alike."""
+    """Return the best units along a branch by a dynamic programme (Viterbi) over kinds of units."""
     kinds = _first_of_kind(costs.machine)
     ways: list[dict[int, _Step]] = []
     for end in range(1, len(layers) + 1):
-        found: dict[int, _Step] = {}
+        steps: dict[int, _Step] = {}
         for unit in kinds:
             for length in range(1, min(longest, end) + 1):
                 step = _extended(costs, ways, layers[end - length : end], unit)
-                if step is not None and (unit not in found or step.seconds < found[unit].seconds):
-                    found[unit] = step
-        ways.append(found)
+                if step is not None and (unit not in steps or step.seconds < steps[unit].seconds):
+                    steps[unit] = step
+        ways.append(steps)
     return min(ways[-1].values(), key=lambda step: step.seconds)
 
 
 def _extended(
     costs: Costs, ways: Sequence[dict[int, _Step]], group: Sequence[int], unit: int
 ) -> _Step | None:
-    """A group on a unit after the best way to what comes before it."""
+    """Return a group on a unit after the best assignment of what comes before it."""
     if any(unit not in costs.units[layer] for layer in group):
         return None
-    own = costs.seconds(unit, group)
-    if math.isinf(own) or (len(group) > 1 and own >= sum(costs.seconds(unit, [i]) for i in group)):
+    group_s = costs.seconds(unit, group)
+    if math.isinf(group_s) or (
+        len(group) > 1 and group_s >= sum(costs.seconds(unit, [i]) for i in group)
+    ):
         return None  # a group that is no faster than its layers is none
     first = len(ways) + 1 - len(group)
     if first == 0:
-        return _Step(own, unit, len(group), None)
+        return _Step(group_s, unit, len(group), None)
     best = None
     for step in ways[first - 1].values():
         # what the layer reads goes there and what it makes comes back
         moved = 0.0 if step.unit == unit else 2 * costs.handover(step.unit, unit, group[0])
-        total = step.seconds + moved + own
+        total = step.seconds + moved + group_s
         if best is None or total < best.seconds:
             best = _Step(total, unit, len(group), step)
     return best
 
 
 def _first_of_kind(machine: Machine) -> list[int]:
-    """The first unit of every kind."""
-    found: dict[str, int] = {}
+    """Return the first unit of every kind."""
+    first: dict[str, int] = {}
     for index, unit in enumerate(machine.units):
-        found.setdefault(unit.kind, index)
-    return list(found.values())
+        first.setdefault(unit.kind, index)
+    return list(first.values())
 
 
 def _spread(costs: Costs, branch: Branch, index: int, unit: int, layer: int) -> int:
-    """Branches side by side go to units of their own where there are enough of the kind."""
+    """Return a branch's unit: parallel branches go to units of their own where there are enough."""
     kind = costs.machine.units[unit].kind
-    alike = [i for i, one in enumerate(costs.machine.units) if one.kind == kind]
+    alike = [i for i, other_unit in enumerate(costs.machine.units) if other_unit.kind == kind]
     if len(branch.beside) == 1 or len(alike) == 1:
         return unit
     chosen = alike[branch.beside.index(index) % len(alike)]

@@ -45,7 +45,7 @@ class _Group:
 
 
 def tvm(bench: Workbench) -> Iterator[Schedule]:
-    """Every batch per cluster that fits the global buffer; one sample where none does."""
+    """Yield every batch per cluster that fits the global buffer; one sample where none does."""
     choices = bench.batch_choices()
     room = bench.target.gb.capacity or bench.target.cores * bench.target.lb.capacity
     for batches in choices:
@@ -55,7 +55,7 @@ def tvm(bench: Workbench) -> Iterator[Schedule]:
 
 
 def outputs_at(name: str, scope: Scope) -> Callable[[Workbench], Iterator[Schedule]]:
-    """TVM's kernels with their outputs at another scope: the first rungs of the ablation.
+    """Return TVM's kernels with outputs at another scope: the first rungs of the ablation.
 
     GraphTurbo, OSDI '23, section 5.3 (Fig. 15), keeps TVM's kernel generator and only changes
     where a kernel's output is declared: ``gb_outputs`` has it in GB, ``lb_outputs`` ("outputs in
@@ -78,18 +78,18 @@ gb_outputs, lb_outputs = (outputs_at("gb_outputs", Scope.GB), outputs_at("lb_out
 
 
 def fused_problem(bench: Workbench, batches: int) -> Problem:
-    """The model for some samples, normalisations written out and cut as FuseOps does."""
+    """Return the model for some samples, normalisations expanded, with FuseOps' layers."""
     graph = simplified(bench.problem(batches).graph)
     return make_problem(graph, bench.target, bench.dtype, fused_layers(graph))
 
 
 def fused_layers(graph: Graph) -> tuple[Layer, ...]:
-    """The groups that FuseOps makes, as layers."""
+    """Return the groups that FuseOps makes, as layers."""
     return layers_from(graph, fuse(graph))
 
 
 def fuse(graph: Graph) -> list[list[int]]:
-    """Operator indices of each group."""
+    """Return the operator indices of each group."""
     return _Fuser(graph).run()
 
 
@@ -101,7 +101,7 @@ class _Fuser:
         self.groups = [_Group(op.pattern) for op in graph.operators]
 
     def run(self) -> list[list[int]]:
-        """Two phases; the third only concerns tuples, which our graph does not have as nodes."""
+        """Return the groups after two phases; the third is for tuples, which our graphs lack."""
         for phase in (0, 1):
             for index in range(len(self.graph.operators)):
                 self._visit(index, phase)
@@ -111,7 +111,7 @@ class _Fuser:
         return list(members.values())
 
     def root(self, index: int) -> int:
-        """The representative of an operator's group."""
+        """Return the representative of an operator's group."""
         while self.parent[index] != index:
             self.parent[index] = self.parent[self.parent[index]]
             index = self.parent[index]
@@ -132,19 +132,19 @@ class _Fuser:
     def _path(
         self, source: int, sink: int, allowed: Callable[[Pattern, bool], bool]
     ) -> set[int] | None:
-        """Operators from a source to its post-dominator, if the condition holds on all of them."""
-        found: set[int] = set()
+        """Return operators from a source to its post-dominator, if the condition holds on all."""
+        visited: set[int] = set()
         stack = [source]
         while stack:
             for reader in _readers(self.graph, stack.pop()):
-                if reader in found:
+                if reader in visited:
                     continue
                 if not allowed(self.groups[self.root(reader)].pattern, reader == sink):
                     return None
-                found.add(reader)
+                visited.add(reader)
                 if reader != sink:
                     stack.append(reader)
-        return found
+        return visited
 
     def _commit(self, source: int, sink: int, path: set[int]) -> None:
         target = self.root(sink)
@@ -161,7 +161,7 @@ class _Fuser:
 def _condition(
     pattern: Pattern, to_sink: Pattern, phase: int
 ) -> Callable[[Pattern, bool], bool] | None:
-    """What the patterns on the way may be, or None if the operator is not fused in this phase."""
+    """Return the condition on patterns along the path; None if not fused in this phase."""
     if pattern is Pattern.OUT_ELEMENTWISE_FUSABLE:
         fits = phase == 0 and to_sink is Pattern.ELEMENTWISE
         return (lambda kind, _: kind <= Pattern.BROADCAST) if fits else None
@@ -193,7 +193,7 @@ def _post_dominators(graph: Graph) -> list[_Dominator]:
 
 
 def _common(graph: Graph, tree: list[_Dominator], index: int) -> _Dominator:
-    """Least common ancestor of the readers of an operator, with the strongest edge on the way."""
+    """Return the readers' least common ancestor, with the strongest edge on the way."""
     readers = _readers(graph, index)
     pattern = max(_edge(graph, index, reader) for reader in readers)
     node = readers[0]
@@ -220,7 +220,7 @@ def _ancestor(
 
 
 def _edge(graph: Graph, index: int, reader: int) -> Pattern:
-    """The reader's class; a broadcast whose argument has the output's shape is elementwise."""
+    """Return the reader's class; elementwise for a broadcast of an argument in output shape."""
     consumer: Operator = graph.operators[reader]
     if consumer.pattern is not Pattern.BROADCAST:
         return consumer.pattern
@@ -231,7 +231,7 @@ def _edge(graph: Graph, index: int, reader: int) -> Pattern:
 
 
 def largest_working_set(problem: Problem) -> int:
-    """Most bytes of inputs and outputs of any kernel of one cluster."""
+    """Return the most bytes of inputs and outputs of any kernel of one cluster."""
     size = whole_bytes(problem.arrays, [tensor.elements for tensor in problem.graph.tensors])
     return max(
         sum(int(size[t]) for t in (*layer.inputs, *layer.outputs)) for layer in problem.layers

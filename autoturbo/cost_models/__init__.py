@@ -1,4 +1,4 @@
-"""Cost models: what is cheap to know of a setting, and what it says about its latency.
+"""Cost models: cheap features of candidates, and the latency that they predict.
 
 XGBoost is loaded when a model is trained or read, not before.
 """

@@ -1,7 +1,7 @@
-"""The cost model at work in one tuning run: it sees outcomes, and ranks settings.
+"""The cost model at work in one tuning run: it sees outcomes, and ranks candidates.
 
 What it answers depends on the outcomes seen so far and on nothing else, not on when it was asked:
-after the same outcomes in the same order the same settings get the same figures. That is what
+after the same outcomes in the same order the same candidates get the same figures. That is what
 makes a resumed run go on as if nothing had happened.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from autoturbo.simulate.contract import Evaluates
 
 _GROWTH: Final = 1.15
-"""The model is trained anew whenever this many times the settings are known: a fixed ladder of
-sizes, so that the model at any moment follows from the settings known by then."""
+"""The model is trained anew whenever this many times the candidates are known: a fixed ladder of
+sizes, so that the model at any moment follows from the candidates known by then."""
 
 
 def prior_of(evaluator: Evaluates) -> Pretrained | None:
-    """Return the model in the package, if an evaluator tells what its settings are planned with.
+    """Return the pretrained model, if an evaluator gives the plan that its features need.
 
     Raises:
         InputError: that model is of other versions than this release.
@@ -47,17 +47,17 @@ def prior_of(evaluator: Evaluates) -> Pretrained | None:
 
 @dataclass
 class KernelAdvisor:
-    """Ranks settings of one model on one target by predicted latency.
+    """Ranks candidates of one model on one target by predicted latency.
 
     Attributes:
-        evaluator: gives statistics of settings, where there is no prior.
+        evaluator: gives statistics of candidates, where there is no prior.
         target: of :func:`autoturbo.cost_models.features.target_vector`.
         share: samples that ``batches_per_cluster="auto"`` stands for.
         seed: of the trees.
         prior: what it starts from, where the evaluator has a ``bench``; then it can rank at once,
             and learns how far the prior is off.
-        examples: settings tried.
-        screened: settings ranked so far.
+        examples: candidates tried.
+        screened: candidates ranked so far.
     """
 
     evaluator: Evaluates
@@ -75,10 +75,10 @@ class KernelAdvisor:
         self._begin_anew()
 
     def observe(self, knobs: Knobs, outcome: Outcome) -> None:
-        """Take note of an outcome.
+        """Add an outcome to the examples.
 
         A failure of the machinery (a dead worker, nonsense from the measurer) teaches nothing
-        about the setting.
+        about the candidate.
         """
         if isinstance(outcome, Failure) and outcome.reason in ("worker", "invalid"):
             return
@@ -95,7 +95,7 @@ class KernelAdvisor:
 
     @property
     def obstacle(self) -> str | None:
-        """Why it cannot rank, or None where it can."""
+        """Return why it cannot rank; None where it can."""
         if self._blind:
             return "the evaluator gives no statistics of kernels"
         if self.prior is None and self._measured < FEWEST:
@@ -107,9 +107,9 @@ class KernelAdvisor:
         return sum(e.times is not None for e in self.examples)
 
     def rank(self, settings: Sequence[Knobs]) -> Floats | None:
-        """``log`` of predicted seconds, less the log-odds of being feasible; lower is better.
+        """Return ``log`` of predicted seconds, less the log-odds of feasibility; lower is better.
 
-        None while :attr:`obstacle` says why; infinite for a setting without a plan.
+        None while :attr:`obstacle` says why; infinite for a candidate without a plan.
         """
         if self.obstacle:
             return None
@@ -118,9 +118,9 @@ class KernelAdvisor:
         return self._scores(batch, self._seconds(batch))
 
     def look(self, settings: Sequence[Knobs]) -> Look | None:
-        """More than :meth:`rank` says.
+        """Return predictions in more detail than :meth:`rank`.
 
-        None before there is a model of the run, or where the evaluator plans no settings.
+        None before there is a model of the run, or where the evaluator plans no candidates.
         """
         if self.prior is None or self.obstacle or self._measured < FEWEST:
             return None
@@ -133,20 +133,20 @@ class KernelAdvisor:
         return Look(scores, _logarithms(batch.sums(least)), kinds)
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats | None:
-        """Predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
+        """Return predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
 
-        None while :attr:`obstacle` says why; infinite for a setting without a plan.
+        None while :attr:`obstacle` says why; infinite for a candidate without a plan.
         """
         return None if self.obstacle else self._seconds(self._batch(settings))
 
     def _batch(self, settings: Sequence[Knobs]) -> Batch:
-        """Kernels of settings; what is known of others is forgotten when it is too much."""
+        """Return the kernels of candidates; older features are dropped when there are too many."""
         if self._features.full:
             self._begin_anew()
         return self._features.of(settings)
 
     def _begin_anew(self) -> None:
-        """Forget the features of settings; with a prior they tell what was not measured."""
+        """Reset the features of candidates; with a prior they cover unmeasured kernels too."""
         bench = getattr(self.evaluator, "bench", None)
         known = (
             KernelStatistics(bench)
@@ -157,19 +157,19 @@ class KernelAdvisor:
         self._forget_told()
 
     def _forget_told(self) -> None:
-        """Forget what the model of the run said of kernels, by number and setting."""
+        """Drop the run model's predictions for kernels, by number and candidate."""
         self._numbers: dict[tuple[int, int], int] = {}
         self._told = Store((2,), np.float64)
 
     def _seconds(self, batch: Batch) -> Floats:
-        """Predicted latency of settings; by the prior alone while little is measured."""
+        """Return predicted latency of candidates; by the prior alone while little is measured."""
         weights = self._features.weights(batch)
         if self._measured < FEWEST:
             return batch.sums(weights)
         return batch.sums(np.exp(self._told_of(batch)[:, 0]) * weights)
 
     def _scores(self, batch: Batch, seconds: Floats) -> Floats:
-        """Scores of settings from their seconds, and from what failed so far."""
+        """Return scores of candidates from their seconds, and from the failures so far."""
         scores = _logarithms(seconds)
         if self._measured < FEWEST or not batch.possible.any():
             return scores
@@ -180,23 +180,23 @@ class KernelAdvisor:
         return scores
 
     def _told_of(self, batch: Batch) -> Floats:
-        """What the model of the run says of the kernels of a batch, each asked for once.
+        """Return the run model's predictions for a batch's kernels, each predicted once.
 
         Rows are those of :meth:`autoturbo.cost_models.model.CostModel.told`.
         """
         model, numbers = self._current(), self._numbers
         settings = batch.settings[batch.owner].tolist()
         pairs = zip(batch.kernels.tolist(), settings, strict=True)
-        found = np.asarray([numbers.setdefault(pair, len(numbers)) for pair in pairs], np.int64)
+        rows = np.asarray([numbers.setdefault(pair, len(numbers)) for pair in pairs], np.int64)
         if fresh := len(numbers) - self._told.count:
-            _, first = np.unique(found, return_index=True)
+            _, first = np.unique(rows, return_index=True)
             new = first[-fresh:]  # the last numbers
             self._told.add(np.column_stack(model.told(self._features.rows(batch, new))))
-        told: Floats = self._told.rows[found]
+        told: Floats = self._told.rows[rows]
         return told
 
     def _current(self) -> CostModel:
-        """The model of the largest rung of the ladder that the examples reach."""
+        """Return the model trained on the largest rung of the ladder that the examples reach."""
         rung = _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             self._model, self._trained_at = CostModel.of(self.examples[:rung], self.seed), rung
@@ -209,7 +209,7 @@ def _logarithms(seconds: Floats) -> Floats:
 
 
 def _rung(examples: Sequence[Example]) -> int:
-    """How many examples the model is trained on: the first ladder starts at enough measured."""
+    """Return how many examples the model is trained on; the ladder starts at enough measured."""
     measured, start = 0, 0
     while measured < FEWEST:
         measured += examples[start].times is not None

@@ -1,6 +1,6 @@
-"""Features of the kernels of many settings, each different kernel described once.
+"""Features of the kernels of many candidates, each different kernel described once.
 
-Where the kernels come from is one of two: settings are planned (:mod:`autoturbo.schedule.pipeline`)
+Kernels have one of two sources: candidates are planned (:mod:`autoturbo.schedule.pipeline`)
 and their kernels described (:mod:`autoturbo.simulate.plan`), or an evaluator of one's own tells of
 them. A latency is the sum of launches times seconds.
 """
@@ -39,17 +39,17 @@ _NEAR = COLUMNS.index("near_s")
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
 
 _SEEN = 4096
-"""Settings that an evaluator of one's own told of, after which they are forgotten."""
+"""Candidates that an evaluator of one's own told of, after which they are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """The kernels of settings; of those that fit the model alone.
+    """The kernels of candidates; of those that fit the model alone.
 
     Attributes:
-        settings: number of each setting's knobs of the model, ``(settings,)``.
+        settings: number of each candidate's knobs of the model, ``(settings,)``.
         possible: whether each fits the model, ``(settings,)``.
-        owner: position of each kernel's setting, ascending, ``(kernels,)``.
+        owner: position of each kernel's candidate, ascending, ``(kernels,)``.
         kernels: numbers of the kernels.
         own: instances, passes and samples of a pass of each kernel, ``(kernels, 3)``.
     """
@@ -62,29 +62,29 @@ class Batch:
 
     @property
     def launches(self) -> Ints:
-        """Launches of each kernel by one cluster."""
-        found: Ints = self.own[:, 0] * self.own[:, 1]
-        return found
+        """Return the launches of each kernel by one cluster."""
+        launches: Ints = self.own[:, 0] * self.own[:, 1]
+        return launches
 
     @property
     def slices(self) -> list[slice]:
-        """Where each setting's kernels are."""
+        """Return the slice of each candidate's kernels."""
         ends = np.searchsorted(self.owner, np.arange(len(self.settings) + 1)).tolist()
         return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
     def sums(self, kernels: Floats) -> Floats:
-        """Return the sum over each setting's kernels; infinite for those that do not fit."""
+        """Return the sum over each candidate's kernels; infinite for those that do not fit."""
         sums = np.bincount(self.owner, kernels, len(self.settings))
         return np.where(self.possible, sums, np.inf)
 
 
 class ToldStatistics:
-    """What an evaluator tells of kernels, by number; every setting has kernels of its own.
+    """An evaluator's statistics of kernels, by number; every candidate has kernels of its own.
 
     It answers what :class:`autoturbo.simulate.plan.KernelStatistics` does.
 
     Args:
-        evaluator: is asked once about each setting.
+        evaluator: is asked once about each candidate.
     """
 
     def __init__(self, evaluator: Evaluates) -> None:
@@ -95,11 +95,11 @@ class ToldStatistics:
 
     @property
     def full(self) -> bool:
-        """Whether it holds so many settings that it should begin anew."""
+        """Return whether it holds so many candidates that it should begin anew."""
         return len(self._plans) >= _SEEN
 
     def kernels_of(self, settings: Sequence[Knobs]) -> list[PlannedKernels | None]:
-        """Return the kernels of settings; None for one without a plan."""
+        """Return the kernels of candidates; None for one without a plan."""
         keys = [knobs.canonical() for knobs in settings]
         for key, knobs in zip(keys, settings, strict=True):
             if key not in self._plans:
@@ -131,7 +131,7 @@ class ToldStatistics:
 
 
 class BatchFeatures:
-    """What is known of the kernels of settings before they are measured, and features.
+    """The features of candidates' kernels, and predictions before they are measured.
 
     Args:
         known: statistics of kernels.
@@ -155,32 +155,32 @@ class BatchFeatures:
 
     @property
     def full(self) -> bool:
-        """Whether it holds so much that it should begin anew."""
+        """Return whether it holds so much that it should begin anew."""
         return self._known.full
 
     def of(self, settings: Sequence[Knobs]) -> Batch:
-        """Return the kernels of settings."""
+        """Return the kernels of candidates."""
         plans = self._known.kernels_of(settings)
         self._learn()
-        there = [plan for plan in plans if plan is not None]
+        planned = [plan for plan in plans if plan is not None]
         counts = [0 if plan is None else len(plan.kernels) for plan in plans]
         return Batch(
             np.asarray([self._setting(knobs) for knobs in settings], np.int64),
             np.asarray([plan is not None for plan in plans], np.bool_),
             np.repeat(np.arange(len(settings)), counts),
-            np.asarray([number for plan in there for number in plan.kernels], np.int64),
-            np.concatenate([np.zeros((0, len(PASSES)), np.int64), *(p.passes for p in there)]),
+            np.asarray([number for plan in planned for number in plan.kernels], np.int64),
+            np.concatenate([np.zeros((0, len(PASSES)), np.int64), *(p.passes for p in planned)]),
         )
 
     def _setting(self, knobs: Knobs) -> int:
-        """Return the number of a setting's knobs of the model."""
+        """Return the number of a candidate's knobs of the model."""
         values = tuple(getattr(knobs, name) for name in KNOB_NAMES)
         if values not in self._settings:
             self._settings[values] = self._knobs.add(knob_vector(knobs, self._share))
         return self._settings[values]
 
     def _learn(self) -> None:
-        """Predict the kernels that are new, as if nothing had been measured."""
+        """Predict the kernels that are new, by the prior."""
         new = self._known.knobs_from(self._own.count)
         if not new:
             return
@@ -199,7 +199,7 @@ class BatchFeatures:
         return batch.launches * base
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats:
-        """Return the latency of settings if nothing was measured yet; infinite without a plan."""
+        """Return the latency of candidates if nothing was measured yet; infinite without a plan."""
         batch = self.of(settings)
         return batch.sums(self.weights(batch))
 
@@ -211,7 +211,7 @@ class BatchFeatures:
         return batch.launches * self._known.values(batch.kernels)[:, _NEAR]
 
     def kinds(self, batch: Batch) -> list[bytes]:
-        """Return a key of what each setting does.
+        """Return a key of what each candidate does.
 
         Equal where the statistics of the kernels, one after another, and their knobs of
         :data:`autoturbo.cost_models.features.PLACING` are.
@@ -233,7 +233,7 @@ class BatchFeatures:
         return kernel_rows(statistics, self._own.rows[kernels], knobs, self._target)
 
     def setting_rows(self, batch: Batch) -> list[Rows]:
-        """Return :func:`autoturbo.cost_models.features.setting_row` of each setting."""
+        """Return :func:`autoturbo.cost_models.features.setting_row` of each candidate."""
         statistics = self._known.values(batch.kernels, batch.own)
         own, launches = self._own.rows[batch.kernels], batch.launches
         return [
@@ -242,12 +242,12 @@ class BatchFeatures:
         ]
 
     def examples(self, batch: Batch) -> list[Example | None]:
-        """Return examples of settings; None for those that do not fit the model."""
+        """Return examples of candidates; None for those that do not fit the model."""
         rows, launches = self.rows(batch, np.arange(len(batch.kernels))), batch.launches
-        base, each = self._base.rows[batch.kernels], self.setting_rows(batch)
+        base, setting_rows = self._base.rows[batch.kernels], self.setting_rows(batch)
         return [
             Example(rows[mine], launches[mine], row, base[mine]) if possible else None
-            for mine, row, possible in zip(batch.slices, each, batch.possible, strict=True)
+            for mine, row, possible in zip(batch.slices, setting_rows, batch.possible, strict=True)
         ]
 
 

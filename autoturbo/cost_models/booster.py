@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.codegen.work import Floats
 
 TREES: Final = 80
-"""Trees of one model: beyond it the error on held-out settings of one model hardly falls."""
+"""Trees of one model: beyond it the error on held-out candidates of one model hardly falls."""
 
 _WHOLE = 1 << 16
 """Rows that are held whole. More are sorted into bins as they are read, which saves memory and
@@ -59,7 +59,7 @@ class Booster:
         groups: Ints | None = None,
         **parameters: Any,
     ) -> Booster:
-        """Train trees.
+        """Return trees trained on labelled rows.
 
         Args:
             rows: ``(n, columns)``.
@@ -87,7 +87,7 @@ class Booster:
         return np.asarray(self.trees.inplace_predict(rows), np.float64)
 
     def contributions(self, rows: Rows) -> Floats:
-        """Return what each column adds to each prediction, ``(n, columns)``.
+        """Return each column's contribution to each prediction, ``(n, columns)``.
 
         Shapley values of the trees (Lundberg et al., Nature Machine Intelligence 2, 2020), which
         with the mean prediction of the training rows add up to :meth:`predict`.
@@ -104,7 +104,7 @@ class Booster:
 
     @staticmethod
     def load(path: Path, checksum: object) -> Booster:
-        """Read what :meth:`save` wrote.
+        """Read trees that :meth:`save` wrote.
 
         Args:
             path: the file.

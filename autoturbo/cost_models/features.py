@@ -1,4 +1,4 @@
-"""What a cost model sees: numbers about kernels, settings and targets, in a fixed order.
+"""Features of a cost model: numbers about kernels, candidates and targets, in a fixed order.
 
 Five groups of columns, side by side:
 
@@ -68,16 +68,16 @@ they say of a kernel depends on nothing around it, so that a prediction can be l
 
 
 def squash(values: NDArray[np.float64]) -> Rows:
-    """``sign(x) log(1 + |x|)``; monotonic, and fits single precision."""
+    """Return ``sign(x) log(1 + |x|)``; monotonic, and fits single precision."""
     squashed: Rows = (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
     return squashed
 
 
 def knob_vector(knobs: Knobs, share: int) -> Rows:
-    """A setting as numbers, in the order of :data:`KNOB_NAMES`.
+    """Return a candidate as numbers, in the order of :data:`KNOB_NAMES`.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         share: samples that ``batches_per_cluster="auto"`` stands for.
     """
     values = {name: getattr(knobs, name) for name in KNOB_NAMES}
@@ -88,7 +88,7 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
 
 
 def _number_of(spec: KnobSpec, value: Value) -> float:
-    """A value of a knob as a number: ``log2`` of numbers, positions of words from 1, 0 for auto.
+    """Return a knob's value as a number: ``log2`` of numbers, positions of words, 0 for auto.
 
     ``"auto"`` is the number that it stands for, where that is one, and :data:`UNLIMITED` otherwise.
     """
@@ -104,12 +104,12 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
     """Return the knobs that hold for sub-graphs as numbers, ``(count, len(OVERRIDE_NAMES))``.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         overrides: of sub-graphs, by row; the others have what the model's knobs say.
         count: sub-graphs.
     """
-    each = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
-    return np.asarray(each, np.float32).reshape(count, len(OVERRIDE_NAMES))
+    vectors = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
+    return np.asarray(vectors, np.float32).reshape(count, len(OVERRIDE_NAMES))
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -120,7 +120,7 @@ def own_vector(values: KernelKnobs) -> Rows:
 
 
 def _own_number(name: str, value: Value) -> float:
-    """A value of a sub-graph's knob, or the model's that it has, as a number.
+    """Return the value of a sub-graph's knob, or of the model's that it inherits, as a number.
 
     Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
     """
@@ -150,7 +150,7 @@ def target_vector(target: Target, dtype: str) -> Rows:
 def kernel_rows(
     statistics: NDArray[np.float64], overrides: Rows, knobs: Rows, target: Rows
 ) -> Rows:
-    """One row per sub-graph.
+    """Return one row per sub-graph.
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
@@ -165,7 +165,7 @@ def kernel_rows(
 
 
 def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
-    """Columns :data:`PORTABLE` of kernels, from what :func:`kernel_rows` is given."""
+    """Return columns :data:`PORTABLE` of kernels, from the arguments of :func:`kernel_rows`."""
     if not is_planned(statistics.shape[1]):
         return overrides
     share = overrides[:, OVERRIDE_NAMES.index("weight_share")]
@@ -179,7 +179,7 @@ def setting_row(
     knobs: Rows,
     target: Rows,
 ) -> Rows:
-    """A whole setting in one row.
+    """Return a whole candidate in one row.
 
     Totals over launches, the largest, means of the sub-graphs' knobs, then knobs and target.
     """

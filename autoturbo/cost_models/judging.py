@@ -1,4 +1,4 @@
-"""How well settings are ranked on models and targets that were held out whole.
+"""The quality of rankings of candidates, on models and targets held out whole.
 
 Every model, or target, is left out in turn; what is learned from the others ranks its pools. A
 pool has the measured settings of one model at one batch size on one target. Figures are means over
@@ -46,7 +46,7 @@ ScoresJson = TypedDict("ScoresJson", {
 GuessesJson = TypedDict("GuessesJson", {
     "pools": Natural, "better": Natural, "as_good": Natural, "speedup": Real,
 })  # fmt: skip
-"""How the best predicted settings did, in six digits."""
+"""How the best predicted candidates did, in six digits."""
 
 Judged = TypedDict("Judged", {
     "pairwise": Real, "tau": Real, "top1": Real, "top5": Real, "top10": Real, "error": Real | None,
@@ -62,10 +62,10 @@ ResultJson = TypedDict("ResultJson", {
 
 
 class Scores(NamedTuple):
-    """How good a ranking of one pool is, or means over several.
+    """The quality of a ranking of one pool, or means over several.
 
     Attributes:
-        pairwise: share of pairs of settings that are put in their true order; half a pair where
+        pairwise: share of pairs of candidates that are put in their true order; half a pair where
             the predictions are equal.
         tau: Kendall's tau-b.
         top1: the best measured latency of the pool over the best among the model's best one.
@@ -86,7 +86,7 @@ class Scores(NamedTuple):
 
     @staticmethod
     def of(predicted: Floats, measured: Floats) -> Scores:
-        """Judge a ranking of a pool of at least two settings that differ.
+        """Return the scores of a ranking of at least two candidates that differ.
 
         Args:
             predicted: of any scale that grows with the latency, ``(settings,)``.
@@ -126,9 +126,9 @@ def _order(predicted: Floats, measured: Floats) -> tuple[float, float]:
     """Return the share of ordered pairs, and Kendall's tau-b."""
     first, second = np.triu_indices(len(measured), 1)
     true = np.sign(measured[first] - measured[second])
-    said = np.sign(predicted[first] - predicted[second])
-    same = float((true * said).sum())
-    differ, told = float((true != 0).sum()), float((said != 0).sum())
+    predicted_order = np.sign(predicted[first] - predicted[second])
+    same = float((true * predicted_order).sum())
+    differ, told = float((true != 0).sum()), float((predicted_order != 0).sum())
     if not differ:
         return 1.0, 1.0
     return (same + differ) / (2 * differ), same / np.sqrt(differ * told) if told else 0.0
@@ -143,7 +143,7 @@ def _error(predicted: Floats, measured: Floats) -> tuple[float, float]:
 
 
 class Guesses(NamedTuple):
-    """The best predicted setting of each pool against the default schedule.
+    """The best predicted candidate of each pool against the default schedule.
 
     Attributes:
         pools: how many.
@@ -166,7 +166,7 @@ class Guesses(NamedTuple):
 
     @staticmethod
     def of(gains: Floats) -> Guesses:
-        """Count, from the default's latency over the guess's in each pool."""
+        """Count guesses from the default's latency over the guess's in each pool."""
         speedup = float(np.exp(np.log(gains).mean())) if len(gains) else 1.0
         return Guesses(len(gains), int((gains > 1).sum()), int((gains >= 1).sum()), speedup)
 
@@ -189,7 +189,7 @@ class Result(NamedTuple):
     guesses: Guesses
 
     def as_json(self) -> ResultJson:
-        """Return it as commands print it."""
+        """Return the result as commands print it."""
         return {
             "method": self.method, "held_out": self.kind, "mean": self.mean.as_json(),
             "first_guess": self.guesses.as_json(),
@@ -198,7 +198,7 @@ class Result(NamedTuple):
 
 
 def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iterator[Result]:
-    """Results, one per method and kind, as they are known.
+    """Yield results, one per method and kind, as they are known.
 
     Raises:
         UsageError: the data set has a single group of a kind, so that nothing is left to learn.
@@ -213,7 +213,7 @@ def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iter
 
 
 def accuracy(table: Table, method: str) -> dict[str, Judged]:
-    """Return what a card says of a method: means and first guesses by kind of group held out.
+    """Return a method's accuracy for a card: means and first guesses by kind of group held out.
 
     Raises:
         UsageError: see :func:`evaluate`.
@@ -225,40 +225,40 @@ def accuracy(table: Table, method: str) -> dict[str, Judged]:
 
 
 def _result(table: Table, method: str, kind: str, groups: Sequence[str]) -> Result:
-    found: dict[str, list[Scores]] = {}
+    scores_by_pool: dict[str, list[Scores]] = {}
     gains: list[float] = []
     for name in groups:
         held = table.measured & (table.groups[kind] == name)
-        said = METHODS[method](table, table.measured & ~held)
-        found[name] = []
+        predicted = METHODS[method](table, table.measured & ~held)
+        scores_by_pool[name] = []
         for number in np.unique(table.pool[held]).tolist():
             pool = np.flatnonzero(held & (table.pool == number))
             if len(pool) > 1:
-                found[name].append(Scores.of(said[pool], table.latency[pool]))
-                default, guess = pool[table.default[pool]], pool[said[pool].argmin()]
+                scores_by_pool[name].append(Scores.of(predicted[pool], table.latency[pool]))
+                default, guess = pool[table.default[pool]], pool[predicted[pool].argmin()]
                 gains += (table.latency[default[:1]] / table.latency[guess]).tolist()
-    means = {name: Scores.mean(each) for name, each in found.items()}
-    mean = Scores.mean([scores for each in found.values() for scores in each])
+    means = {name: Scores.mean(each) for name, each in scores_by_pool.items()}
+    mean = Scores.mean([scores for each in scores_by_pool.values() for scores in each])
     return Result(method, kind, means, mean, Guesses.of(np.asarray(gains)))
 
 
 Method = Callable[["Table", Flags], Floats]
-"""Predictions of all settings from those that may be learned from; they grow with the latency.
+"""Predictions of all candidates from those that may be learned from; they grow with the latency.
 Whoever asks looks only at those held out."""
 
 
 def _kernels(objective: str, **more: Any) -> Method:
-    """Factors of kernels over what they take alone, as the cost model has them."""
+    """Return the cost model's own method: factors of kernels over their time alone."""
 
     def method(table: Table, learn: Flags) -> Floats:
         chosen, labels = _learned(table, learn, MOST_KERNELS)
-        asked, said = ~learn[table.owner], np.zeros(len(table.rows))
+        asked, log_factors = ~learn[table.owner], np.zeros(len(table.rows))
         trees = Booster.of(
             table.rows[chosen], labels, table.weights[chosen],
             objective=objective, trees=TREES, **more,
         )  # fmt: skip
-        said[asked] = trees.predict(table.rows[asked])
-        return table.total(table.base * np.exp(said))
+        log_factors[asked] = trees.predict(table.rows[asked])
+        return table.total(table.base * np.exp(log_factors))
 
     return method
 
@@ -272,14 +272,14 @@ def _learned(table: Table, learn: Flags, most: int) -> tuple[Ints, Floats]:
 
 
 def _settings(table: Table, learn: Flags) -> Floats:
-    """One row per setting: the logarithm of the latency over the sum of kernels alone."""
+    """Predict, by one row per candidate, the latency over the sum of kernels alone."""
     sums, rows = table.total(table.base), table.setting_rows
     labels = np.log(table.latency[learn] / sums[learn])
     return sums * np.exp(Booster.of(rows[learn], labels, trees=TREES).predict(rows))
 
 
 def _ranking(objective: str) -> Method:
-    """One row per setting, learned as orders of pools; the best of a pool are most relevant."""
+    """Return a method that learns orders of pools from a row per candidate; the best weigh most."""
 
     def method(table: Table, learn: Flags) -> Floats:
         chosen = np.flatnonzero(learn)
@@ -287,9 +287,9 @@ def _ranking(objective: str) -> Method:
         pools, rows = table.pool[chosen], table.setting_rows
         labels = np.zeros(len(chosen))
         for pool in np.unique(pools).tolist():
-            own = np.flatnonzero(pools == pool)
-            place = np.argsort(np.argsort(table.latency[chosen[own]]))
-            labels[own] = np.floor(_LEVELS * (1 - place / max(len(own) - 1, 1)))
+            members = np.flatnonzero(pools == pool)
+            place = np.argsort(np.argsort(table.latency[chosen[members]]))
+            labels[members] = np.floor(_LEVELS * (1 - place / max(len(members) - 1, 1)))
         trees = Booster.of(rows[chosen], labels, objective=objective, trees=TREES, groups=pools)
         return -trees.predict(rows)
 
@@ -297,20 +297,22 @@ def _ranking(objective: str) -> Method:
 
 
 def _nearest(table: Table, learn: Flags) -> Floats:
-    """Every kernel as the one with the nearest row, relative to what it takes alone."""
+    """Predict every kernel's factor by that of the nearest row."""
     known, factors = _learned(table, learn, NEIGHBOURS)
     spread = table.rows[known].std(axis=0) + 1e-6
-    there = table.rows[known] / spread
-    half, said = (there**2).sum(axis=1) / 2, np.zeros(len(table.rows))
+    known_rows = table.rows[known] / spread
+    half, log_factors = (known_rows**2).sum(axis=1) / 2, np.zeros(len(table.rows))
     wanted = np.flatnonzero(~learn[table.owner])
-    for at in range(0, len(wanted), 2048):
-        some = wanted[at : at + 2048]
-        said[some] = factors[(half - (table.rows[some] / spread) @ there.T).argmin(axis=1)]
-    return table.total(table.base * np.exp(said))
+    for first in range(0, len(wanted), 2048):
+        batch = wanted[first : first + 2048]
+        log_factors[batch] = factors[
+            (half - (table.rows[batch] / spread) @ known_rows.T).argmin(axis=1)
+        ]
+    return table.total(table.base * np.exp(log_factors))
 
 
 def _sum(column: str) -> Method:
-    """The sum of a statistic over launches."""
+    """Return a method that sums a statistic over launches."""
     return lambda table, _: table.total(table.statistics[:, COLUMNS.index(column)])
 
 
@@ -330,7 +332,7 @@ METHODS: Final[Mapping[str, Method]] = {
     "macs": _sum("macs"),
 }
 """Methods by name. The first is the one that ships. Of kernels: squared, absolute and median error
-of the logarithm. Of whole settings: squared error, pairwise and NDCG ranking. Then without trees:
+of the logarithm. Of whole candidates: squared error, pairwise and NDCG ranking. Then without trees:
 the nearest kernel; kernels alone with their boundary in GB where it fits there, in the local
-buffers and in DDR; the model's lower bound, the same for all settings; bytes of DDR alone;
+buffers and in DDR; the model's lower bound, the same for all candidates; bytes of DDR alone;
 multiply-accumulates."""

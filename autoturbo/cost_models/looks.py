@@ -1,4 +1,4 @@
-"""What a cost model says of points of a search that were not measured."""
+"""A cost model's predictions for candidates of a search that were not measured."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autoturbo.stores import row_bytes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """What is known of points.
+    """Predictions for candidates.
 
     Attributes:
         expected: what each gives, lower is better, ``(points,)``.
         hoped: what it might give at best, ``(points,)``: kernels that nobody measured would find
             all that crosses their boundaries in LB. What they take depends mostly on where their
             tensors are, which no model knows well beforehand.
-        kinds: equal for points of which the first is to be measured: the others are the same to
+        kinds: equal for candidates of which the first is to be measured: the others are the same to
             measure, or have less room for it.
     """
 
@@ -31,11 +31,11 @@ class Look:
 
     @staticmethod
     def plain(points: Ints, expected: NDArray[np.float64]) -> Look:
-        """No more than what is expected: each point is a kind of its own."""
+        """Return predictions without more detail: each candidate is a kind of its own."""
         return Look(expected, expected, row_bytes(points).tolist())
 
     def joined(self, others: Look) -> Look:
-        """Of these points and others."""
+        """Return the predictions of these candidates and others."""
         expected = np.concatenate([self.expected, others.expected])
         hoped = np.concatenate([self.hoped, others.hoped])
         return Look(expected, hoped, [*self.kinds, *others.kinds])

@@ -1,6 +1,6 @@
-"""Predicts what kernels take, and whether settings are feasible, from those tried in a run.
+"""Predicts the time of kernels and the feasibility of candidates, from those tried in a run.
 
-Unit of prediction: one launch of a sub-graph's kernel. A setting's latency is put together as the
+Unit of prediction: one launch of a sub-graph's kernel. A candidate's latency is put together as the
 simulator does it: ``sum(launches * base * exp(factor))``, where the base is what the kernel takes
 alone (:func:`autoturbo.cost_models.ratios.base_seconds`). Trained on the logarithm of kernel times
 over it: squared error there is relative error, and one fast outlier does not drown the rest.
@@ -21,7 +21,7 @@ from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.stores import row_bytes
 
 FEWEST: Final = 8
-"""Measured settings without which there is no model: fewer say less than a heuristic."""
+"""Measured candidates without which there is no model: fewer say less than a heuristic."""
 
 MOST_ROWS: Final = 1 << 14
 """Rows of a training set: more cost time linearly and change little."""
@@ -36,14 +36,14 @@ BINS: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """A setting tried.
+    """A candidate tried.
 
     Attributes:
         rows: features of its kernels, ``(sub-graphs, columns)``.
         launches: of each kernel.
-        setting: features of the setting as a whole.
+        setting: features of the candidate as a whole.
         base: seconds that predictions are relative to, ``(sub-graphs,)``.
-        times: seconds of one launch of each kernel; None for a failed setting.
+        times: seconds of one launch of each kernel; None for a failed candidate.
     """
 
     rows: Rows
@@ -71,7 +71,7 @@ class CostModel:
     def of(examples: Sequence[Example], seed: int = 0) -> CostModel:
         """Learn from examples.
 
-        A kernel weighs as much as the root of its share of its setting's time: what takes long
+        A kernel weighs as much as the root of its share of its candidate's time: what takes long
         matters more, and what does not is seen more often.
 
         Args:
@@ -95,12 +95,12 @@ class CostModel:
         the mean of what was measured.
         """
         known = [self.measured.get(row, np.nan) for row in row_bytes(rows).tolist()]
-        found = np.asarray(known, np.float64)
-        seen = ~np.isnan(found)
-        return np.where(seen, found, self.times.predict(rows)), seen
+        times_s = np.asarray(known, np.float64)
+        seen = ~np.isnan(times_s)
+        return np.where(seen, times_s, self.times.predict(rows)), seen
 
     def feasibility(self, settings: Rows) -> Floats:
-        """Return the probability that settings can be measured; 1 while none failed.
+        """Return the probability that candidates can be measured; 1 while none failed.
 
         Args:
             settings: features of each, ``(settings, columns)``.
@@ -122,7 +122,7 @@ def _kernels(measured: Sequence[Example]) -> tuple[Rows, Floats, Floats]:
 def merged(rows: Rows, labels: Floats, weights: Floats) -> tuple[Rows, Floats, Floats]:
     """Return equal rows as one, with their weights' sum and the mean of their labels.
 
-    Settings of one search have most kernels in common. Squared errors of equal rows and that of
+    Candidates of one search have most kernels in common. Squared errors of equal rows and that of
     their mean differ by a constant, so the trees are the same up to rounding.
 
     Args:
@@ -140,7 +140,7 @@ def merged(rows: Rows, labels: Floats, weights: Floats) -> tuple[Rows, Floats, F
 
 
 def _recent(measured: Sequence[Example]) -> Sequence[Example]:
-    """Return the latest that stay within :data:`MOST_ROWS`: what the search looks at now."""
+    """Return the latest examples within :data:`MOST_ROWS`: the region that the search is in now."""
     rows = 0
     for position in range(len(measured) - 1, -1, -1):
         rows += len(measured[position].rows)

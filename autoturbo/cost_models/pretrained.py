@@ -57,7 +57,7 @@ Made = TypedDict("Made", {
 
 
 class ModelCard(Notes, Made):
-    """What a model is, and whether its trees are those that it was saved with."""
+    """The description of a model, with a checksum of its trees."""
 
     factors_sha256: NotRequired[str]
 
@@ -88,7 +88,7 @@ class Pretrained:
 
     @staticmethod
     def load(folder: Path) -> Pretrained:
-        """Read what :meth:`save` wrote.
+        """Read a model that :meth:`save` wrote.
 
         Raises:
             InputError: a file is missing or damaged, its features are of another version, or it
@@ -99,7 +99,7 @@ class Pretrained:
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """The card of a model that this release can use; the trees are not read.
+    """Return the card of a model that this release can use; the trees are not read.
 
     Raises:
         InputError: see :meth:`Pretrained.load`.
@@ -111,8 +111,8 @@ def read_card(path: Path) -> dict[str, Any]:
     if not isinstance(card, dict) or "features_schema" not in card:
         raise InputError("not the card of a pretrained cost model", Location(path))
     if card["features_schema"] != FEATURES_SCHEMA or card.get("names") != list(PORTABLE):
-        found = card["features_schema"]
-        message = f"features of version {found}, this release reads {FEATURES_SCHEMA}"
+        schema = card["features_schema"]
+        message = f"features of version {schema}, this release reads {FEATURES_SCHEMA}"
         raise InputError(message, Location(path), "train it again")
     if stale := _stale(card.get("versions", VERSIONS)):
         message = f"it learned from {stale}"
@@ -121,7 +121,7 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 def _stale(versions: object) -> str:
-    """Return what measurements were made with that is no longer so, in words; empty if nothing."""
+    """Return how the measurements' versions differ from this release's; empty if they do not."""
     if not isinstance(versions, Mapping):
         return "measurements of unknown versions"
     return ", ".join(
@@ -132,12 +132,12 @@ def _stale(versions: object) -> str:
 
 
 def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) -> Pretrained:
-    """A model from measured settings of a data set, good ones weighing more.
+    """Return a model trained on measured candidates of a data set; good ones weigh more.
 
     Args:
         table: the data set.
         notes: more for the card: where the data is from, accuracy.
-        learn: which settings to learn from, ``(settings,)``; all if None.
+        learn: which candidates to learn from, ``(settings,)``; all if None.
 
     Raises:
         UsageError: none of them was measured.
@@ -149,30 +149,30 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
     weights = table.weights[known]
     labels = np.log(table.times[known] / table.base[known])
     booster = Booster.of(table.rows[known], labels, weights / weights.mean(), trees=TREES)
-    made: Made = {
+    entries: Made = {
         "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
         "settings": int(chosen.sum()), "kernels": len(known), "trees": TREES,
         "models": sorted(set(table.groups["model"][chosen].tolist())),
         "targets": sorted(set(table.groups["target"][chosen].tolist())),
     }  # fmt: skip
-    return Pretrained(booster, {**notes, **made})
+    return Pretrained(booster, {**notes, **entries})
 
 
 def bundled() -> dict[str, Path]:
-    """Folders of the models in the package, by name."""
+    """Return the folders of the models in the package, by name."""
     cards = sorted(data_folder("cost_models").glob(f"*/{CARD}"))
     return {card.parent.name: card.parent for card in cards}
 
 
 @functools.cache
 def standard() -> Pretrained:
-    """The model in the package, read when it is first asked for.
+    """Return the model in the package, read on first use.
 
     Raises:
         InputError: it is of other versions than this release, or damaged.
         UsageError: this copy of the package has none.
     """
-    found = bundled()
-    if STANDARD not in found:
+    folders = bundled()
+    if STANDARD not in folders:
         raise UsageError(f"no cost model {STANDARD!r} is in the package", hint="install it again")
-    return Pretrained.load(found[STANDARD])
+    return Pretrained.load(folders[STANDARD])

@@ -1,4 +1,4 @@
-"""From what a kernel takes alone to ratios, and to the seconds that a prediction starts from.
+"""Ratios of a kernel's estimates, and the seconds that predictions are relative to.
 
 Physics first: a kernel's time on a target that no model has seen is mostly what the simulator says
 of it alone; how far the rest of a schedule moves it follows from where its time goes, and that is
@@ -43,22 +43,22 @@ _TINY: Final = 1e-12
 
 
 def is_planned(columns: int) -> bool:
-    """Whether statistics with so many columns are :data:`autoturbo.simulate.plan.COLUMNS`."""
+    """Return whether a number of columns is that of :data:`autoturbo.simulate.plan.COLUMNS`."""
     return columns == len(COLUMNS)
 
 
 def base_seconds(statistics: Floats) -> Floats:
-    """What predictions are relative to, ``(sub-graphs,)``.
+    """Return the seconds that predictions are relative to, ``(sub-graphs,)``.
 
-    Seconds with all that crosses the boundary outside LB: in GB if it fits there as a whole, else
-    in DDR. One second where the statistics are others than the evaluator's.
+    They hold with all boundary tensors outside LB: in GB if they fit there as a whole, else in DDR.
+    One second where the statistics are others than the evaluator's.
     """
     if not is_planned(statistics.shape[1]):
         return np.ones(len(statistics))
     c = _columns(statistics)
     fits = c["whole_input_bytes"] + c["whole_output_bytes"] <= c["gb_room_bytes"]
-    found: Floats = np.maximum(np.where(fits, _held(c), c["far_s"]), _TINY)
-    return found
+    seconds: Floats = np.maximum(np.where(fits, _held(c), c["far_s"]), _TINY)
+    return seconds
 
 
 def _columns(statistics: Floats) -> dict[str, Floats]:
@@ -66,9 +66,9 @@ def _columns(statistics: Floats) -> dict[str, Floats]:
 
 
 def _held(c: dict[str, Floats]) -> Floats:
-    """Seconds with what crosses the boundary in GB, from the estimates for LB and DDR.
+    """Return seconds with boundary tensors in GB, from the estimates for LB and DDR.
 
-    Near, and what near still fetches from DDR because it never fits LB comes from GB; but no
+    The time is that of LB, except that what never fits LB comes from GB in place of DDR. It is no
     shorter than the busiest engine, where weights alone come from DDR.
     """
     weights = np.maximum(c["near_ddr_bytes"] - c["late_bytes"], 0)
@@ -77,18 +77,18 @@ def _held(c: dict[str, Floats]) -> Floats:
         _seconds(c["gb_bytes"], c["gb_bandwidth"]),
     ])  # fmt: skip
     without = c["near_s"] - _seconds(c["late_bytes"], c["ddr_bandwidth"])
-    found: Floats = np.maximum(without, busiest + c["overhead_s"]) + c["copy_gb_s"]
-    return found
+    seconds: Floats = np.maximum(without, busiest + c["overhead_s"]) + c["copy_gb_s"]
+    return seconds
 
 
 def _seconds(size: Floats, bandwidth: Floats) -> Floats:
-    """Nothing where there is no such memory: then nothing fits it either."""
-    found: Floats = size / np.where(bandwidth > 0, bandwidth, np.inf)
-    return found
+    """Return transfer times; zero without such a memory: then nothing fits it either."""
+    seconds: Floats = size / np.where(bandwidth > 0, bandwidth, np.inf)
+    return seconds
 
 
 def ratios(statistics: Floats, weight_share: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Columns :data:`RATIOS`, one row per kernel.
+    """Return columns :data:`RATIOS`, one row per kernel.
 
     Args:
         statistics: :data:`autoturbo.simulate.plan.COLUMNS`.
@@ -115,7 +115,7 @@ def ratios(statistics: Floats, weight_share: NDArray[np.float32]) -> NDArray[np.
 def _room_ratios(
     c: dict[str, Floats], near: Floats, far: Floats, weight_share: NDArray[np.float32]
 ) -> list[Floats]:
-    """The columns from ``held_near`` on."""
+    """Return the columns from ``held_near`` on."""
     held = np.maximum(_held(c), _TINY)
     share = np.where(weight_share > 0, 0, np.exp2(np.minimum(weight_share, 0).astype(np.float64)))
     tiles = np.maximum(share * c["lb_bytes"] - c["weight_room_bytes"], 0)
@@ -132,5 +132,5 @@ def _room_ratios(
 
 
 def _log(value: Floats, unit: Floats) -> Floats:
-    found: Floats = np.log(np.maximum(value, 0) / unit + _TINY)
-    return found
+    logarithm: Floats = np.log(np.maximum(value, 0) / unit + _TINY)
+    return logarithm

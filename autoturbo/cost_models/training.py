@@ -18,7 +18,7 @@ from autoturbo.schedule.codegen.work import Flags, Floats
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Settings and their kernels; ``owner`` is the setting of every kernel.
+    """Candidates and their kernels; ``owner`` is the candidate of every kernel.
 
     Attributes:
         rows: columns :data:`autoturbo.cost_models.features.PORTABLE`, ``(kernels, columns)``.
@@ -28,7 +28,7 @@ class Table:
         statistics: :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, columns)``.
         owner: ``(kernels,)``.
         latency: seconds; not a number for failures, ``(settings,)``.
-        measured: which settings are no failures.
+        measured: which candidates are no failures.
         default: which are the default schedule.
         bound: seconds that no schedule is below, ``(settings,)``.
         pool: number of the model, batch size, target and data type, ``(settings,)``.
@@ -50,7 +50,7 @@ class Table:
 
     @staticmethod
     def of(data: Measurements) -> Table:
-        """From a data set."""
+        """Return the table of a data set."""
         return Table(
             portable_rows(data.statistics, _own(data)), base_seconds(data.statistics),
             data.launches, data.times, data.statistics, data.owner, data.latency, data.measured,
@@ -59,32 +59,32 @@ class Table:
         )  # fmt: skip
 
     def total(self, seconds: Floats) -> Floats:
-        """Launches times something of every kernel, summed up by setting, ``(settings,)``."""
+        """Return sums over launches of a figure of kernels, by candidate, ``(settings,)``."""
         sums = np.bincount(self.owner, self.launches * seconds, len(self.latency))
         return sums.astype(np.float64)
 
     @cached_property
     def known(self) -> Flags:
-        """Kernels with a time that has a logarithm, ``(kernels,)``."""
+        """Return a mask of the kernels with a time that has a logarithm, ``(kernels,)``."""
         return self.measured[self.owner] & (np.nan_to_num(self.times) > 0)
 
     @cached_property
     def weights(self) -> Floats:
-        """What learning a kernel is worth, ``(kernels,)``; 0 where its setting failed.
+        """Return the training weights of kernels, ``(kernels,)``; 0 where the candidate failed.
 
-        The root of how good its setting is, the best one's latency in its pool over its own,
-        shared out among the setting's kernels: samples are mostly bad, searches ask of good ones.
+        The weight is the root of the best latency in the pool over the candidate's own, shared out
+        among the candidate's kernels: samples are mostly bad, searches ask about good ones.
         """
         best = np.full(int(self.pool.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.pool[self.measured], self.latency[self.measured])
         good = np.where(self.measured, np.sqrt(best[self.pool] / self.latency), 0)
         count = np.bincount(self.owner, minlength=len(self.latency))
-        found: Floats = (good / np.maximum(count, 1))[self.owner]
-        return found
+        weights: Floats = (good / np.maximum(count, 1))[self.owner]
+        return weights
 
     @cached_property
     def setting_rows(self) -> Rows:
-        """A row per setting: means of its kernels' rows, by what they take alone, and the sum."""
+        """Return a row per candidate: the mean of its kernels' rows by time alone, and the sum."""
         worth = self.launches * self.base
         sums = self.total(self.base)
         share = worth / np.maximum(sums, 1e-30)[self.owner]
@@ -94,9 +94,9 @@ class Table:
 
 def _own(data: Measurements) -> Rows:
     """Return knobs of sub-graphs as numbers, ``(kernels, len(OVERRIDE_NAMES))``."""
-    each = [np.zeros((0, len(OVERRIDE_NAMES)), np.float32)]
+    rows = [np.zeros((0, len(OVERRIDE_NAMES)), np.float32)]
     for setting in range(len(data)):
         plan = data.plan(setting)
         if plan is not None:
-            each.append(override_rows(data.setting(setting), plan.overrides, len(plan.values)))
-    return np.concatenate(each)
+            rows.append(override_rows(data.setting(setting), plan.overrides, len(plan.values)))
+    return np.concatenate(rows)

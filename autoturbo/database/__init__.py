@@ -1,4 +1,4 @@
-"""What was measured, kept: the tuned-schedule database and the run folder.
+"""The tuned-schedule database and the run folder.
 
 Importing this package loads the standard library's ``sqlite3`` and nothing heavier.
 """

@@ -1,4 +1,4 @@
-"""Whether a database is sound, and what of it can be believed.
+"""Checks a database for damage and contradictions.
 
 A row is believed only where its record can be read, its columns say what the record says, and the
 record does not contradict itself or its run.
@@ -42,7 +42,7 @@ _SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found.
+    """The findings of a check.
 
     Attributes:
         records: records that were read.
@@ -58,12 +58,12 @@ class Checked:
 
     @property
     def sound(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not self.findings
 
 
 def check(path: str | Path, save: Path | None = None, *, force: bool = False) -> Checked:
-    """Check a database file; nothing of it is changed.
+    """Check a database file without changing it.
 
     Args:
         path: the file.
@@ -94,21 +94,21 @@ def check(path: str | Path, save: Path | None = None, *, force: bool = False) ->
 def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> Checked:
     readable_texts(connection)
     connection.execute("BEGIN")
-    count, unchecked, found = 0, 0, list(structure(connection))
+    count, unchecked, findings = 0, 0, list(structure(connection))
     for kind in TABLES:
         for name, record, finding in sound_rows(connection, kind):
             if record is None:
-                found.append(f"{name}: {finding}")
+                findings.append(f"{name}: {finding}")
                 continue
             count += 1
             unchecked += is_unchecked(record)
             if file is not None:
                 file.write(encode(record).encode("ascii") + b"\n")
-    return Checked(count, tuple(found[:_MOST]), max(len(found) - _MOST, 0), unchecked)
+    return Checked(count, tuple(findings[:_MOST]), max(len(findings) - _MOST, 0), unchecked)
 
 
 def structure(connection: sqlite3.Connection) -> Iterator[str]:
-    """Give what SQLite itself finds wrong, and the runs that trials lack."""
+    """Yield what SQLite itself finds wrong, and the runs that trials lack."""
     loose = "SELECT DISTINCT run FROM trials WHERE run NOT IN (SELECT id FROM runs)"
     try:
         for (text,) in connection.execute("PRAGMA integrity_check(100)"):
@@ -126,14 +126,14 @@ def structure(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def readable_texts(connection: sqlite3.Connection) -> None:
-    """Have a connection return texts that are not UTF-8 too: they make a row wrong, not all."""
+    """Let a connection return texts that are not UTF-8: they make a row wrong, not all."""
     connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
 
 
 def sound_rows(
     connection: sqlite3.Connection, kind: type[Record]
 ) -> Iterator[tuple[str, Record | None, str]]:
-    """Give the rows of a table: a name, the record, and what is wrong where it is None.
+    """Yield the rows of a table: a name, the record, and what is wrong where it is None.
 
     Args:
         connection: to a file whose schema was checked; texts may hold half surrogate pairs.
@@ -158,7 +158,7 @@ def sound_rows(
 def _rows(
     connection: sqlite3.Connection, table: str, columns: Sequence[str]
 ) -> Iterator[Sequence[Any] | str]:
-    """Every row that SQLite can read, and in the end, where there are others, how many.
+    """Yield every row that SQLite can read; in the end, how many others there are.
 
     Behind a page that cannot be read, the rows are asked for by their numbers. Kernels have none.
     """
@@ -184,7 +184,7 @@ def _rows(
 
 
 def _lost(connection: sqlite3.Connection, table: str, read: int) -> str:
-    """How many rows cannot be read; an index may still know them."""
+    """Return how many rows cannot be read; an index may still know them."""
     try:
         (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
     except tables.UNREADABLE:
@@ -199,16 +199,16 @@ def _record_of(kind: type[Record], row: Mapping[str, Any]) -> Record:
     record = parse_line(unpack(row["record"]).encode(), Location())
     if type(record) is not kind:
         raise ValueError("its record is one of another table")
-    said = dict(zip(TABLES[kind].columns, row_of(record), strict=True))
-    if any(row[name] != said[name] for name in row if name not in ("record", "decisions")):
+    stored = dict(zip(TABLES[kind].columns, row_of(record), strict=True))
+    if any(row[name] != stored[name] for name in row if name not in ("record", "decisions")):
         raise ValueError("what is looked up by is not what the record says")
-    if row.get("decisions") is not None and row["decisions"] != said["decisions"]:
+    if row.get("decisions") is not None and row["decisions"] != stored["decisions"]:
         raise ValueError("the decisions beside the record are not the record's")
     return record
 
 
 def contradiction(record: Record) -> str:
-    """Say in what a record contradicts itself; empty where it does not."""
+    """Return how a record contradicts itself; empty where it does not."""
     match record:
         case RunInfo():
             return _of_run(record)
@@ -230,7 +230,7 @@ def is_unchecked(record: Record) -> bool:
 
 
 def _of_run(info: RunInfo) -> str:
-    """Settings that name another pair than the run's key does."""
+    """Return a message if a run's settings name another pair than its key does."""
     for name in ("graph_hash", "target_hash", "dtype", "scheduler_version"):
         given = info.settings.get(name)
         if given is not None and given != getattr(info.key, name):
@@ -239,7 +239,7 @@ def _of_run(info: RunInfo) -> str:
 
 
 def _of_measurement(outcome: object) -> str:
-    """Say what of a measurement cannot be: a latency below what no schedule can beat."""
+    """Return what is impossible in a measurement, such as a latency below the lower bound."""
     if not isinstance(outcome, Measurement):
         return ""
     if not all(map(math.isfinite, outcome.kernel_times.values())):
@@ -252,7 +252,7 @@ def _of_measurement(outcome: object) -> str:
 
 
 def _of_schedule(best: BestSchedule) -> str:
-    """A schedule of another pair or of other knobs."""
+    """Return a message if a schedule is of another pair or of other knobs."""
     try:
         document = json.loads(best.schedule)
         if document.get("format") not in _SCHEDULES:

@@ -1,4 +1,4 @@
-"""All records of a database as a file, and files taken in.
+"""Exports all records of a database to a file, and imports files.
 
 Written are JSON lines, Parquet, or a database to be read only; taken in are all of these, within
 the caller's transaction, and a run's manifest.
@@ -90,21 +90,21 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
         UsageError: pyarrow is missing, which Parquet files need.
     """
     kinds = [BestSchedule] if best_only else list(TABLES)
-    at = Location(outputs.database)
+    location = Location(outputs.database)
     if path.suffix in DATABASE_SUFFIXES:
         with (
             outputs.open(path, Kind.DATABASE, DatabaseError) as file,
             tables.new_file(file) as copy,
         ):
-            return _copy_rows(connection, copy, kinds, at)
+            return _copy_rows(connection, copy, kinds, location)
     counts: Counter[str] = Counter()
 
     def texts() -> Iterator[str]:
         for kind in kinds:
-            for row in _rows(connection, kind, at):
+            for row in _rows(connection, kind, location):
                 counts[TABLES[kind].name] += 1
                 is_kernel = kind is KernelRecord
-                yield encode(KernelRecord(*row)) if is_kernel else read(row[-1], at, str)
+                yield encode(KernelRecord(*row)) if is_kernel else read(row[-1], location, str)
 
     is_parquet = path.suffix == PARQUET_SUFFIX
     output = Kind.PARQUET if is_parquet else Kind.RECORDS
@@ -119,14 +119,14 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
 def _rows(
     connection: sqlite3.Connection, kind: type[Record], at: Location
 ) -> Iterator[tuple[Any, ...]]:
-    """All columns of a table, sorted: equal databases have equal exports."""
+    """Yield all columns of a table, sorted: equal databases have equal exports."""
     table = TABLES[kind]
-    there = table.there(connection)
-    chosen = ", ".join(name if name in there else "NULL" for name in table.columns)
+    present = table.there(connection)
+    chosen = ", ".join(name if name in present else "NULL" for name in table.columns)
     query = f"SELECT {chosen} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
-    for *row, kept in connection.execute(query):
+    for *row, record in connection.execute(query):
         # runs without a password that an earlier release may have kept
-        yield (*row, encode(decode(kept, at)) if kind is RunInfo else kept)
+        yield (*row, encode(decode(record, at)) if kind is RunInfo else record)
 
 
 def _copy_rows(
@@ -148,7 +148,7 @@ def _copy_rows(
 
 
 def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
-    """One row a record; ``record`` has the line itself, the other columns what one filters by.
+    """Write one row a record: the line itself as ``record``, and columns to filter by.
 
     The file's metadata have a checksum of the records: pages have none, and one bit of a
     compressed page may be a digit of a latency.
@@ -172,16 +172,16 @@ def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
 
 
 def _columns(text: str) -> dict[str, Any]:
-    """The columns of a record."""
+    """Return the columns of a record."""
     values: Mapping[str, Any] = json.loads(text)
     measured = values.get("measurement") or {}
     key = values.get("key") or {}
-    own = {name: values[name] for name in COLUMNS if name in values}
-    own |= {name: key[name] for name in COLUMNS if name in key}
+    columns = {name: values[name] for name in COLUMNS if name in values}
+    columns |= {name: key[name] for name in COLUMNS if name in key}
     names = {"id": "run", "trial": "number", "seconds": "latency_s"}
-    own |= {column: values[name] for name, column in names.items() if name in values}
-    own |= {"latency_s": measured["latency"]} if measured else {}
-    return {**own, "record": text}
+    columns |= {column: values[name] for name, column in names.items() if name in values}
+    columns |= {"latency_s": measured["latency"]} if measured else {}
+    return {**columns, "record": text}
 
 
 def _arrow(name: str) -> Any:
@@ -232,28 +232,28 @@ def _merge_records(
     read: Counter[str] = Counter()
     changed: Counter[str] = Counter()
     first: dict[str, Location] = {}
-    for at, record in records:
+    for location, record in records:
         name = TABLES[type(record)].name
         read[name] += 1
-        changed[name] += merge(connection, record, at)
+        changed[name] += merge(connection, record, location)
         if isinstance(record, TrialRecord):
-            first.setdefault(record.run, at)
-    for run, at in first.items():
+            first.setdefault(record.run, location)
+    for run, location in first.items():
         if not has_run(connection, run):
             message = f"a trial of run {run!r}, which is neither in the file nor in the database"
-            raise DatabaseError(message, at, "import the file that has the run first")
+            raise DatabaseError(message, location, "import the file that has the run first")
     return ImportResult(Counts(**read), Counts(**changed))
 
 
 def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
-    """The records of an export, runs before their trials.
+    """Yield the records of an export, runs before their trials.
 
     Raises:
         DatabaseError: one contradicts itself or, if this version wrote it, lacks something.
     """
     ours = set[str]()
-    for at, line in lines:
-        record = parse_line(line, at)
+    for location, line in lines:
+        record = parse_line(line, location)
         wrong = contradiction(record)
         if isinstance(record, RunInfo) and _is_own(record.key):
             ours.add(record.id)
@@ -262,8 +262,8 @@ def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location,
         elif isinstance(record, BestSchedule):
             wrong = wrong or (_altered(record, line) if _is_own(record.key) else "")
         if wrong:
-            raise DatabaseError(wrong, at, "the file was changed after it was exported")
-        yield at, record
+            raise DatabaseError(wrong, location, "the file was changed after it was exported")
+        yield location, record
 
 
 def _is_own(key: PairKey) -> bool:
@@ -271,7 +271,7 @@ def _is_own(key: PairKey) -> bool:
 
 
 def _altered(record: Record, line: bytes) -> str:
-    """Say which field of a line is not as its record is written; empty where all of them are."""
+    """Return which field of a line is not as its record is written; empty where none is."""
     written = encode(record)
     if line.rstrip() == written.encode():
         return ""
@@ -290,7 +290,7 @@ def _differing(given: Any, written: Any, path: str = "") -> Iterator[str]:
 
 
 def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
-    """The texts of a file's records; a location's line is the row, from 1.
+    """Yield the texts of a file's records; a location's line is the row, from 1.
 
     Raises:
         DatabaseError: not a file that :func:`write_parquet` has written, or a damaged one.
@@ -304,9 +304,9 @@ def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes
             raise DatabaseError("a Parquet file without records", Location(path), hint)
         source = parquet.ParquetFile(file, read_dictionary=["record"])
         stored, unpacked = file.seek(0, os.SEEK_END), 0
-        said = source.metadata.metadata or {}
-        written = said.get(_CHECKSUM.encode())  # not of 0.1 and before
-        if written is None and said.keys() != {_SCHEMA.encode(), b"ARROW:schema"}:
+        metadata = source.metadata.metadata or {}
+        written = metadata.get(_CHECKSUM.encode())  # not of 0.1 and before
+        if written is None and metadata.keys() != {_SCHEMA.encode(), b"ARROW:schema"}:
             message = "the Parquet file is damaged: not the metadata that it was written with"
             raise DatabaseError(message, Location(path), "export it again")
         checksum = hashlib.sha256()
@@ -329,15 +329,15 @@ def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
     for number, line in enumerate(iter(lambda: file.readline(MEMORY.bytes + 1), b""), start=1):
-        at = Location(path, number)
+        location = Location(path, number)
         if len(line) > MEMORY.bytes:
-            raise DatabaseError("a line that is too long for a record", at, MEMORY.hint)
+            raise DatabaseError("a line that is too long for a record", location, MEMORY.hint)
         if line.strip():
-            yield at, line
+            yield location, line
 
 
 def _manifest(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
-    """The run that its folder's manifest tells of: one whose record is lost comes back."""
+    """Yield the run of a folder's manifest, which restores a lost record."""
     try:
         values = json.load(file)
         run = {name: values[name] for name in values if name not in ("schema", "space")}
@@ -373,12 +373,12 @@ def _open(path: Path) -> BinaryIO:
 
 @contextmanager
 def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another database, one consistent state of it, if it is sound."""
+    """Open another database in one consistent state, if it is sound."""
     other = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
     try:
         other.execute("BEGIN")
-        (found,) = other.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
+        (verdict,) = other.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
             hint = f"'autoturbo db check --db {path} --save NEW.jsonl' writes what it still holds"
             raise DatabaseError(tables.DAMAGED, Location(path), hint)
         readable_texts(other)
@@ -392,7 +392,7 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
 def _merge_database(
     connection: sqlite3.Connection, other: sqlite3.Connection, path: Path
 ) -> ImportResult:
-    """Merge what can be believed of another database; the other rows are left out and named."""
+    """Merge the valid rows of another database; the other rows are left out and named."""
     left_out: Counter[str] = Counter()
     findings: list[str] = []
 

@@ -92,7 +92,7 @@ def decode(kept: str | bytes, at: Location) -> Record:
 
 
 def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
-    """Return what the text of a row means.
+    """Return the value that the text of a row encodes.
 
     Raises:
         DatabaseError: it is damaged or of a version that this one cannot read.
@@ -240,7 +240,7 @@ def unpack(kept: str | bytes) -> str:
 
 @functools.cache
 def dictionary() -> bytes:
-    """Return what records have in common; never edited, since every packed row was made with it."""
+    """Return the compression dictionary; never edited, since every packed row was made with it."""
     return Path(__file__).with_name("common.txt").read_bytes()
 
 
@@ -269,7 +269,7 @@ _KEY = ("graph_hash", "target_hash", "dtype", "scheduler_version")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where records of a kind stand.
+    """The table of a kind of records.
 
     Attributes:
         name: of the table.
@@ -288,8 +288,8 @@ class Table:
 
     def there(self, connection: sqlite3.Connection) -> tuple[str, ...]:
         """Return those columns that a database has, which an earlier version may have made."""
-        found = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
-        return tuple(name for name in self.columns if name in found)
+        present = {row[1] for row in connection.execute(f"PRAGMA table_info({self.name})")}
+        return tuple(name for name in self.columns if name in present)
 
     @property
     def find(self) -> str:
@@ -318,7 +318,7 @@ TABLES: Mapping[type[Record], Table] = {
 
 
 def rank(record: Record) -> tuple[Any, ...]:
-    """Return what orders records of the same thing: the lower is kept.
+    """Return a sort key of records for the same thing: the lower one is kept.
 
     A run that is over goes before one that may go on, then the one that refuses more trials; a
     measurement before a failure, the faster first; among best schedules of equal latency the
@@ -342,7 +342,7 @@ def rank(record: Record) -> tuple[Any, ...]:
 
 
 def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
-    """Write the record unless the database has one of lower rank; True where it was written.
+    """Write the record unless the database has one of lower rank; return True if it was written.
 
     Raises:
         DatabaseError: a run of that id with other settings is there; a record there is damaged.
@@ -350,11 +350,11 @@ def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
     row, table = row_of(record), TABLES[type(record)]
     found = connection.execute(table.find, row[: len(table.key)]).fetchone()
     if found is not None:
-        (kept,) = found
-        if kept == row[-1]:
+        (record_kept,) = found
+        if record_kept == row[-1]:
             return False
         is_kernel = isinstance(record, KernelRecord)
-        old = replace(record, seconds=kept) if is_kernel else decode(kept, at)
+        old = replace(record, seconds=record_kept) if is_kernel else decode(record_kept, at)
         _check_same_run(record, old, at)
         if rank(old) <= rank(record):
             return False
@@ -380,10 +380,10 @@ def row_of(record: Record) -> tuple[Any, ...]:
             return (record.run, int(record.number), latency, pack(text))
         case BestSchedule():
             names = (column(record.model), column(record.target))
-            found = (record.run, int(record.trial), float(record.measurement.latency))
+            columns = (record.run, int(record.trial), float(record.measurement.latency))
             checks = " ".join(record.verified.checks) if record.verified else None
-            own = pack(canonical(record.decisions)) if record.decisions else b""
-            return (*astuple(record.key), *names, int(record.batch), *found, checks, own,
+            decisions = pack(canonical(record.decisions)) if record.decisions else b""
+            return (*astuple(record.key), *names, int(record.batch), *columns, checks, decisions,
                     pack(text))  # fmt: skip
         case KernelRecord():
             return (*astuple(record)[:-1], float(record.seconds))
@@ -391,8 +391,8 @@ def row_of(record: Record) -> tuple[Any, ...]:
 
 def has_run(connection: sqlite3.Connection, run: str) -> bool:
     """Return whether there is a run of that id."""
-    found = connection.execute("SELECT 1 FROM runs WHERE id = ?", (column(run),)).fetchone()
-    return found is not None
+    row = connection.execute("SELECT 1 FROM runs WHERE id = ?", (column(run),)).fetchone()
+    return row is not None
 
 
 def column(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the database holds, as frozen values, and their JSON form.
+"""The records of the database, as frozen values, and their JSON form.
 
 A record's JSON form (``as_dict``) is what stands in the database and on a line of an export, beside
 ``"kind"`` and ``"schema"``; :func:`autoturbo.database.record_schema` describes it for others.
@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PairKey(Document):
-    """What a measurement holds for: another value of any field and it may not be reused.
+    """The key of reusable measurements: all fields must be equal.
 
     Attributes:
         graph_hash: the imported graph, its batch and shapes included.
@@ -121,7 +121,7 @@ class PairKey(Document):
 
 @dataclass(frozen=True, slots=True)
 class Verified(Document):
-    """That checks found nothing wrong with a schedule.
+    """The checks that a schedule has passed.
 
     Attributes:
         checks: those that passed, in the order of :class:`autoturbo.verify.findings.Check`.
@@ -135,7 +135,7 @@ class Verified(Document):
 
     @property
     def strength(self) -> tuple[int, int]:
-        """More checks weigh more, then the newer verifier."""
+        """Return a sort key: the number of checks, then the verifier's version."""
         return (len(self.checks), int(self.verifier))
 
 
@@ -208,12 +208,12 @@ class RunInfo(Document):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The settings with the limits that it goes on with since it was resumed."""
+        """Return the settings with the limits set when the run was resumed."""
         return {**self.settings, **self.settings.get(LIMITS, {})}
 
 
 def _without_password(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the URL of the storage as it may be kept."""
+    """Return the settings with the storage's URL without its password."""
     storage = settings.get("storage")
     return {**settings, "storage": masked(storage)} if isinstance(storage, str) else {**settings}
 
@@ -233,14 +233,14 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def no_schedule(info: RunInfo) -> RunError:
-    """What is said of a run none of whose trials fits, where its best one is asked for."""
+    """Return the error of a run without a best trial, since none fits."""
     hint = f"'autoturbo show {info.id}' says what failed"
     return RunError(f"run {info.id} has no schedule", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord(Document):
-    """One setting of the scheduler, measured or failed.
+    """A candidate, measured or failed.
 
     Attributes:
         run: id of its run.
@@ -258,7 +258,7 @@ class TrialRecord(Document):
 
     @property
     def latency(self) -> float | None:
-        """Seconds, or None for a failure."""
+        """Return the seconds; None for a failure."""
         return self.outcome.latency if isinstance(self.outcome, Measurement) else None
 
 
@@ -271,7 +271,7 @@ class BestSchedule(Document):
         model: the model's name for people.
         batch: samples evaluated at once.
         target: the target's name for people.
-        knobs: the setting that gives the schedule.
+        knobs: the candidate that gives the schedule.
         measurement: of the schedule.
         schedule: text of the schedule file, canonical JSON.
         run: id of the run that found it.
@@ -317,7 +317,7 @@ class KernelRecord(Document):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the best schedule of a model decided.
+    """The decisions of a model's best schedule.
 
     Attributes:
         graph_hash: of the model.
@@ -339,7 +339,7 @@ Record = RunInfo | TrialRecord | BestSchedule | KernelRecord
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many records of each kind."""
+    """The number of records of each kind."""
 
     runs: int = 0
     trials: int = 0
@@ -349,7 +349,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did.
+    """The result of an import.
 
     Attributes:
         read: records in the file that were believed.

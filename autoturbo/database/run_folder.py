@@ -85,21 +85,21 @@ class RunFolder:
 
     @property
     def manifest_file(self) -> Path:
-        """``manifest.json``."""
+        """Return the path of ``manifest.json``."""
         return self.path / MANIFEST
 
     @property
     def schedule_file(self) -> Path:
-        """``schedule.json``, the best schedule."""
+        """Return the path of ``schedule.json``, the best schedule."""
         return self.path / "schedule.json"
 
     @property
     def log_file(self) -> Path:
-        """``log.txt``."""
+        """Return the path of ``log.txt``."""
         return self.path / "log.txt"
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> Path:
-        """Write the manifest with its schema version; gives the file.
+        """Write the manifest with its schema version, and return the file.
 
         Raises:
             RunError: the file cannot be written.
@@ -110,7 +110,7 @@ class RunFolder:
         return self.manifest_file
 
     def write_schedule(self, text: str) -> Path:
-        """Write the best schedule, byte by byte as given; gives the file.
+        """Write the best schedule, byte by byte as given, and return the file.
 
         Raises:
             RunError: the file cannot be written.
@@ -119,7 +119,7 @@ class RunFolder:
         return self.schedule_file
 
     def log(self, line: str) -> None:
-        """Append one line with the time before it; whole also beside other writers.
+        """Append a line with its time, whole even beside other writers.
 
         Raises:
             RunError: the file cannot be written.
@@ -136,7 +136,7 @@ class RunFolder:
 
 
 def _safe(name: str, empty: str) -> str:
-    """``name`` as part of a file name: letters, digits, ``. _ -``, not too long, never empty."""
+    """Return a name as part of a file name: letters, digits, ``. _ -``, short, never empty."""
     text = unicodedata.normalize("NFC", name)
     text = re.sub(r"[^\w.-]+", "_", text)
     start = re.sub(r"\.{2,}", ".", text).encode("utf-8", "replace")[:_NAME_BYTES]
@@ -155,7 +155,7 @@ _TRIES, _PAUSE_S = 5, 0.05  # someone who only looks whether a run is held has i
 
 @contextmanager
 def hold(database: Path, run: str) -> Iterator[None]:
-    """Be the only process that works on a run until the block ends.
+    """Hold a run: this process alone works on it until the block ends.
 
     Raises:
         RunError: another process holds it, and which one.
@@ -172,7 +172,7 @@ def hold(database: Path, run: str) -> Iterator[None]:
 
 
 def is_held(database: Path, run: str) -> bool | None:
-    """Whether some process works on a run; None where the system cannot say."""
+    """Return whether some process works on a run; None where the system cannot say."""
     if not _HAS_LOCKS:
         return None
     try:
@@ -188,14 +188,14 @@ def is_held(database: Path, run: str) -> bool | None:
 
 
 def lock_file(database: Path, run: str) -> Path:
-    """The file whose lock stands for a run, beside the database itself, not a link to it."""
+    """Return the file whose lock stands for a run, beside the database itself, not a link to it."""
     name = run if re.fullmatch(r"[\w.-]{1,40}", run) else hashlib.sha256(run.encode()).hexdigest()
     place = Path(os.path.realpath(database))
     return place.with_name(f"{place.name}.{name}.lock")
 
 
 def _taken(path: Path, database: Path, run: str) -> int | None:
-    """The locked file; None where there are no locks."""
+    """Return the handle of the locked file; None where there are no locks."""
     if not _HAS_LOCKS:
         return None
     for _ in range(_TRIES):
@@ -223,7 +223,7 @@ def _taken(path: Path, database: Path, run: str) -> int | None:
 
 
 def _same(handle: int, path: Path) -> bool:
-    """Whether the file still has its name: who held the lock before may have taken it away."""
+    """Return whether the file still has its name: the last holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

@@ -63,7 +63,7 @@ _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
 
 
 class BestFilter(TypedDict, total=False):
-    """What to look for among the best schedules; what is left out or None matches everything."""
+    """A filter of best schedules; a field that is left out or None matches everything."""
 
     graph_hash: str | None
     target_hash: str | None
@@ -116,7 +116,7 @@ class Database:
 
     @classmethod
     def check_place(cls, path: str | Path) -> None:
-        """Raise what opening a file to write would, before the work; where none is, none is made.
+        """Raise the errors of opening a file to write, before the work; no file is made.
 
         Raises:
             DatabaseError: as :meth:`open`.
@@ -133,7 +133,7 @@ class Database:
             raise DatabaseError(message, Location(path), tables.WRITABLE) from None
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a second call does nothing."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -158,7 +158,7 @@ class Database:
             connection.execute(TABLES[RunInfo].put, row)
 
     def set_state(self, run: str, state: RunState) -> None:
-        """Say what became of a run.
+        """Record the state of a run.
 
         Raises:
             RunError: no such run.
@@ -167,7 +167,7 @@ class Database:
             self._change(self._run(run), state=state)
 
     def set_limits(self, run: str, limits: Mapping[str, Any]) -> None:
-        """Record the limits that a run goes on with, over those that it had.
+        """Record the limits of a resumed run, over those that it had.
 
         Args:
             run: its id.
@@ -178,11 +178,11 @@ class Database:
         """
         with self._writing():
             info = self._run(run)
-            kept = {**info.settings.get(LIMITS, {}), **limits}
-            self._change(info, settings={**info.settings, LIMITS: kept})
+            merged = {**info.settings.get(LIMITS, {}), **limits}
+            self._change(info, settings={**info.settings, LIMITS: merged})
 
     def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
-        """Say which trials' schedules failed a check; what was said before is replaced.
+        """Record the trials whose schedules failed a check, in place of those recorded before.
 
         Raises:
             RunError: no such run.
@@ -200,13 +200,13 @@ class Database:
             return self._run(self._full_id(run_id))
 
     def runs(self) -> tuple[RunInfo, ...]:
-        """All runs, the oldest first."""
+        """Return all runs, the oldest first."""
         with self._reading() as connection:
             rows = connection.execute(_RUNS + "ORDER BY created, id").fetchall()
             return tuple(self._info(row) for row in rows)
 
     def next_run_id(self, base: str) -> str:
-        """The first of ``base``, ``base-2``, ``base-3``, ... that no run has.
+        """Return the first of ``base``, ``base-2``, ``base-3``, ... that no run has.
 
         Another process may take it before :meth:`add_run`, which then says so.
         """
@@ -215,7 +215,7 @@ class Database:
             return next(name for name in names if not has_run(connection, name))
 
     def holding(self, run: str) -> AbstractContextManager[None]:
-        """Be the only process that works on a run, within a ``with`` block.
+        """Hold a run: this process alone works on it within a ``with`` block.
 
         Raises:
             RunError: another process does, and which one.
@@ -223,7 +223,7 @@ class Database:
         return hold(self.path, run)
 
     def state(self, info: RunInfo) -> str:
-        """The run's state; ``"killed"`` where it says ``"running"`` and no process works on it."""
+        """Return the run's state; ``"killed"`` if ``"running"`` and no process works on it."""
         killed = info.state == "running" and is_held(self.path, info.id) is False
         return "killed" if killed else info.state
 
@@ -247,7 +247,7 @@ class Database:
                 self._add_trial(connection, trial, row)
 
     def trials(self, run: str) -> tuple[TrialRecord, ...]:
-        """The run's trials by number.
+        """Return the run's trials by number.
 
         Raises:
             RunError: no such run.
@@ -261,7 +261,7 @@ class Database:
     # Best schedules
 
     def put_best(self, best: BestSchedule) -> bool:
-        """Keep the better of this and the one there is for the key; True where it is this one.
+        """Keep the better one of this schedule and the recorded one; return True if it is this one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
         and of one schedule the record of more checks passed.
@@ -281,29 +281,29 @@ class Database:
             verified: what it passed.
         """
         with self._writing() as connection:
-            found = self._matching(connection, key.as_dict())
-            if not found or found[0].schedule != schedule:
+            matching = self._matching(connection, key.as_dict())
+            if not matching or matching[0].schedule != schedule:
                 return False
-            new = dataclasses.replace(found[0], verified=verified)
+            new = dataclasses.replace(matching[0], verified=verified)
             return merge(connection, new, Location(self.path))
 
     def withdraw_best(self, key: PairKey, knobs: Knobs) -> bool:
-        """Drop the best schedule if it is the one of a setting: it failed a check."""
+        """Drop the best schedule if it is that of a candidate, which failed a check."""
         where, values = _where(key.as_dict())
         with self._writing() as connection:
-            found = self._matching(connection, key.as_dict())
-            if not found or found[0].knobs != knobs:
+            matching = self._matching(connection, key.as_dict())
+            if not matching or matching[0].knobs != knobs:
                 return False
             connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
             return True
 
     def best(self, **filters: Unpack[BestFilter]) -> tuple[BestSchedule, ...]:
-        """The best schedules that match, by model, target and the rest of the key."""
+        """Return the best schedules that match, by model, target and the rest of the key."""
         with self._reading() as connection:
             return self._matching(connection, filters)
 
     def explain_miss(self, **filters: Unpack[BestFilter]) -> str:
-        """One line: what of the filters no best schedule has, where :meth:`best` finds nothing."""
+        """Return a line on the filters that exclude all best schedules."""
         with self._reading() as connection:
             if not _has_best(connection, {}):
                 return "the database holds no best schedule yet; 'autoturbo tune' finds one"
@@ -315,7 +315,7 @@ class Database:
     def decisions(
         self, *, target_hash: str, dtype: str, scheduler_version: str
     ) -> tuple[Decided, ...]:
-        """What the best schedules for a target decided, those that say it.
+        """Return the recorded decisions of the best schedules for a target.
 
         Nothing else of their records is read.
         """
@@ -325,19 +325,21 @@ class Database:
         where, values = _where(asked)
         order = " ORDER BY model, target, batch, graph_hash"
         with self._reading() as connection:
-            own = "decisions" if "decisions" in TABLES[BestSchedule].there(connection) else "NULL"
-            old = f"CASE WHEN {own} IS NULL THEN record END"
-            columns = f"graph_hash, model, run, trial, {own}, {old}"
+            column = (
+                "decisions" if "decisions" in TABLES[BestSchedule].there(connection) else "NULL"
+            )
+            old = f"CASE WHEN {column} IS NULL THEN record END"
+            columns = f"graph_hash, model, run, trial, {column}, {old}"
             query = f"SELECT {columns} FROM best {where}{order}"  # noqa: S608 (columns)
             rows = connection.execute(query, values).fetchall()
-        found = (
+        decided = (
             Decided(graph, model, self._decisions(kept, record), run, trial)
             for graph, model, run, trial, kept, record in rows
         )
-        return tuple(one for one in found if one.decisions)
+        return tuple(entry for entry in decided if entry.decisions)
 
     def _decisions(self, kept: bytes | None, record: str | bytes) -> Mapping[str, Any]:
-        """Of a column, or, where an earlier version wrote the row, of the record."""
+        """Return the decisions from their column, or from the record of an earlier version."""
         if kept is None:
             return self._decoded(record, BestSchedule).decisions
         return read(kept, Location(self.path), json.loads) if kept else {}
@@ -347,19 +349,19 @@ class Database:
     def add_kernels(
         self, times: Mapping[str, float], *, target_hash: str, scheduler_version: str
     ) -> None:
-        """Remember measured kernel times in seconds by signature; of two for one, the lower.
+        """Record kernel times in seconds by signature; of two for one, the lower.
 
         Raises:
             MeasurerError: a time that is not a finite number.
         """
-        at = Location(self.path)
+        location = Location(self.path)
         with self._writing() as connection:
             for signature, seconds in times.items():
                 record = KernelRecord(target_hash, scheduler_version, signature, seconds)
-                merge(connection, record, at)
+                merge(connection, record, location)
 
     def kernels(self, *, target_hash: str, scheduler_version: str) -> dict[str, float]:
-        """All remembered kernel times of a target, in seconds by signature."""
+        """Return all recorded kernel times of a target, in seconds by signature."""
         query = """SELECT signature, seconds FROM kernels
             WHERE target_hash = ? AND scheduler_version = ? ORDER BY signature"""
         with self._reading() as connection:
@@ -405,24 +407,24 @@ class Database:
             return merge_into(connection)
 
     def counts(self) -> Counts:
-        """How many records of each kind there are."""
+        """Return the number of records of each kind."""
         with self._reading() as connection:
             return Counts(*connection.execute(_COUNTS).fetchone())
 
     def health(self) -> dict[str, Any]:
-        """What ``autoturbo doctor`` shows: ``integrity`` is ``"ok"`` or says what is damaged.
+        """Return the report of ``autoturbo doctor``; ``integrity`` is ``"ok"`` or names the damage.
 
         Raises:
             DatabaseError: the database is too damaged to say.
         """
         with self._reading() as connection:
-            found = list(structure(connection)) or ["ok"]
+            findings = list(structure(connection)) or ["ok"]
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
         return {
             "path": str(self.path),
             "bytes": self.path.stat().st_size,
-            "integrity": "; ".join(found[:_MOST_FINDINGS]),
+            "integrity": "; ".join(findings[:_MOST_FINDINGS]),
             "user_version": version,
             "journal_mode": journal,
             "sqlite": sqlite3.sqlite_version,
@@ -432,11 +434,11 @@ class Database:
     # Inside
 
     def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """One consistent state, and SQLite's errors as ours."""
+        """Begin a transaction on one consistent state, with SQLite's errors as ours."""
         return self._transaction("BEGIN")
 
     def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """All or nothing, durable at the end, waiting for other writers at the beginning."""
+        """Begin an atomic, durable transaction, after waiting for other writers."""
         if self.read_only:
             raise DatabaseError("the database is open for reading only", Location(self.path))
         return self._transaction("BEGIN IMMEDIATE")
@@ -481,16 +483,16 @@ class Database:
 
     def _info(self, row: tuple[Any, ...]) -> RunInfo:
         info = self._decoded(row[0], RunInfo)
-        found = dict(zip(DERIVED, row[1:], strict=True))
-        if wrong := [name for name, one in found.items() if not isinstance(one, _FIGURES)]:
-            message = f"a damaged row of run {info.id}: {wrong[0]} is {found[wrong[0]]!r}"
+        figures = dict(zip(DERIVED, row[1:], strict=True))
+        if wrong := [name for name, value in figures.items() if not isinstance(value, _FIGURES)]:
+            message = f"a damaged row of run {info.id}: {wrong[0]} is {figures[wrong[0]]!r}"
             raise DatabaseError(message, Location(self.path), tables.CHECK)
         if info.refused:
-            found |= zip(DERIVED[1:3], self._best_but(info), strict=True)
-        return dataclasses.replace(info, **found)
+            figures |= zip(DERIVED[1:3], self._best_but(info), strict=True)
+        return dataclasses.replace(info, **figures)
 
     def _best_but(self, info: RunInfo) -> tuple[int | None, float | None]:
-        """Number and latency of the run's best trial, refused ones left out."""
+        """Return the number and latency of the run's best trial, without refused ones."""
         refused = {trial.trial for trial in info.refused}
         rows = self._connection.execute(_FASTEST, (column(info.id),))
         return next((row for row in rows if row[0] not in refused), (None, None))
@@ -537,7 +539,7 @@ def _named(path: str | Path) -> Path:
 
 
 def _where(filters: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """The WHERE clause of the filters that are not None, and its values.
+    """Return the WHERE clause of the filters that are not None, and its values.
 
     Raises:
         TypeError: a filter that there is not.

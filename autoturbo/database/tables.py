@@ -1,4 +1,4 @@
-"""The tables, and how a file comes to have them: opening, recognising, migrating.
+"""The tables of the database: opening, recognising and migrating its file.
 
 Each row of ``runs``, ``trials`` and ``best`` holds the whole record, the line of an export packed
 (:mod:`autoturbo.database.formats`), beside the columns that are looked up and sorted.
@@ -126,13 +126,13 @@ def code_of(error: BaseException | None) -> int:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether an error says that a file is damaged, or so damaged that it is no database."""
+    """Return whether an error means that a file is damaged or no database."""
     damage = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_TOOBIG)
     return isinstance(error, UnicodeDecodeError) or code_of(error) in damage
 
 
 def explained(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
-    """Return the error to raise in place of SQLite's; a mistake of the caller's stays as it is."""
+    """Return the error to raise in place of SQLite's; a caller's mistake stays as it is."""
     if isinstance(error, UnicodeDecodeError):
         return DatabaseError(DAMAGED, Location(path), CHECK)
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
@@ -145,7 +145,7 @@ def explained(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exceptio
 
 
 def _is_full(path: Path) -> bool:
-    """Whether there is no room for the index of the log, whose lack SQLite calls an I/O error."""
+    """Return whether the disk is too full for the log's index, which SQLite calls an I/O error."""
     with suppress(OSError):
         return shutil.disk_usage(path.parent).free < _LOG_INDEX
     return False
@@ -192,7 +192,7 @@ def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
 
 
 def new_file(file: BinaryIO) -> closing[sqlite3.Connection]:
-    """Open a file that is being written and that nobody else knows: it needs no locks, no journal.
+    """Open a new file that no other process knows: it needs no locks, no journal.
 
     Without a write-ahead log nothing has to be written to read it.
     """
@@ -226,7 +226,7 @@ def _set_up(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
-    """All or nothing: no transaction stays open, whatever ends the block."""
+    """Run a block in a transaction, which is committed or rolled back as a whole."""
     try:
         connection.execute(begin)
         yield
@@ -258,7 +258,7 @@ def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables up to date in one transaction, unless another process just did.
+    """Update the tables in one transaction, unless another process just did.
 
     What an earlier version has left is copied first, to a file beside it.
     """
@@ -266,9 +266,9 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         version = version_of(connection, path)
         if 0 < version < len(MIGRATIONS):
             place = Path(os.path.realpath(path))
-            kept = place.with_name(f"{place.name}.version-{version}")
+            copy_path = place.with_name(f"{place.name}.version-{version}")
             with (
-                atomic_writer(kept, DatabaseError) as file,
+                atomic_writer(copy_path, DatabaseError) as file,
                 new_file(file) as copy,
                 closing(_opened(path)) as reader,  # the writer's own connection cannot be copied
             ):
@@ -299,7 +299,7 @@ def is_database(path: Path) -> bool:
 
 
 def _application(path: Path) -> int | None:
-    """Whose SQLite database a file is, 0 where it does not say; None where it is none."""
+    """Return the application id of an SQLite file, 0 without one; None for another file."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -337,7 +337,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) -> None:
-    """Refuse a file whose schema is not what our migrations make, before anything is read of it.
+    """Refuse a file whose schema our migrations do not make, before anything is read of it.
 
     A view in the place of a table would be computed, a trigger run, by whatever reads it.
 
@@ -345,12 +345,12 @@ def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) ->
         DatabaseError: the file has something more, less, or other.
     """
     ours = _schema_of(version)
-    found = _schema_rows(connection, len(ours) + 1)
-    for kind, name, *_ in sorted(found - ours, key=repr):
+    schema = _schema_rows(connection, len(ours) + 1)
+    for kind, name, *_ in sorted(schema - ours, key=repr):
         message = f"the {kind} {name!r:.60} in it is not what autoturbo makes"
         hint = "remove it with SQLite's own program, or give another file with --db"
         raise DatabaseError(f"a foreign schema: {message}", Location(path), hint)
-    for kind, name, *_ in sorted(ours - found, key=repr):
+    for kind, name, *_ in sorted(ours - schema, key=repr):
         if kind == "table":  # an index that is missing is damage, which 'db check' names
             raise DatabaseError(f"a foreign schema: the table {name!r} is missing", Location(path))
 
@@ -364,7 +364,7 @@ def _schema_rows(connection: sqlite3.Connection, most: int) -> frozenset[tuple[o
 
 @functools.cache
 def _schema_of(version: int) -> frozenset[tuple[object, ...]]:
-    """What the tables of a version look like to SQLite."""
+    """Return the rows of SQLite's schema for a version of the tables."""
     with closing(sqlite3.connect(":memory:")) as empty:
         for statements in MIGRATIONS[:version]:
             for statement in statements:
@@ -377,29 +377,31 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def check_place(path: Path, *, create: bool) -> None:
-    """Say plainly what SQLite would call 'unable to open database file'.
+    """Refuse a place with a clearer error than SQLite's 'unable to open database file'.
 
     Raises:
         DatabaseError: it cannot be a database.
     """
-    at = Location(path)
+    location = Location(path)
     try:
         status = path.stat()
     except FileNotFoundError:
         if not path.parent.is_dir():
-            raise DatabaseError(f"no folder {str(path.parent)!r}", at, "create it first") from None
+            raise DatabaseError(
+                f"no folder {str(path.parent)!r}", location, "create it first"
+            ) from None
         if not create:
             hint = "'autoturbo tune' makes one; --db names another"
-            raise DatabaseError("no such database", at, hint) from None
+            raise DatabaseError("no such database", location, hint) from None
         return
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DatabaseError(f"cannot open: {reason}", at) from None
+        raise DatabaseError(f"cannot open: {reason}", location) from None
     if stat.S_ISDIR(status.st_mode):
         hint = f"name a file in it, for example {path / 'autoturbo.db'}"
-        raise DatabaseError("a folder, not a database file", at, hint)
+        raise DatabaseError("a folder, not a database file", location, hint)
     if not stat.S_ISREG(status.st_mode):  # to open a named pipe would wait for its writer
-        raise DatabaseError("not a regular file", at, "give another file with --db")
+        raise DatabaseError("not a regular file", location, "give another file with --db")
     # A file that is large enough is SQLite's to judge: a process that opens one besides SQLite and
     # closes it loses the locks of all its connections to it.
     if status.st_size < _LEAST_BYTES and (status.st_size or not create):
@@ -407,24 +409,24 @@ def check_place(path: Path, *, create: bool) -> None:
 
 
 def _check_header(path: Path, size: int) -> None:
-    """SQLite takes a file of less than one page for an empty one, and would write over it."""
-    at = Location(path)
+    """Refuse a truncated file: SQLite takes less than a page for empty, and would overwrite it."""
+    location = Location(path)
     try:
         header = path.read_bytes()[:18]
     except OSError as error:
         reason = os.strerror(error.errno or errno.EIO)
-        raise DatabaseError(f"cannot open: {reason}", at) from None
+        raise DatabaseError(f"cannot open: {reason}", location) from None
     if not header.startswith(_MAGIC):
         if not size:
-            raise DatabaseError("an empty file", at, _EMPTY)
-        raise DatabaseError("not an SQLite database", at, "give another file with --db")
+            raise DatabaseError("an empty file", location, _EMPTY)
+        raise DatabaseError("not an SQLite database", location, "give another file with --db")
     page = int.from_bytes(header[16:18], "big")
     if size < max(page, 512):
-        raise DatabaseError("the database is cut short", at, "restore the file from a copy")
+        raise DatabaseError("the database is cut short", location, "restore the file from a copy")
 
 
 def recent_runs(path: str | Path) -> dict[str, str]:
-    """Return models and targets of the newest runs by id, for whoever completes what is typed.
+    """Return models and targets of the newest runs by id, for shell completion.
 
     In milliseconds, and never an error: none where nothing can be read.
     """

@@ -53,7 +53,7 @@ class Workload:
 
     @property
     def file(self) -> Path:
-        """The ONNX file; its large weights are external data that `materialize` makes."""
+        """Return the ONNX file; its large weights are external data that `materialize` makes."""
         return MODELS_FOLDER / f"{self.name}.onnx"
 
 
@@ -83,7 +83,7 @@ def _table() -> dict[str, Workload]:
 
 
 def names() -> tuple[str, ...]:
-    """Names of all workloads: the paper's ten first, in its order."""
+    """Return the names of all workloads: the paper's ten first, in its order."""
     return tuple(_table())
 
 

@@ -1,1 +1,1 @@
-"""Machines of several kinds of processing units: who runs what, when, and the search over it."""
+"""Machines of several kinds of processing units: assignments, timetables, and their search."""

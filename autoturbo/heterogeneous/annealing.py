@@ -1,10 +1,10 @@
-"""Simulated annealing over units and cuts, from what other tuners would do.
+"""Simulated annealing over units and cuts, from the assignments of published schedulers.
 
 The space is discrete and a step changes little of a schedule, whose measurement costs about a
-millisecond once its parts are known: the setting in which SET and SoMa (baselines.md, section 4)
-search by annealing as well. Settings are proposed a round at a time, all of them steps from where
+millisecond once its parts are known: as where SET and SoMa (baselines.md, section 4) search
+by annealing. Candidates are proposed a round at a time, all of them steps from where
 the search stands, so that they can be measured side by side; what follows from them is the same
-whoever measures. The temperature falls in cycles whatever the budget, so that a search that goes on
+on any worker. The temperature falls in cycles for any budget, so that a search that goes on
 later does what a longer one would have done.
 """
 
@@ -27,7 +27,7 @@ LONGEST_RUN = 8
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """A setting.
+    """A candidate: a unit for each layer, and the cuts between parts.
 
     Attributes:
         units: per layer, its unit.
@@ -38,26 +38,26 @@ class Decisions:
     cuts: frozenset[int]
 
     def assignment(self, profiles: Profiles) -> Assignment:
-        """The parts that follow."""
+        """Return the assignment of the decisions."""
         return assign(profiles.graph, profiles.layers, self.units, self.cuts)
 
 
 def decisions_of(profiles: Profiles, assignment: Assignment) -> Decisions:
-    """A setting that gives an assignment back, or one whose parts are no smaller."""
+    """Return decisions that give an assignment back, or one whose parts are no smaller."""
     heads = frozenset(part.layers[0] for part in assignment.parts)
     return Decisions(assignment.units, heads & may_be_cut(profiles))
 
 
 def may_be_cut(profiles: Profiles) -> frozenset[int]:
-    """Layers that read from others: what reads from none opens a part anyway."""
+    """Return the layers that read from others: those without inputs open a part anyway."""
     producers = layer_producers(profiles.graph, profiles.layers)
     return frozenset(layer for layer, read in enumerate(producers) if read)
 
 
 def first_settings(profiles: Profiles, starts: Sequence[Assignment]) -> Iterator[Decisions]:
-    """Everything on each unit as far as it takes it, and the given starts, cut and whole."""
+    """Yield each unit with all that it takes, then the given starts, cut and whole."""
     for unit in range(len(profiles.machine.units)):
-        units = tuple(unit if unit in may else may[0] for may in profiles.units)
+        units = tuple(unit if unit in possible else possible[0] for possible in profiles.units)
         yield Decisions(units, frozenset())
     for start in starts:
         yield decisions_of(profiles, start)
@@ -65,7 +65,7 @@ def first_settings(profiles: Profiles, starts: Sequence[Assignment]) -> Iterator
 
 
 class Moves:
-    """Steps from one setting to another.
+    """Steps from one candidate to another.
 
     Args:
         profiles: of the model on the machine.
@@ -79,7 +79,7 @@ class Moves:
         self.cuts = may_be_cut(profiles)
 
     def step(self, at: Decisions) -> Decisions:
-        """A setting near another one: a cut, a layer, some in a row, a branch or a part moved."""
+        """Return a neighbour: a cut, a layer, several in a row, a branch or a part moved."""
         kind = int(self.rng.integers(5))
         count = len(self.profiles.layers)
         layer = int(self.rng.integers(count))
@@ -96,7 +96,7 @@ class Moves:
         return self._moved(at, parts[int(self.rng.integers(len(parts)))].layers)
 
     def _moved(self, at: Decisions, layers: Sequence[int]) -> Decisions:
-        """Some layers on another unit, as far as it takes them."""
+        """Return a candidate with some layers on another unit, as far as it takes them."""
         unit = int(self.rng.integers(len(self.profiles.machine.units)))
         units = list(at.units)
         for layer in layers:
@@ -109,20 +109,20 @@ HOT, COLD = 0.03, 0.0005
 """Relative losses that are taken once in e times at the start and at the end of a cycle."""
 
 CYCLES = (400, 1600, 8000)
-"""Settings of each cycle, the last of them repeated: one ends where an effort of ``tune`` does."""
+"""Candidates of each cycle, the last one repeated; one ends where an effort of ``tune`` does."""
 
 RETURN = 60
-"""Settings without a new best after which the search goes back to the best."""
+"""Candidates without a new best after which the search goes back to the best."""
 
 LOST = 50
-"""Steps in a row to settings that are known, after which no more are proposed."""
+"""Steps in a row to candidates that are known, after which no more are proposed."""
 
 ROUND = 4
-"""Settings proposed at a time: they start from one place, so more of them know less."""
+"""Candidates proposed at a time: they start from one place, so more of them know less."""
 
 
 class Annealing:
-    """A search under way: ask for settings, tell what became of them.
+    """An annealing search, asked for candidates and told their times.
 
     Args:
         profiles: of the model on the machine.
@@ -135,30 +135,30 @@ class Annealing:
         self._moves = Moves(profiles, np.random.default_rng(seed))
         self._first = list(dict.fromkeys(first_settings(profiles, starts)))
         self.known: dict[Decisions, float] = {}
-        """What every setting took; infinite where it does not fit."""
+        """What every candidate took; infinite where it does not fit."""
         self._at: Decisions | None = None
         self._best: Decisions | None = None
         self._since = 0
         self._told = 0
 
     def ask(self, count: int) -> list[Decisions]:
-        """New settings; fewer where nothing is known yet, or nothing new is found near by."""
-        found = [one for one in self._first if one not in self.known][:count]
+        """Return new candidates; fewer where none is known yet, or no new neighbour is found."""
+        proposed = [candidate for candidate in self._first if candidate not in self.known][:count]
         if self._at is None:
-            return found
+            return proposed
         self._moves.rng = np.random.default_rng([self._seed, self._told])
-        moves, lost, at = self._moves, 0, self._at
-        while len(found) < count and lost < LOST:
-            to = moves.step(at)
-            if to in self.known or to in found:
-                lost, at = lost + 1, to  # a few steps at once, where one leads nowhere new
+        moves, lost, position = self._moves, 0, self._at
+        while len(proposed) < count and lost < LOST:
+            to = moves.step(position)
+            if to in self.known or to in proposed:
+                lost, position = lost + 1, to  # a few steps at once, where one leads nowhere new
                 continue
-            found.append(to)
-            lost, at = 0, self._at
-        return found
+            proposed.append(to)
+            lost, position = 0, self._at
+        return proposed
 
     def tell(self, setting: Decisions, seconds: float) -> None:
-        """What a setting took, asked for or not; infinite where it does not fit."""
+        """Take the seconds of a candidate, asked for or not; infinite where it does not fit."""
         self._told += 1
         self.known[setting] = seconds
         if math.isinf(seconds):
@@ -180,22 +180,22 @@ class Annealing:
 
     @property
     def _heat(self) -> float:
-        """The loss that is taken once in e times now."""
-        done = self._told
+        """Return the temperature: the loss that is now accepted with probability 1/e."""
+        trials = self._told
         for cycle in itertools.chain(CYCLES, itertools.repeat(CYCLES[-1])):
-            if done < cycle:
-                return float(HOT * (COLD / HOT) ** (done / cycle))
-            done -= cycle
+            if trials < cycle:
+                return float(HOT * (COLD / HOT) ** (trials / cycle))
+            trials -= cycle
         return COLD
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        best: the fastest setting, measured.
-        latencies: of every setting in the order of measuring; infinite where it does not fit.
+        best: the fastest candidate, measured.
+        latencies: of every candidate in the order of measuring; infinite where it does not fit.
     """
 
     best: MachineMeasurement
@@ -205,11 +205,11 @@ class Found:
 def best_assignment(
     profiles: Profiles, *, trials: int, seed: int = 0, starts: Sequence[Assignment] = ()
 ) -> Found | None:
-    """The fastest assignment found; None where none fits.
+    """Return the fastest assignment found; None where none fits.
 
     Args:
         profiles: of the model on the machine.
-        trials: settings to measure at most, those it starts from included.
+        trials: candidates to measure at most, those it starts from included.
         seed: of all chance.
         starts: assignments to begin with besides each unit taking all it can; the result is no
             slower than any that is within the trials.

@@ -1,4 +1,4 @@
-"""From knobs to measurements on a machine of several processing units, behind the same door.
+"""Measures knobs on a machine of several processing units, with the interface of the evaluator.
 
 ``Knobs()`` assigns layers as PartitionTuner does, the published heuristic for such machines;
 :class:`autoturbo.schedule.unit_knobs.UnitKnobs` say otherwise.
@@ -48,11 +48,11 @@ FIRST_UNIT = "first_unit"
 """The first unit alone, under a name that does not depend on the machine."""
 
 TUNED = "units"
-"""The scheduler's name of a setting that is given."""
+"""The scheduler's name of a candidate that is given."""
 
 
 def scheduler_names(machine: Machine) -> tuple[str, ...]:
-    """Ways to share a model out among units: the first unit alone, and the published ones."""
+    """Return the machine's schedulers: the first unit alone, and the published ones."""
     return machine.units[0].name, *MACHINE_SCHEDULERS.names()
 
 
@@ -77,17 +77,17 @@ class MachineEvaluator:
 
     @functools.cached_property
     def bound(self) -> LowerBound:
-        """What no assignment can beat."""
+        """Return a lower bound of every assignment."""
         p = self.profiles
         return machine_bound(p.graph, p.machine, p.dtype, p.layers, p.units)
 
     # Settings
 
     def assignment(self, knobs: Knobs) -> Assignment:
-        """The parts of a setting.
+        """Return the assignment of a candidate.
 
         Raises:
-            KnobsError: the setting does not fit the model or the machine.
+            KnobsError: the candidate does not fit the model or the machine.
         """
         if knobs != Knobs(units=knobs.units):
             name = next(n for n in knobs.as_dict() if n != "units")
@@ -96,16 +96,16 @@ class MachineEvaluator:
         if knobs.units is None:
             return self.published
         units, cuts = self._units(knobs.units), self._layers(knobs.units.cuts)
-        found = assign(self.profiles.graph, self.profiles.layers, units, cuts)
-        return dataclasses.replace(found, in_turn=knobs.units.branches == IN_TURN)
+        assignment = assign(self.profiles.graph, self.profiles.layers, units, cuts)
+        return dataclasses.replace(assignment, in_turn=knobs.units.branches == IN_TURN)
 
     @functools.cached_property
     def published(self) -> Assignment:
-        """What PartitionTuner assigns."""
+        """Return PartitionTuner's assignment."""
         return self._made(PUBLISHED)
 
     def named(self, name: str) -> Assignment:
-        """The assignment of a scheduler by name.
+        """Return the assignment of a scheduler by name.
 
         Raises:
             UsageError: no scheduler of that name.
@@ -120,11 +120,11 @@ class MachineEvaluator:
         return assign(self.profiles.graph, self.profiles.layers, [0] * len(self.names), layers)
 
     def _made(self, name: str) -> Assignment:
-        made: Assignment = MACHINE_SCHEDULERS.make(name, self.profiles)
-        return made
+        assignment: Assignment = MACHINE_SCHEDULERS.make(name, self.profiles)
+        return assignment
 
     def _units(self, knobs: UnitKnobs) -> list[int]:
-        """Per layer, its unit."""
+        """Return the unit of each layer."""
         units = [0] * len(self.names)
         known = {unit.name: index for index, unit in enumerate(self.profiles.machine.units)}
         for layer, (name, unit) in zip(
@@ -140,7 +140,7 @@ class MachineEvaluator:
         return units
 
     def _layers(self, names: list[str] | tuple[str, ...]) -> list[int]:
-        """Indices of layers by name."""
+        """Return the indices of layers by name."""
         for name in names:
             if name not in self._index:
                 message = f"the model has no layer {name!r}"
@@ -156,7 +156,7 @@ class MachineEvaluator:
     # Measuring
 
     def evaluate(self, knobs: Knobs) -> Outcome:
-        """Measure a setting; a failure is a value."""
+        """Measure a candidate; a failure is a value."""
         try:
             return self.measure(self.assignment(knobs))
         except KnobsError as error:
@@ -164,20 +164,20 @@ class MachineEvaluator:
 
     def measure(self, assignment: Assignment) -> Outcome:
         """Measure an assignment, or say why it does not fit."""
-        found = measure_assignment(self.profiles, assignment)
-        return found if isinstance(found, Failure) else self._measurement(found)
+        measured = measure_assignment(self.profiles, assignment)
+        return measured if isinstance(measured, Failure) else self._measurement(measured)
 
     def measure_schedule(self, schedule: MachineSchedule) -> Outcome:
         """Measure a schedule of this model on this machine."""
         return self.measure(schedule.assignment)
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
-        """Nothing: kernels of parts are not predicted."""
+        """Return None: kernels of parts are not predicted."""
         del knobs
         return None
 
     def _measurement(self, found: MachineMeasurement) -> Measurement:
-        """The figures that all measurements have; see :class:`Measurement` for what they mean."""
+        """Return the measurement in the form that all measurers share."""
         targets = [unit.target for unit in self.profiles.machine.units]
         dtype, parts = self.profiles.dtype, found.profiles
         matrix = sum(target.matrix_macs_per_second(dtype) for target in targets)
@@ -200,48 +200,48 @@ class MachineEvaluator:
 
     @functools.cached_property
     def _vector_s(self) -> float:
-        """Seconds of vector work with all units at their peaks together."""
+        """Return the seconds of the vector work with all units together at their peaks."""
         from autoturbo.simulate.bound import lower_bound
 
         p = self.profiles
         alone = [lower_bound(p.graph, unit.target, p.dtype).vector_s for unit in p.machine.units]
-        return 1.0 / sum(1.0 / one for one in alone) if all(alone) else 0.0
+        return 1.0 / sum(1.0 / unit_s for unit_s in alone) if all(alone) else 0.0
 
     # Schedules
 
     def schedule(self, knobs: Knobs) -> MachineSchedule:
-        """The schedule of a setting, with what is expected of it.
+        """Return the schedule of a candidate, with its expected measurement.
 
         Raises:
-            KnobsError: the setting does not fit the model or the machine.
+            KnobsError: the candidate does not fit the model or the machine.
             InfeasibleError: it does not fit the memory.
         """
         scheduler = PUBLISHED if knobs.units is None else TUNED
         return self.schedule_of(self.assignment(knobs), knobs, scheduler)
 
     def schedule_of(self, assignment: Assignment, knobs: Knobs, scheduler: str) -> MachineSchedule:
-        """The schedule of an assignment.
+        """Return the schedule of an assignment.
 
         Raises:
             InfeasibleError: it does not fit the memory.
         """
-        found, p = measure_assignment(self.profiles, assignment), self.profiles
-        if isinstance(found, Failure):
-            raise InfeasibleError(found.message, hint=", or ".join(found.levers) or None)
-        table = found.timetable
+        measured, p = measure_assignment(self.profiles, assignment), self.profiles
+        if isinstance(measured, Failure):
+            raise InfeasibleError(measured.message, hint=", or ".join(measured.levers) or None)
+        table = measured.timetable
         runs = tuple(
             Run(job.part, job.unit, job.copied, begin, end)
-            for job, begin, end in zip(found.jobs, table.begin, table.end, strict=True)
+            for job, begin, end in zip(measured.jobs, table.begin, table.end, strict=True)
         )
         return MachineSchedule(
             p.graph, p.machine, p.dtype, scheduler, knobs, p.layers, assignment,
             tuple(p.schedule(part.unit, part.layers) for part in assignment.parts),
-            runs, tuple(part.spilled for part in found.profiles),
-            self._measurement(found).as_json(),
+            runs, tuple(part.spilled for part in measured.profiles),
+            self._measurement(measured).as_json(),
         )  # fmt: skip
 
     def scheduler(self, name: str) -> tuple[MachineSchedule, Outcome]:
-        """What a scheduler by name does, and what it measures.
+        """Return the schedule of a scheduler by name, and its measurement.
 
         Raises:
             UsageError: no scheduler of that name.
@@ -251,11 +251,11 @@ class MachineEvaluator:
         return self.schedule_of(assignment, Knobs(), name), self.measure(assignment)
 
     def heuristic(self) -> Knobs:
-        """Return the setting that stands for :data:`PUBLISHED`."""
+        """Return the candidate that stands for :data:`PUBLISHED`."""
         return Knobs()
 
     def measure_scheduler(self, name: str) -> Outcome:
-        """What a scheduler by name measures.
+        """Return the measurement of a scheduler by name.
 
         Raises:
             UsageError: no scheduler of that name.
@@ -263,21 +263,21 @@ class MachineEvaluator:
         return self.measure(self.named(name))
 
     def rebuilt(self, stored: Decided, place: str | Path) -> MachineSchedule:
-        """The schedule that a file describes.
+        """Return the schedule that a file describes.
 
         Raises:
             ScheduleFileError: parts do not run when the file says.
             InfeasibleError: it does not fit the memory.
         """
-        found = self.schedule_of(stored.assignment, stored.knobs, stored.scheduler)
-        if stored.runs is not None and stored.runs != found.runs:
-            at = Location(place, field="runs")
-            raise ScheduleFileError("parts do not run when these decisions let them", at)
-        return dataclasses.replace(found, expected=stored.expected)
+        schedule = self.schedule_of(stored.assignment, stored.knobs, stored.scheduler)
+        if stored.runs is not None and stored.runs != schedule.runs:
+            location = Location(place, field="runs")
+            raise ScheduleFileError("parts do not run when these decisions let them", location)
+        return dataclasses.replace(schedule, expected=stored.expected)
 
 
 def evaluator_of(graph: Graph, target: AnyTarget, dtype: str) -> Evaluator | MachineEvaluator:
-    """What measures settings of a model on a target or a machine.
+    """Return the evaluator of a model on a target or a machine.
 
     Raises:
         UsageError: it does not compute in the type.
@@ -294,7 +294,7 @@ def machine_bound(
     layers: Sequence[Layer],
     units: Sequence[Sequence[int]],
 ) -> LowerBound:
-    """The bound for one evaluation of the whole batch.
+    """Return the lower bound for one evaluation of the whole batch.
 
     Args:
         graph: the model.
@@ -305,7 +305,7 @@ def machine_bound(
     """
     alone = [lower_bound(graph, unit.target, dtype) for unit in machine.units]
     first = LowerBound(0.0, 0.0, 0.0)
-    bound = [i for layer, may in zip(layers, units, strict=True) if len(may) == 1
+    bound = [i for layer, possible in zip(layers, units, strict=True) if len(possible) == 1
              for i in layer.operators]  # fmt: skip
     if bound:
         first = lower_bound(extract(graph, bound), machine.units[0].target, dtype)
@@ -319,7 +319,7 @@ def machine_bound(
 
 
 def _same_engines(graph: Graph, machine: Machine, dtype: str) -> bool:
-    """Whether every operator is the same engine's on all units."""
+    """Return whether every operator is on the same engine on all units."""
     targets = {unit.kind: unit.target for unit in machine.units}.values()
     return all(
         len({engine_code(operator, target, dtype) for target in targets}) == 1
@@ -328,10 +328,10 @@ def _same_engines(graph: Graph, machine: Machine, dtype: str) -> bool:
 
 
 def _together(seconds: Sequence[float]) -> float:
-    """Of work that units do by themselves in so many seconds each, shared out as is best."""
+    """Return the least seconds of work shared by units that alone take the given seconds."""
     if not all(seconds):
         return 0.0
-    return 1.0 / sum(1.0 / one for one in seconds)
+    return 1.0 / sum(1.0 / unit_s for unit_s in seconds)
 
 
 __all__ = ["MachineEvaluator", "evaluator_of", "scheduler_names"]

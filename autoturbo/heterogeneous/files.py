@@ -1,4 +1,4 @@
-"""Schedule files of machines: the one canonical text, and reading it back.
+"""Schedule files of machines: the canonical text, and reading it back.
 
 A file holds decisions: which layers make which part, and which unit runs it; how a part is
 scheduled on its unit follows from them. When everything runs is there to be read by others, and is
@@ -70,12 +70,12 @@ class MachineScheduleDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a file says.
+    """The decisions in a file.
 
     Attributes:
         scheduler: what made it.
         dtype: the compute type.
-        knobs: the setting.
+        knobs: the candidate.
         assignment: of the layers.
         runs: when everything runs; None where the file does not say.
         expected: what a measurement of it gave, or None.
@@ -96,7 +96,7 @@ def machine_schedule_schema() -> dict[str, Any]:
 
 
 def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Decided:
-    """What the text of a schedule file says.
+    """Return the decisions in the text of a schedule file.
 
     Args:
         text: as :func:`machine_schedule_text` writes it.
@@ -121,7 +121,7 @@ def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Dec
 
 
 class _Reader:
-    """Checks what a file says of a model on a machine."""
+    """A reader that checks a file against a model and a machine."""
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
         self.graph = graph
@@ -130,29 +130,29 @@ class _Reader:
         self.names = {unit.name: index for index, unit in enumerate(machine.units)}
 
     def unit(self, name: str, field: str) -> int:
-        """The index of a unit."""
+        """Return the index of a unit."""
         known = f"one of {', '.join(self.names)}"
         require(name in self.names, field, f"no unit is called {name!r}", known)
         return self.names[name]
 
     def parts(self, document: Mapping[str, Any]) -> tuple[Part, ...]:
-        """Parts that hold every layer once, each after those that it reads from."""
+        """Return parts that hold every layer once, each after those that it reads from."""
         alike = [x["operators"] for x in document["layers"]] == [
             list(x.operators) for x in self.layers
         ]
         require(alike, "layers", "layers are cut in another way than this release cuts them")
-        found = tuple(
+        parts = tuple(
             Part(self.unit(entry["unit"], f"parts[{i}].unit"), tuple(entry["layers"]))
             for i, entry in enumerate(document["parts"])
         )
-        held = sorted(layer for part in found for layer in part.layers)
+        held = sorted(layer for part in parts for layer in part.layers)
         all_once = held == list(range(len(self.layers)))
         require(all_once, "parts", "every layer must be in exactly one part")
-        owner = {layer: index for index, part in enumerate(found) for layer in part.layers}
+        owner = {layer: index for index, part in enumerate(parts) for layer in part.layers}
         reads = layer_producers(self.graph, self.layers)
-        for index, part in enumerate(found):
+        for index, part in enumerate(parts):
             self._check(index, part, {owner[r] for layer in part.layers for r in reads[layer]})
-        return found
+        return parts
 
     def _check(self, index: int, part: Part, read: set[int]) -> None:
         field, latest = f"parts[{index}]", max(read, default=0)
@@ -165,7 +165,7 @@ class _Reader:
             require(part.unit in self.may[layer], f"{field}.unit", reason)
 
     def runs(self, document: Mapping[str, Any]) -> tuple[Run, ...] | None:
-        """When everything runs, where the file says so."""
+        """Return the times of all runs, where the file has them."""
         if "runs" not in document:
             return None
         return tuple(

@@ -35,7 +35,7 @@ from autoturbo.schedule.unit_knobs import IN_TURN, SIDE_BY_SIDE
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A sub-graph of a part: its layers in the whole model, and where it stands in its part."""
+    """A sub-graph of a part: its layers in the whole model, and its index in the part."""
 
     layers: tuple[int, ...]
     part: int
@@ -43,7 +43,7 @@ class _Piece:
 
 
 def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
-    """One schedule of a model from those of its parts.
+    """Return one schedule of a model from those of its parts.
 
     Raises:
         VerifyError: a part processes its samples in several passes, or in clusters.
@@ -101,22 +101,24 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
 def _in_whole(
     problem: Problem, schedule: Schedule, part: Part, layers: Sequence[int]
 ) -> tuple[int, ...]:
-    """Layers of a part's schedule as layers of the model; both are cut in the same way."""
-    own = schedule.problem
-    found = []
+    """Return layers of a part's schedule as layers of the model; both are cut in the same way."""
+    part_problem = schedule.problem
+    whole = []
     for layer in layers:
-        mine = [own.graph.operators[i].name for i in own.layers[layer].operators]
+        mine = [part_problem.graph.operators[i].name for i in part_problem.layers[layer].operators]
         index = part.layers[layer]
         theirs = [problem.graph.operators[i].name for i in problem.layers[index].operators]
         if mine != theirs:
-            raise VerifyError(f"layer {own.layers[layer].name} is cut differently in its part")
-        found.append(index)
-    return tuple(found)
+            raise VerifyError(
+                f"layer {part_problem.layers[layer].name} is cut differently in its part"
+            )
+        whole.append(index)
+    return tuple(whole)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """When a part runs, or is copied.
+    """The times of a part, or of a copy.
 
     Attributes:
         part: index of the part that runs, or whose results are copied.
@@ -135,14 +137,14 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class MachineSchedule:
-    """Who runs what, in which parts, and when.
+    """A schedule of a machine: parts, their units and their times.
 
     Attributes:
         model: the whole model, all samples.
         machine: what it runs on.
         dtype: the compute type of all units.
         scheduler: what made it.
-        knobs: the setting.
+        knobs: the candidate.
         layers: of the model.
         assignment: parts and their units.
         schedules: of the parts, each on its unit.
@@ -165,7 +167,7 @@ class MachineSchedule:
 
     @functools.cached_property
     def whole(self) -> Schedule:
-        """The same as one schedule of the model, for what only regions and order matter to.
+        """Return the schedule as one of the model, for users of its regions and order alone.
 
         Raises:
             VerifyError: a part processes its samples in several passes, or in clusters.
@@ -174,7 +176,7 @@ class MachineSchedule:
 
     @functools.cached_property
     def text(self) -> str:
-        """The one canonical text of this schedule: its file's content."""
+        """Return the canonical text of this schedule: its file's content."""
         return machine_schedule_text(self)
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -195,7 +197,7 @@ MACHINE_SCHEDULE_SCHEMA: Final = 1
 
 
 def machine_schedule_text(schedule: MachineSchedule) -> str:
-    """The canonical text: one top-level field a line, one element of a list a line."""
+    """Return the canonical text: one top-level field a line, one element of a list a line."""
     machine = schedule.machine
     names = [unit.name for unit in machine.units]
     assignment = schedule.assignment
@@ -211,7 +213,7 @@ def machine_schedule_text(schedule: MachineSchedule) -> str:
 
 
 def _run_entry(run: Run, names: Sequence[str]) -> dict[str, Any]:
-    """A part on its unit, or the copy of what it made to another one."""
+    """Return the entry of a part on its unit, or of the copy of its output to another unit."""
     copied = {"copied_bytes": run.copied} if run.copied else {}
     times = {"begin_s": run.begin, "end_s": run.end}
     return {"part": run.part, "unit": names[run.unit], **copied, **times}

@@ -35,7 +35,7 @@ from autoturbo.simulate.measurement import Failure
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task of the timetable, as people know it.
+    """A task of the timetable, named for people.
 
     Attributes:
         part: index of the part that runs, or whose results are copied.
@@ -49,7 +49,7 @@ class Job:
 
 
 class Network:
-    """Parts, what they hand over, and the resources that this takes.
+    """The parts of an assignment, the tensors between them, and the resources.
 
     Args:
         profiles: of the model on the machine.
@@ -79,32 +79,32 @@ class Network:
 
     @property
     def resources(self) -> int:
-        """Units and links."""
+        """Return the number of units and links."""
         return len(self.machine.units) + len(self.links)
 
     def _made(self) -> list[list[int]]:
-        """Per part, tensors that it hands to others, or to the model's user."""
-        found: list[list[int]] = [[] for _ in self.parts]
+        """Return the tensors that each part hands to others, or to the model's user."""
+        tensors: list[list[int]] = [[] for _ in self.parts]
         for tensor, producer in enumerate(self.graph.producer):
             if producer >= 0 and self._leaves(tensor, self.owner[producer]):
-                found[self.owner[producer]].append(tensor)
-        return found
+                tensors[self.owner[producer]].append(tensor)
+        return tensors
 
     def _leaves(self, tensor: int, part: int) -> bool:
         read = any(self.owner[o] != part for o in self.graph.consumers[tensor])
         return read or tensor in self.graph.outputs
 
     def bytes(self, tensor: int) -> int:
-        """Of a whole tensor in the shared memory."""
+        """Return the bytes of a whole tensor in the shared memory."""
         return self.profiles.bytes(tensor)
 
     def readers(self, tensor: int, unit: int) -> list[int]:
-        """Parts on a unit that read a tensor."""
+        """Return the parts on a unit that read a tensor."""
         owners = {self.owner[o] for o in self.graph.consumers[tensor]}
         return sorted(part for part in owners if self.parts[part].unit == unit)
 
     def jobs(self, times: Sequence[Profile]) -> tuple[tuple[Job, ...], tuple[Task, ...]]:
-        """Parts and copies in an order in which each comes after what it waits for."""
+        """Return parts and copies as jobs and tasks, in topological order."""
         jobs: list[Job] = []
         tasks: list[Task] = []
         ran: dict[int, int] = {}
@@ -124,12 +124,12 @@ class Network:
         return tuple(jobs), tuple(in_turn(tasks) if self.in_turn else tasks)
 
     def _handed_over(self, part: int) -> list[tuple[int, int]]:
-        """Units that read what a part makes, with the bytes."""
+        """Return the units that read a part's outputs, with the bytes."""
         sizes: dict[int, int] = {}
-        own = self.parts[part].unit
+        maker = self.parts[part].unit
         for tensor in self.made[part]:
             for unit in range(len(self.machine.units)):
-                if unit != own and self.readers(tensor, unit):
+                if unit != maker and self.readers(tensor, unit):
                     sizes[unit] = sizes.get(unit, 0) + self.bytes(tensor)
         return sorted(sizes.items())
 
@@ -141,7 +141,7 @@ class Network:
         return Task(resource, seconds, float(touched), (after,))
 
     def memories(self, jobs: Sequence[Job], times: Sequence[Profile]) -> Memories:
-        """What each unit holds of the shared memory, by its index, and all of them together, last.
+        """Return the demand on the shared memory: each unit's, by its index, and the total, last.
 
         A tensor lies in memory from the begin of what makes it to the end of what reads it last;
         weights, inputs and outputs of the model all the time. A unit's are the weights and inputs
@@ -149,51 +149,54 @@ class Network:
         """
         units, whole = self.machine.units, self.machine.ddr.capacity
         capacities = (*(whole if u.memory is None else min(u.memory, whole) for u in units), whole)
-        kept = {t for t, one in enumerate(self.graph.tensors) if one.constant}
+        kept = {t for t, tensor in enumerate(self.graph.tensors) if tensor.constant}
         kept |= {*self.graph.inputs, *self.graph.outputs}
         fixed = [sum(map(self.bytes, held)) for held in self._kept_by_units()]
         fixed.append(sum(map(self.bytes, kept)))
         return Memories(capacities, tuple(fixed), tuple(self._holdings(jobs, times)))
 
     def _kept_by_units(self) -> list[set[int]]:
-        """Weights and inputs that each unit reads, and outputs that it makes."""
-        found: list[set[int]] = [set() for _ in self.machine.units]
+        """Return the weights and inputs that each unit reads, and the outputs that it makes."""
+        kept: list[set[int]] = [set() for _ in self.machine.units]
         for operator, part in self.owner.items():
-            one, held = self.graph.operators[operator], found[self.parts[part].unit]
-            held.update(t for t in one.inputs if self._lasting(t))
-            held.update(t for t in one.outputs if t in self.graph.outputs)
-        return found
+            node, held = self.graph.operators[operator], kept[self.parts[part].unit]
+            held.update(t for t in node.inputs if self._lasting(t))
+            held.update(t for t in node.outputs if t in self.graph.outputs)
+        return kept
 
     def _lasting(self, tensor: int) -> bool:
         return self.graph.tensors[tensor].constant or tensor in self.graph.inputs
 
     def _holdings(self, jobs: Sequence[Job], times: Sequence[Profile]) -> Iterator[Holding]:
-        """What parts make for others, copies of it, and what parts keep there for themselves."""
-        at = {(job.part, job.unit): index for index, job in enumerate(jobs)}
+        """Yield the tensors between parts, their copies, and what parts keep for themselves."""
+        job_of = {(job.part, job.unit): index for index, job in enumerate(jobs)}
         whole = len(self.machine.units)
         for index, part in enumerate(self.parts):
-            own = at[index, part.unit]
+            own = job_of[index, part.unit]
             if times[index].spilled:
                 yield Holding((part.unit, whole), times[index].spilled, own, (own,))
             for tensor in self.made[index]:
                 size, copies = self.bytes(tensor), self._readers_elsewhere(tensor, part.unit)
                 for unit, readers in copies.items():
-                    copy, reading = at[index, unit], (at[reader, unit] for reader in readers)
+                    copy, reading = (
+                        job_of[index, unit],
+                        (job_of[reader, unit] for reader in readers),
+                    )
                     yield Holding((unit, whole), size, copy, (copy, *reading))
                 if tensor in self.graph.outputs:
                     continue
-                here = (at[reader, part.unit] for reader in self.readers(tensor, part.unit))
-                sent = (at[index, unit] for unit in copies)
+                here = (job_of[reader, part.unit] for reader in self.readers(tensor, part.unit))
+                sent = (job_of[index, unit] for unit in copies)
                 yield Holding((part.unit, whole), size, own, (own, *here, *sent))
 
     def _readers_elsewhere(self, tensor: int, own: int) -> dict[int, list[int]]:
-        """Parts that read a tensor, by their unit, where that is another one."""
+        """Return the parts that read a tensor on another unit, by that unit."""
         units = (unit for unit in range(len(self.machine.units)) if unit != own)
         return {unit: readers for unit in units if (readers := self.readers(tensor, unit))}
 
 
 def in_turn(tasks: Sequence[Task]) -> list[Task]:
-    """The same, each after the one before it."""
+    """Return the tasks one after the other."""
     return [
         dataclasses.replace(task, after=tuple(sorted({*task.after, index - 1}))) if index else task
         for index, task in enumerate(tasks)
@@ -202,7 +205,7 @@ def in_turn(tasks: Sequence[Task]) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class MachineMeasurement:
-    """An assignment measured. Seconds and bytes, for the whole batch.
+    """The measurement of an assignment, in seconds and bytes for the whole batch.
 
     Attributes:
         latency: until the last part has ended.
@@ -236,7 +239,7 @@ class MachineMeasurement:
 
     @property
     def throughput(self) -> float:
-        """Samples per second."""
+        """Return the samples per second."""
         return self.batch / self.latency
 
 
@@ -244,7 +247,7 @@ MachineOutcome = MachineMeasurement | Failure
 
 
 def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOutcome:
-    """What an assignment takes, or why it does not fit.
+    """Return the measurement of an assignment, or why it does not fit.
 
     Args:
         profiles: of the model on the machine.
@@ -252,10 +255,10 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
     """
     times: list[Profile] = []
     for part in assignment.parts:
-        found = profiles.of(part.unit, part.layers)
-        if isinstance(found, Failure):
-            return found
-        times.append(found)
+        profile = profiles.of(part.unit, part.layers)
+        if isinstance(profile, Failure):
+            return profile
+        times.append(profile)
     network, machine = Network(profiles, assignment), profiles.machine
     jobs, tasks = network.jobs(times)
     memories = network.memories(jobs, times)
@@ -285,7 +288,7 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
 def _fitted(
     tasks: Sequence[Task], resources: int, bandwidth: float, memories: Memories
 ) -> Timetable:
-    """Side by side where there is room, else one after the other.
+    """Return a timetable with tasks in parallel where there is room, else in sequence.
 
     Raises:
         NoRoomError: there is none either way.
@@ -297,19 +300,19 @@ def _fitted(
 
 
 def _overflow(machine: Machine, memories: Memories, error: NoRoomError) -> Failure:
-    """Which memory is too small, and what would help."""
+    """Return the failure of a memory that is too small, with remedies."""
     capacity, shared = memories.capacities[error.memory], error.memory == len(machine.units)
     whose = "the shared memory holds" if shared else f"{machine.units[error.memory].name} may hold"
     message = f"{whose} {capacity} bytes, {error.demand} are needed at once"
-    own = () if shared else ("fewer layers on that unit",)
-    levers = (*own, "a smaller batch", "a smaller data type", "a machine with more memory")
+    remedies = () if shared else ("fewer layers on that unit",)
+    levers = (*remedies, "a smaller batch", "a smaller data type", "a machine with more memory")
     return Failure("DDR", message, error.demand, capacity, (), levers)
 
 
 def _busy(
     machine: Machine, jobs: Sequence[Job], table: Timetable
 ) -> tuple[dict[str, float], float]:
-    """Seconds of each unit, by its name, and of all copies."""
+    """Return the busy seconds of each unit, by its name, and of all copies."""
     busy, copying = dict.fromkeys((unit.name for unit in machine.units), 0.0), 0.0
     for job, begin, end in zip(jobs, table.begin, table.end, strict=True):
         if job.copied:

@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who runs what.
+    """The parts of a model, each with its unit.
 
     Attributes:
         parts: every layer once, each part after those that it reads from.
@@ -42,13 +42,13 @@ class Assignment:
 
     @property
     def units(self) -> tuple[int, ...]:
-        """Per layer, its unit."""
-        found = {layer: part.unit for part in self.parts for layer in part.layers}
-        return tuple(found[layer] for layer in range(len(found)))
+        """Return the unit of each layer."""
+        unit_of = {layer: part.unit for part in self.parts for layer in part.layers}
+        return tuple(unit_of[layer] for layer in range(len(unit_of)))
 
 
 def layer_producers(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:
-    """Per layer the layers that it reads from, ascending."""
+    """Return, per layer, the layers that it reads from, ascending."""
     owner = {operator: layer.index for layer in layers for operator in layer.operators}
     return tuple(
         tuple(sorted({owner[p] for t in layer.inputs if (p := graph.producer[t]) >= 0}))
@@ -59,7 +59,7 @@ def layer_producers(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, .
 def assign(
     graph: Graph, layers: Sequence[Layer], units: Sequence[int], cuts: Collection[int] = ()
 ) -> Assignment:
-    """Parts of layers whose units are known, as large as they may be.
+    """Return the assignment of layers with known units, its parts as large as possible.
 
     Args:
         graph: the model.
@@ -73,7 +73,7 @@ def assign(
 def merge(
     producers: Sequence[Sequence[int]], units: Sequence[int], cuts: Collection[int] = ()
 ) -> Assignment:
-    """Parts of layers by what each reads from, all before it; see :func:`assign`."""
+    """Return the assignment from each layer's producers, all before it; see :func:`assign`."""
     merger = _Merger(units)
     for layer, read in enumerate(producers):
         merger.add(layer, read, join=layer not in cuts)
@@ -83,7 +83,7 @@ def merge(
 def part_producers(
     graph: Graph, layers: Sequence[Layer], parts: Sequence[Part]
 ) -> tuple[tuple[int, ...], ...]:
-    """Per part the parts that it reads from, ascending."""
+    """Return, per part, the parts that it reads from, ascending."""
     owner = {layer: index for index, part in enumerate(parts) for layer in part.layers}
     reads = layer_producers(graph, layers)
     return tuple(
@@ -103,7 +103,7 @@ class _Merger:
         """Per part, all parts that it depends on, itself left out."""
 
     def add(self, layer: int, producers: Sequence[int], *, join: bool) -> None:
-        """Put a layer into a part of its own, and join it with those it reads from."""
+        """Add a layer as a part of its own, and join it with those it reads from."""
         self.members[layer], self.part_of[layer] = [layer], layer
         read = {self.part_of[p] for p in producers}
         self.above[layer] = self._closure(read)
@@ -112,26 +112,26 @@ class _Merger:
                 self._join(part, self.part_of[layer])
 
     def _closure(self, parts: Collection[int]) -> int:
-        found = 0
+        reached = 0
         for part in parts:
-            found |= 1 << part | self.above[part]
-        return found
+            reached |= 1 << part | self.above[part]
+        return reached
 
     def _join(self, first: int, second: int) -> None:
-        """Make one of two parts, the second reading from the first, unless a way goes around."""
+        """Merge two parts, the second reading from the first, unless a third lies between them."""
         if first == second or self._goes_around(first, second):
             return
         for layer in self.members[first]:
             self.part_of[layer] = second
         self.members[second] = sorted(self.members.pop(first) + self.members[second])
         self.above[second] = (self.above[second] | self.above.pop(first)) & ~(1 << first)
-        both = 1 << first | 1 << second
+        pair = 1 << first | 1 << second
         for part, above in self.above.items():
-            if above & both:
+            if above & pair:
                 self.above[part] = (above & ~(1 << first)) | 1 << second | self.above[second]
 
     def _goes_around(self, first: int, second: int) -> bool:
-        """Whether something between depends on the first, and the second on it, or the reverse."""
+        """Return whether a path from one part to the other leads through a third."""
         return any(
             (self.above[second] >> part & 1 and self.above[part] >> first & 1)
             or (self.above[first] >> part & 1 and self.above[part] >> second & 1)
@@ -140,16 +140,16 @@ class _Merger:
         )
 
     def assignment(self) -> Assignment:
-        """Parts in an order in which each comes after those that it depends on."""
+        """Return the parts in topological order."""
         order: list[int] = []
-        left = dict(self.above)
+        waiting = dict(self.above)
         done = 0
-        while left:
-            ready = [part for part, above in left.items() if not above & ~done]
+        while waiting:
+            ready = [part for part, above in waiting.items() if not above & ~done]
             part = min(ready, key=lambda p: self.members[p][0])
             order.append(part)
             done |= 1 << part
-            del left[part]
+            del waiting[part]
         return Assignment(
             tuple(Part(self.units[part], tuple(self.members[part])) for part in order)
         )
@@ -157,7 +157,7 @@ class _Merger:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Layers in a row.
+    """A chain of layers.
 
     Attributes:
         layers: indices, in order.
@@ -170,7 +170,7 @@ class Branch:
 
 
 def branches_of(producers: Sequence[Sequence[int]]) -> tuple[Branch, ...]:
-    """The branches of a network, each after those it reads from.
+    """Return the branches of a network, each after those it reads from.
 
     Args:
         producers: per layer the layers that it reads from, all before it.
@@ -201,8 +201,8 @@ def _beside(
     readers: Sequence[Sequence[int]],
     chain_of: dict[int, int],
 ) -> dict[int, tuple[int, ...]]:
-    """Parallel branches: those that end in one layer and read from one place."""
-    found: dict[int, tuple[int, ...]] = {}
+    """Return the parallel branches: those that end in one layer and read from one place."""
+    beside: dict[int, tuple[int, ...]] = {}
     for read in producers:
         ends = [chain_of[before] for before in read if len(readers[before]) == 1]
         by_source: dict[tuple[int, ...], list[int]] = {}
@@ -210,8 +210,8 @@ def _beside(
             by_source.setdefault(tuple(producers[chains[chain][0]]), []).append(chain)
         for group in by_source.values():
             if len(group) > 1:
-                found |= dict.fromkeys(group, tuple(sorted(group)))
-    return found
+                beside |= dict.fromkeys(group, tuple(sorted(group)))
+    return beside
 
 
 _CONVOLUTION_RANK = 3
@@ -219,14 +219,14 @@ _CONVOLUTION_RANK = 3
 
 
 def takes(unit: Unit, graph: Graph, layer: Layer) -> bool:
-    """Whether a unit can run a layer."""
+    """Return whether a unit can run a layer."""
     return not unit.takes or any(_fits(rule, graph, layer) for rule in unit.takes)
 
 
 def units_of(
     machine: Machine, graph: Graph, layers: tuple[Layer, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Per layer the units that can run it, by index, in the machine's order."""
+    """Return, per layer, the units that can run it, by index, in the machine's order."""
     return tuple(
         tuple(index for index, unit in enumerate(machine.units) if takes(unit, graph, layer))
         for layer in layers
@@ -246,17 +246,17 @@ def _fits(rule: OperatorRule, graph: Graph, layer: Layer) -> bool:
 
 
 def channels(graph: Graph, operator: Operator) -> tuple[int, int, int]:
-    """Input channels, output channels and groups of an operator with weights.
+    """Return the input channels, output channels and groups of an operator with weights.
 
     A product's are its inner and its last extent; what has no second operand has none: 1, 1, 1.
     """
     if len(operator.inputs) < 2:  # noqa: PLR2004  data and weights
         return 1, 1, 1
     data, weight = (graph.tensors[t].shape for t in operator.inputs[:2])
-    made = graph.tensors[operator.outputs[0]].shape
-    if operator.engine is not Engine.MATRIX or not weight or not data or not made:
+    shape = graph.tensors[operator.outputs[0]].shape
+    if operator.engine is not Engine.MATRIX or not weight or not data or not shape:
         return 1, 1, 1
     if len(weight) >= _CONVOLUTION_RANK and len(data) == len(weight):
         read = data[1]
-        return read, made[1], max(read // max(weight[1], 1), 1)
-    return data[-1], made[-1], 1
+        return read, shape[1], max(read // max(weight[1], 1), 1)
+    return data[-1], shape[-1], 1

@@ -1,4 +1,4 @@
-"""What layers take on a processing unit, by themselves: the profiles that assignments are made of.
+"""Profiles: the time of layers on a processing unit by themselves.
 
 A profile is the simulator's measurement of the published heuristic's schedule of the layers on the
 unit, launch and barrier included, with all that crosses their boundary in DDR. Layers of the same
@@ -32,7 +32,7 @@ SCHEDULER = "graphturbo"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Layers on a unit.
+    """The time and memory of layers together on a unit.
 
     Attributes:
         seconds: alone, with the memory's whole bandwidth.
@@ -76,12 +76,12 @@ class Profiles:
     _asked: dict[tuple[int, tuple[int, ...]], Profile | Failure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Cut the model into layers."""
+        """Split the model into layers."""
         self.layers = layers_of(self.graph)
         self.units = units_of(self.machine, self.graph, self.layers)
 
     def of(self, unit: int, layers: Sequence[int]) -> Profile | Failure:
-        """What some layers take together on a unit; a failure where they do not fit.
+        """Return the profile of layers together on a unit; a failure where they do not fit.
 
         Raises:
             ValueError: the unit does not take one of them.
@@ -97,21 +97,21 @@ class Profiles:
         return self._asked[key]
 
     def seconds(self, unit: int, layers: Sequence[int]) -> float:
-        """Of layers together on a unit; infinite where they do not fit."""
-        found = self.of(unit, layers)
-        return found.seconds if isinstance(found, Profile) else math.inf
+        """Return the seconds of layers together on a unit; infinite where they do not fit."""
+        profile = self.of(unit, layers)
+        return profile.seconds if isinstance(profile, Profile) else math.inf
 
     def handover(self, first: int, second: int, layer: int) -> float:
-        """Seconds to copy what a layer reads from one unit to another, the switch included."""
+        """Return the seconds to copy a layer's inputs from one unit to another, with the switch."""
         read = sum(self.bytes(tensor) for tensor in self.layers[layer].inputs)
         return copy_seconds(self.machine, first, second, read)
 
     def bytes(self, tensor: int) -> int:
-        """Of a whole tensor in the shared memory."""
+        """Return the bytes of a whole tensor in the shared memory."""
         return tensor_bytes(self.graph.tensors[tensor], self.dtype)
 
     def schedule(self, unit: int, layers: Sequence[int]) -> Schedule:
-        """The schedule that a profile measures."""
+        """Return the schedule that a profile measures."""
         target = self.machine.units[unit].target
         return Evaluator(self._part(layers), target, self.dtype).scheduler(SCHEDULER)[0]
 
@@ -131,7 +131,7 @@ class Profiles:
 
 
 def copy_seconds(machine: Machine, first: int, second: int, copied: int) -> float:
-    """Seconds to hand bytes over from one unit to another, with the memory for itself."""
+    """Return the seconds to copy bytes from one unit to another, at full bandwidth."""
     link = machine.link(first, second)
     if link is None:
         return machine.switch + machine.ddr.latency + 2 * copied / machine.bandwidth
@@ -148,10 +148,10 @@ def _profile_of(schedule: Schedule, outcome: Outcome) -> Profile | Failure:
 
 
 def _spilled(schedule: Schedule) -> int:
-    """Most bytes of DDR that hold tensors which do not leave the part, in all clusters."""
+    """Return the peak bytes of DDR for tensors that do not leave the part, in all clusters."""
     graph, total = schedule.problem.graph, 0
     for timeline in schedule.timelines:
-        own = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
-        inner = [np.asarray(column)[own] for column in dataclasses.astuple(timeline.buffers)]
+        inside = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
+        inner = [np.asarray(column)[inside] for column in dataclasses.astuple(timeline.buffers)]
         total += live_peak_bytes(Buffers(*inner), Scope.DDR)
     return total * schedule.share.copies

@@ -1,4 +1,4 @@
-"""The space of a machine's settings: a unit for every layer that has a choice, and cuts.
+"""The space of a machine's candidates: a unit for every layer that has a choice, and cuts.
 
 Side by side or in turn is not searched: units with work at the same time are never slower than one
 after the other (:mod:`autoturbo.heterogeneous.timetable`).
@@ -30,12 +30,12 @@ _UNIT, _CUT = "unit of ", "cut before "
 
 @dataclass(frozen=True)
 class UnitSpace(Space):
-    """Units of layers and cuts as dimensions.
+    """The space of a machine: units of layers and cuts as dimensions.
 
     Attributes:
         names: of the layers.
         units: names of the machine's units.
-        published: the setting that ``Knobs()`` stands for.
+        published: the candidate that ``Knobs()`` stands for.
     """
 
     names: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class UnitSpace(Space):
 
     @staticmethod
     def on(evaluator: MachineEvaluator) -> UnitSpace:
-        """The space of a model on a machine."""
+        """Return the space of a model on a machine."""
         profiles = evaluator.profiles
         units = tuple(unit.name for unit in profiles.machine.units)
         producers = layer_producers(profiles.graph, profiles.layers)
@@ -65,47 +65,47 @@ class UnitSpace(Space):
         )
 
     def said(self, decisions: Decisions) -> UnitKnobs:
-        """Decisions as knobs."""
+        """Return decisions as knobs."""
         layers = {self.names[i]: self.units[unit] for i, unit in enumerate(decisions.units) if unit}
         cuts = tuple(self.names[layer] for layer in decisions.cuts)
         return UnitKnobs(tuple(layers.items()), cuts)
 
     def decided(self, knobs: Knobs) -> Decisions:
-        """Knobs as decisions."""
-        said = knobs.units or self.published
-        units, place = dict(said.layers), {name: i for i, name in enumerate(self.names)}
-        found = tuple(self.units.index(units.get(name, self.units[0])) for name in self.names)
-        return Decisions(found, frozenset(place[name] for name in said.cuts))
+        """Return knobs as decisions."""
+        unit_knobs = knobs.units or self.published
+        units, place = dict(unit_knobs.layers), {name: i for i, name in enumerate(self.names)}
+        indices = tuple(self.units.index(units.get(name, self.units[0])) for name in self.names)
+        return Decisions(indices, frozenset(place[name] for name in unit_knobs.cuts))
 
     def knobs(self, said: UnitKnobs) -> Knobs:
-        """The one form of a setting."""
+        """Return the canonical form of a candidate."""
         return Knobs() if said == self.published else Knobs(units=said)
 
     # What a space of knobs says of its points
 
     def canonical(self, knobs: Knobs) -> Knobs:
-        """The one way to write a setting."""
+        """Return the canonical form of a candidate."""
         return self.knobs(knobs.units or self.published)
 
     def to_knobs(self, params: Mapping[str, Any]) -> Knobs:
-        """The setting of some parameters; what is left out is the first unit, and no cut."""
+        """Return the candidate of some parameters; by default the first unit, and no cut."""
         units = ((n.removeprefix(_UNIT), v) for n, v in params.items() if n.startswith(_UNIT))
         cuts = (n.removeprefix(_CUT) for n, v in params.items() if n.startswith(_CUT) and v)
         layers = tuple((name, unit) for name, unit in units if unit != self.units[0])
         return self.knobs(UnitKnobs(layers, tuple(cuts)))
 
     def knobs_of(self, genes: Iterable[int]) -> Knobs:
-        """The setting of a point."""
+        """Return the candidate of an encoding."""
         return self.to_knobs(self.params_of(genes))
 
     def from_knobs(self, knobs: Knobs) -> dict[str, Any]:
-        """The parameters of a setting, every dimension named.
+        """Return the parameters of a candidate, every dimension named.
 
         Raises:
-            KnobsError: the setting is not a point of the space.
+            KnobsError: the candidate is outside the space.
         """
-        said = knobs.units or self.published
-        units, cuts = dict(said.layers), {_CUT + name for name in said.cuts}
+        unit_knobs = knobs.units or self.published
+        units, cuts = dict(unit_knobs.layers), {_CUT + name for name in unit_knobs.cuts}
         params: dict[str, Any] = {
             d.name: d.name in cuts
             if d.name.startswith(_CUT)
@@ -114,19 +114,19 @@ class UnitSpace(Space):
         }
         known = {d.name: d.choices for d in self.dimensions}
         away = [name for name, unit in params.items() if unit not in known[name]]
-        left = {*away, *units, *cuts.difference(known)}
-        if left or said.branches != SIDE_BY_SIDE or knobs != Knobs(units=knobs.units):
-            what = f" ({min(left)})" if left else ""
+        unknown = {*away, *units, *cuts.difference(known)}
+        if unknown or unit_knobs.branches != SIDE_BY_SIDE or knobs != Knobs(units=knobs.units):
+            what = f" ({min(unknown)})" if unknown else ""
             message = f"a setting that is not in the search space{what}"
             raise KnobsError(message, Location(field="units"))
         return params
 
     def sparse(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All of them: each means something."""
+        """Return all parameters: each means something."""
         return dict(params)
 
     def describe(self) -> list[dict[str, Any]]:
-        """One row per dimension: name, what it means, choices, what PartitionTuner chooses."""
+        """Return one row per dimension: name, meaning, choices, PartitionTuner's choice."""
         published = self.from_knobs(Knobs())
         return [
             {
@@ -141,11 +141,11 @@ class UnitSpace(Space):
 
 
 class AnnealingProposer:
-    """Proposes settings of a machine and learns from outcomes.
+    """Proposes candidates of a machine and learns from outcomes.
 
     Args:
         evaluator: of the model on the machine.
-        space: of its settings.
+        space: of its candidates.
         objective: what is sought.
         seed: of all chance.
     """
@@ -157,29 +157,34 @@ class AnnealingProposer:
         self._search = Annealing(evaluator.profiles, seed, starts_of(evaluator))
 
     def ask(self, count: int) -> list[Knobs]:
-        """New settings, fewer than asked for only where the space has no more."""
+        """Return new candidates, fewer than asked for only where the space has no more."""
         known = self._search.known
         count = min(count, self._space.size - len(known))
         asked = self._search.ask(count)
-        found = dict.fromkeys(self._space.knobs(self._space.said(one)) for one in asked)
-        if len(found) == count:
-            return list(found)
-        taken = {self._space.point_of(self._space.knobs(self._space.said(one))) for one in known}
-        taken |= {self._space.point_of(knobs) for knobs in found}
+        proposed = dict.fromkeys(
+            self._space.knobs(self._space.said(decisions)) for decisions in asked
+        )
+        if len(proposed) == count:
+            return list(proposed)
+        taken = {
+            self._space.point_of(self._space.knobs(self._space.said(decisions)))
+            for decisions in known
+        }
+        taken |= {self._space.point_of(knobs) for knobs in proposed}
         rng = np.random.default_rng([self._seed, len(known), 1])
-        more = fresh_points(self._space, rng, taken, count - len(found))
-        return [*found, *(self._space.knobs_of(genes) for genes in more)]
+        more = fresh_points(self._space, rng, taken, count - len(proposed))
+        return [*proposed, *(self._space.knobs_of(genes) for genes in more)]
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
-        """What became of a setting, asked for or not."""
+        """Take the outcome of a candidate, asked for or not."""
         self._search.tell(self._space.decided(knobs), self._figure(outcome))
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
-        """The parameters of a setting that was told, every dimension named."""
+        """Return the parameters of a candidate that was told, every dimension named."""
         return self._space.params_of(self._space.point_of(knobs))
 
     def _figure(self, outcome: Outcome) -> float:
-        """Above zero, lower is better; infinite where the setting does not fit."""
+        """Return the figure, above zero and lower is better; infinite where it does not fit."""
         if not isinstance(outcome, Measurement):
             return math.inf
         if self._objective.name in OF_KERNELS:
@@ -189,11 +194,11 @@ class AnnealingProposer:
 
 
 def initial_settings(evaluator: MachineEvaluator, space: UnitSpace) -> tuple[Knobs, ...]:
-    """Return what annealing begins with as settings, for other samplers."""
-    found = first_settings(evaluator.profiles, starts_of(evaluator))
-    return tuple(dict.fromkeys(space.knobs(space.said(one)) for one in found))
+    """Return the first candidates of annealing, for other samplers."""
+    settings = first_settings(evaluator.profiles, starts_of(evaluator))
+    return tuple(dict.fromkeys(space.knobs(space.said(decisions)) for decisions in settings))
 
 
 def starts_of(evaluator: MachineEvaluator) -> Sequence[Assignment]:
-    """What the search begins with: all published ways."""
+    """Return the warm starts of the search: all published assignments."""
     return [evaluator.named(name) for name in scheduler_names(evaluator.profiles.machine)]

@@ -1,4 +1,4 @@
-"""Tuning for a machine of several units: what is searched, by whom, and what is refused."""
+"""Tuning for a machine of several units: its space, its proposer, and what is refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MachineTask:
 
     @staticmethod
     def defaults(config: Any, machine: Machine, *, own_baselines: bool) -> dict[str, Any]:
-        """Return what a configuration leaves to the machine: sampler, effort, rounds and baselines.
+        """Return the machine's defaults: sampler, effort, rounds and baselines.
 
         Args:
             config: what was asked for.
@@ -56,7 +56,7 @@ class MachineTask:
 
     @staticmethod
     def check(machine: Machine, sampler: str, objectives: Sequence[str]) -> None:
-        """Refuse what a machine cannot be tuned by or for.
+        """Refuse samplers and objectives that a machine cannot be tuned by or for.
 
         Raises:
             UsageError: the sampler or an objective is not for machines.
@@ -84,7 +84,7 @@ class MachineTask:
         return UnitSpace.on(self._units)
 
     def initial(self, space: UnitSpace, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
-        """Return what annealing begins with, for other samplers too."""
+        """Return the first candidates of annealing, for other samplers too."""
         del objectives
         return initial_settings(self._units, space)
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Bytes that lie in memories for some time.
+    """An allocation in memories for some time.
 
     Attributes:
         memories: that they count against, by index.
@@ -42,7 +42,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """What there is of each memory, and what tasks hold of it.
+    """The capacity of each memory, and the tasks' demands on it.
 
     Attributes:
         capacities: bytes, by memory.
@@ -56,7 +56,7 @@ class Memories:
 
 
 class NoRoomError(Exception):
-    """Nothing runs, and nothing that is ready has room.
+    """A deadlock: no task runs, and no ready task fits the memory.
 
     Attributes:
         memory: that is too small.
@@ -69,7 +69,7 @@ class NoRoomError(Exception):
 
 
 class Ledger:
-    """Bytes held at a moment.
+    """The bytes allocated in each memory.
 
     Args:
         memories: what there is, and who holds it.
@@ -85,10 +85,10 @@ class Ledger:
         self._holdings = memories.holdings
         self._made: list[list[int]] = [[] for _ in range(tasks)]
         self._used: list[list[int]] = [[] for _ in range(tasks)]
-        self._left = [len(set(one.users)) for one in memories.holdings]
-        for index, one in enumerate(memories.holdings):
-            self._made[one.maker].append(index)
-            for user in set(one.users):
+        self._left = [len(set(holding.users)) for holding in memories.holdings]
+        for index, holding in enumerate(memories.holdings):
+            self._made[holding.maker].append(index)
+            for user in set(holding.users):
                 self._used[user].append(index)
         for memory, held in enumerate(self._held):
             if held > self._capacities[memory]:
@@ -96,35 +96,35 @@ class Ledger:
         self.peaks = list(self._held)
 
     def lacking(self, task: int) -> NoRoomError | None:
-        """What stands in the way of a task; None where it has room."""
+        """Return the error of the memory that lacks room for a task; None where it fits."""
         for memory, demand in sorted(self._demands(self._made[task]).items()):
             if self._held[memory] + demand > self._capacities[memory]:
                 return NoRoomError(memory, self._held[memory] + demand)
         return None
 
     def begin(self, task: int) -> None:
-        """Take what a task makes."""
+        """Allocate a task's outputs."""
         for memory, demand in self._demands(self._made[task]).items():
             self._held[memory] += demand
             self.peaks[memory] = max(self.peaks[memory], self._held[memory])
 
     def end(self, task: int) -> None:
-        """Give back what nobody waits for any more."""
-        gone = []
+        """Free the tensors that no task waits for any more."""
+        freed_holdings = []
         for index in self._used[task]:
             self._left[index] -= 1
             if not self._left[index]:
-                gone.append(index)
-        for memory, freed in self._demands(gone).items():
+                freed_holdings.append(index)
+        for memory, freed in self._demands(freed_holdings).items():
             self._held[memory] -= freed
 
     def _demands(self, holdings: Sequence[int]) -> dict[int, int]:
-        found: dict[int, int] = {}
+        demands: dict[int, int] = {}
         for index in holdings:
-            one = self._holdings[index]
-            for memory in one.memories:
-                found[memory] = found.get(memory, 0) + one.bytes
-        return found
+            holding = self._holdings[index]
+            for memory in holding.memories:
+                demands[memory] = demands.get(memory, 0) + holding.bytes
+        return demands
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time in which nothing starts or ends.
+    """An interval in which no task begins or ends.
 
     Attributes:
         begin: seconds.
@@ -161,7 +161,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """When every task runs.
+    """The begin and end of every task.
 
     Attributes:
         begin: seconds, per task.
@@ -177,12 +177,12 @@ class Timetable:
 
     @property
     def makespan(self) -> float:
-        """Seconds until the last task has ended."""
+        """Return the seconds until the last task has ended."""
         return max(self.end, default=0.0)
 
 
 def upward_ranks(tasks: Sequence[Task]) -> list[float]:
-    """Seconds from the begin of each task to the end of all that waits for it, alone."""
+    """Return each task's critical path: seconds from its begin to the end of its last successor."""
     ranks = [0.0] * len(tasks)
     for index in range(len(tasks) - 1, -1, -1):
         ranks[index] += tasks[index].seconds
@@ -192,7 +192,7 @@ def upward_ranks(tasks: Sequence[Task]) -> list[float]:
 
 
 def least_seconds(tasks: Sequence[Task], bandwidth: float) -> float:
-    """What no timetable beats: the longest path, the busiest resource, the bytes."""
+    """Return a lower bound of all timetables: the longest path, the busiest resource, the bytes."""
     busy: dict[int, float] = {}
     for task in tasks:
         busy[task.resource] = busy.get(task.resource, 0.0) + task.seconds
@@ -204,7 +204,7 @@ def least_seconds(tasks: Sequence[Task], bandwidth: float) -> float:
 def timetable(
     tasks: Sequence[Task], resources: int, bandwidth: float, memories: Memories | None = None
 ) -> Timetable:
-    """Run tasks by the rule of this module.
+    """Return the timetable of tasks by the rule of this module.
 
     Args:
         tasks: in an order in which each comes after those it waits for.
@@ -220,14 +220,14 @@ def timetable(
 
 
 def shares(demands: Sequence[float], bandwidth: float) -> list[float]:
-    """Max-min fair parts of a bandwidth, none larger than what is asked for."""
+    """Return max-min fair shares of a bandwidth, none larger than its demand."""
     parts = list(demands)
     if sum(demands) <= bandwidth:
         return parts
-    left, waiting = bandwidth, sorted(range(len(demands)), key=lambda i: (demands[i], i))
+    remaining, waiting = bandwidth, sorted(range(len(demands)), key=lambda i: (demands[i], i))
     for position, index in enumerate(waiting):
-        parts[index] = min(demands[index], left / (len(waiting) - position))
-        left -= parts[index]
+        parts[index] = min(demands[index], remaining / (len(waiting) - position))
+        remaining -= parts[index]
     return parts
 
 
@@ -264,7 +264,7 @@ class _Run:
         self.now = 0.0
 
     def finished(self) -> Timetable:
-        """Run all."""
+        """Simulate all tasks, and return their timetable."""
         for index, count in enumerate(self.waits):
             if count == 0:
                 self._offer(index)
@@ -278,7 +278,7 @@ class _Run:
         )
 
     def _check_done(self) -> None:
-        """Whatever is still ready waits for room that nobody will give back."""
+        """Raise an error if a task is still ready: it waits for room that nobody frees."""
         for queue in self.ready:
             if queue and (error := self.ledger.lacking(queue[0][1])) is not None:
                 raise error
@@ -306,39 +306,46 @@ class _Run:
                     self._finish(index)
 
     def _next(self, queue: list[tuple[float, int]]) -> int | None:
-        """Take the first task that there is room for out of a queue."""
+        """Take the first task of a queue that fits the memory."""
         passed: list[tuple[float, int]] = []
-        found = None
-        while queue and found is None:
+        earliest = None
+        while queue and earliest is None:
             entry = heapq.heappop(queue)
             if self.ledger.lacking(entry[1]) is None:
-                found = entry[1]
+                earliest = entry[1]
             else:
                 passed.append(entry)
         for entry in passed:
             heapq.heappush(queue, entry)
-        return found
+        return earliest
 
     def _advance(self) -> None:
-        """To the next moment at which a task ends."""
+        """Advance to the next moment at which a task ends."""
         running = list(self.running.items())
-        parts = shares([one.demand for _, one in running], self.bandwidth)
+        parts = shares([running_task.demand for _, running_task in running], self.bandwidth)
         speeds = [
-            (part / one.demand if one.demand > 0 else 1.0) / self.tasks[one.task].seconds
-            for (_, one), part in zip(running, parts, strict=True)
+            (part / running_task.demand if running_task.demand > 0 else 1.0)
+            / self.tasks[running_task.task].seconds
+            for (_, running_task), part in zip(running, parts, strict=True)
         ]
-        steps = [one.left / speed for (_, one), speed in zip(running, speeds, strict=True)]
+        steps = [
+            running_task.left / speed
+            for (_, running_task), speed in zip(running, speeds, strict=True)
+        ]
         step = min(steps)
-        rates = tuple((one.task, part) for (_, one), part in zip(running, parts, strict=True))
+        rates = tuple(
+            (running_task.task, part)
+            for (_, running_task), part in zip(running, parts, strict=True)
+        )
         self.stretches.append(Stretch(self.now, self.now + step, rates))
         self.now += step
-        for (resource, one), speed, own in zip(running, speeds, steps, strict=True):
+        for (resource, running_task), speed, step_s in zip(running, speeds, steps, strict=True):
             # those that end now end exactly, whatever rounding left of them
-            if own <= step * (1 + 1e-12):
+            if step_s <= step * (1 + 1e-12):
                 del self.running[resource]
-                self._finish(one.task)
+                self._finish(running_task.task)
             else:
-                one.left -= step * speed
+                running_task.left -= step * speed
 
     def _finish(self, index: int) -> None:
         self.end[index] = self.now

@@ -1,6 +1,6 @@
-"""The times of a machine's parts: who runs when, where tensors are by then, what each unit holds.
+"""Verifies the times of a machine's parts: units, order of tensors, and memory.
 
-All of it is worked out here from the times that a schedule gives, not from what made it.
+Everything is recomputed from the times that a schedule gives, not taken from its scheduler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autoturbo.verify.findings import Check, Finding
 
 
 def check_runs(schedule: MachineSchedule) -> list[Finding]:
-    """Return findings about when parts run, and about what units hold by then."""
+    """Return findings about the times of parts, and about the memory that units use."""
     checker = _TimeChecker(schedule)
     return [*checker.overlaps(), *checker.waits(), *checker.capacities()]
 
@@ -51,17 +51,17 @@ class _TimeChecker:
                     yield Finding(Check.MEMORY, "overlap", message)
 
     def waits(self) -> Iterator[Finding]:
-        """Yield findings about parts and copies that begin before what they read is there."""
+        """Yield findings about parts and copies that begin before their inputs are there."""
         producers = part_producers(self.graph, self.schedule.layers, self.parts)
         for run in self.schedule.runs:
-            own = self.parts[run.part].unit
+            unit = self.parts[run.part].unit
             read = [run.part] if run.copied else producers[run.part]
             for source in read:
-                made = self.at.get((source, own))
+                made = self.at.get((source, unit))
                 what = f"the copy of part {run.part}" if run.copied else f"part {run.part}"
                 if made is None:
                     message = (
-                        f"{what} reads part {source}, which is not copied to {self.names[own]}"
+                        f"{what} reads part {source}, which is not copied to {self.names[unit]}"
                     )
                     yield Finding(Check.MEMORY, "not there", message)
                 elif made.end > run.begin:
@@ -73,9 +73,9 @@ class _TimeChecker:
                 yield Finding(Check.MEMORY, "not there", message)
 
     def capacities(self) -> Iterator[Finding]:
-        """Yield findings about memories that hold more than they may at some moment."""
+        """Yield findings about memories that exceed their capacity."""
         machine, whole = self.schedule.machine, self.schedule.machine.ddr.capacity
-        limits = [whole if one.memory is None else one.memory for one in machine.units]
+        limits = [whole if unit.memory is None else unit.memory for unit in machine.units]
         for index, most in enumerate([*limits, whole]):
             shared = index == len(limits)
             peak = self._peak(None if shared else index)
@@ -101,19 +101,19 @@ class _TimeChecker:
 
     def _permanent_tensors(self, unit: int | None) -> set[int]:
         """Return weights and inputs that a unit reads and outputs that it makes; all if None."""
-        graph, found = self.graph, set[int]()
+        graph, permanent = self.graph, set[int]()
         if unit is None:
-            constants = (t for t, one in enumerate(graph.tensors) if one.constant)
+            constants = (t for t, node in enumerate(graph.tensors) if node.constant)
             return {*constants, *graph.inputs, *graph.outputs}
         for operator, part in self.owner.items():
             if self.parts[part].unit == unit:
-                one = graph.operators[operator]
-                found |= {t for t in one.inputs if graph.producer[t] < 0}
-                found |= {t for t in one.outputs if t in graph.outputs}
-        return found
+                node = graph.operators[operator]
+                permanent |= {t for t in node.inputs if graph.producer[t] < 0}
+                permanent |= {t for t in node.outputs if t in graph.outputs}
+        return permanent
 
     def _allocations(self) -> Iterator[tuple[int, int, float, float]]:
-        """Yield unit, bytes, begin and end in seconds of all that is held for a time."""
+        """Yield the unit, bytes, begin and end in seconds of every temporary allocation."""
         for index, spilled in enumerate(self.schedule.spilled):
             run = self.at.get((index, self.parts[index].unit))
             if run is not None and spilled:

@@ -1,1 +1,1 @@
-"""What people read: numbers with units, tables, the live line."""
+"""Output for people: numbers with units, tables, the live line."""

@@ -1,4 +1,4 @@
-"""Where a schedule loses most, and what would help, tried out on a new schedule.
+"""The bottlenecks of a schedule, and remedies that are tried on a new schedule.
 
 A spot loses what it takes beyond what its work needs. A remedy is a change of one knob, of the
 model (channels padded to fill the matrix array), or of one field of the target. The schedule is
@@ -67,7 +67,7 @@ class Spot:
 
     @property
     def lost(self) -> float:
-        """Seconds beyond what is needed, never negative."""
+        """Return the seconds beyond what is needed, never negative."""
         return max(self.seconds - self.needs, 0.0)
 
 
@@ -110,7 +110,7 @@ def _of_kind(schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]) 
 
 
 def _between(found: ScheduleShares) -> Spot:
-    """Return what is spent beside the work of layers, waiting for other clusters included."""
+    """Return the time besides the work of layers, with waits for other clusters."""
     inside = _sum(layer.shares for layer in found.layers)
     around = np.maximum(np.asarray(found.shares.seconds) - np.asarray(inside.seconds), 0.0)
     every = tuple(one.subgraph for one in found.subgraphs)
@@ -172,7 +172,7 @@ _NEARBY = 2
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that was tried.
+    """A change, and its measured effect.
 
     Attributes:
         kind: what is changed.
@@ -195,7 +195,7 @@ class Remedy:
 
 @dataclass(eq=False)
 class Trials:
-    """Tries changes of one schedule; what is asked twice is built once.
+    """Trials of changes of one schedule; each is built once.
 
     Attributes:
         schedule: made from its knobs.
@@ -213,23 +213,23 @@ class Trials:
 
     @functools.cached_property
     def _blocks(self) -> tuple[Block, ...]:
-        """Knobs and values that the search would try, sub-graph by sub-graph."""
+        """Return the knobs and values that the search would try, sub-graph by sub-graph."""
         knobs, most = self.schedule.knobs, len(self.schedule.instances.subgraphs)
         return blocks_of(self._evaluator.bench, most, [knobs.batches_per_cluster], knobs)
 
     @property
     def target(self) -> Target:
-        """What the schedule runs on."""
+        """Return the target of the schedule."""
         return self.schedule.problem.target
 
     def remedies(self, spot: Spot) -> tuple[Remedy, ...]:
-        """Return all that was tried for a spot: most gained first, what does not fit last."""
+        """Return all remedies tried for a spot: most gained first, infeasible ones last."""
         limits = limits_of(spot)
-        found = [
+        remedies = [
             *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
             *self._of_model(spot, limits), *self._of_target(limits),
         ]  # fmt: skip
-        return _ordered(found)
+        return _ordered(remedies)
 
     def model_knobs(self) -> tuple[Remedy, ...]:
         """Try every value of every knob of the model alone; most gained first."""
@@ -288,10 +288,10 @@ class Trials:
 
     def _of_knobs(self, spot: Spot) -> Iterator[Remedy]:
         block = next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
-        said = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
+        override = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
         factor = self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
         for name in block.choices if block else ():
-            here = getattr(said, name) if said else AUTO
+            here = getattr(override, name) if override else AUTO
             for value in _near(name, block, factor):
                 if value != here and name not in _ALONE_NOTHING:
                     yield self.knob(spot.anchors, name, value)
@@ -324,7 +324,7 @@ def _ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
 
 
 def limits_of(spot: Spot) -> tuple[Limit, ...]:
-    """Return what a spot is bound by: the largest share of its time, and a second that matters."""
+    """Return the limits of a spot: the largest share of its time, and a second that matters."""
     ordered = sorted(Limit, key=lambda limit: -spot.shares.part(limit))
     return tuple(limit for limit in ordered[:2] if spot.shares.part(limit) >= _MINOR) or (
         ordered[0],
@@ -333,17 +333,17 @@ def limits_of(spot: Spot) -> tuple[Limit, ...]:
 
 def with_knob(knobs: Knobs, layers: tuple[str, ...], name: str, value: Value) -> Knobs:
     """Return knobs with one changed: of sub-graphs, named by layers, or without any the model's."""
-    own = {override.layer: override for override in knobs.overrides}
+    overrides = {override.layer: override for override in knobs.overrides}
     change: dict[str, Any] = {name: value}
     if not layers:
         return dataclasses.replace(knobs, **change)
     for layer in layers:
-        own[layer] = dataclasses.replace(own.get(layer, SubGraphKnobs(layer)), **change)
-    return dataclasses.replace(knobs, overrides=tuple(own.values()))
+        overrides[layer] = dataclasses.replace(overrides.get(layer, SubGraphKnobs(layer)), **change)
+    return dataclasses.replace(knobs, overrides=tuple(overrides.values()))
 
 
 def field_of(target: Target, path: str) -> Any:
-    """Return a field of a target as its file has it; None where it has none such.
+    """Return a field of a target as its file has it; None where it lacks the field.
 
     ``path`` is as for :func:`autoturbo.hardware.with_field`, with engines by kind.
     """
@@ -362,8 +362,8 @@ def paddings(extent: int, target: Target) -> tuple[int, ...]:
     """Return numbers of channels that fill the matrix array or spread evenly over cores."""
     matrix, cores = target.matrix, target.cores
     units = {matrix.columns, matrix.rows, matrix.columns * cores, cores}
-    found = {-(-extent // unit) * unit for unit in units}
-    return tuple(n for n in sorted(found) if extent < n <= MOST_PADDING * extent)
+    widths = {-(-extent // unit) * unit for unit in units}
+    return tuple(n for n in sorted(widths) if extent < n <= MOST_PADDING * extent)
 
 
 def _channel_dims(schedule: Schedule, spot: Spot) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What bounds a schedule, where it loses most, and what would help: one value, and its tables."""
+"""The explanation of a schedule: its bounds, bottlenecks and remedies, and their tables."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ BoundsJson = TypedDict("BoundsJson", {
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A spot and what was tried for it, most gained first."""
+    """A spot and the remedies tried for it, most gained first."""
 
     spot: Spot
     remedies: tuple[Remedy, ...]
@@ -98,7 +98,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of a schedule's latency.
+    """The bounds of a schedule's latency.
 
     Attributes:
         names: of the problem's layers.
@@ -116,37 +116,37 @@ class Bounds:
 
     @property
     def heaviest(self) -> tuple[LayerShare, ...]:
-        """Layers, those that add most to the latency first."""
+        """Return the layers, those that add most to the latency first."""
         return tuple(sorted(self.shares.layers, key=lambda one: (-one.seconds, one.layer)))
 
     def as_json(self) -> BoundsJson:
         """Return the object of ``explain --json`` (docs/explain.md)."""
-        found, bound = self.shares, self.bound
+        shares, bound = self.shares, self.bound
         least: BoundJson = {
             "matrix": bound.matrix_s, "vector": bound.vector_s, "ddr": bound.ddr_s
         }  # fmt: skip
         if bound.steps_s:
             least["steps"] = bound.steps_s
         return {
-            "latency_s": found.latency, **_shared(found.shares),
+            "latency_s": shares.latency, **_shared(shares.shares),
             "lower_bound_s": least,
-            "bound_fraction": bound.seconds / found.latency,
+            "bound_fraction": bound.seconds / shares.latency,
             "kernels": [
                 {"instance": one.instance, "cluster": one.cluster, "seconds": one.seconds,
                  **_shared(one.shares), "slack_s": one.slack, "critical_passes": one.critical}
-                for one in found.kernels
+                for one in shares.kernels
             ],
             "subgraphs": [
                 {"subgraph": one.subgraph, "layer": one.layer, "layers": one.layers,
                  "launches": one.launches, "seconds": one.seconds, **_shared(one.shares),
                  "slack_s": one.slack}
-                for one in found.subgraphs
+                for one in shares.subgraphs
             ],
             "layers": [
                 {"layer": self.names[one.layer], "subgraph": one.subgraph,
                  "seconds": one.seconds, **_shared(one.shares),
                  "slack_s": None if one.slack == math.inf else one.slack}
-                for one in found.layers
+                for one in shares.layers
             ],
             "spots": [_spot_json(one.spot, one.remedies) for one in self.advice],
             "model_knobs": [_remedy_json(one) for one in self.model_knobs],
@@ -154,7 +154,7 @@ class Bounds:
 
 
 def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) -> Bounds:
-    """Say what bounds a schedule, and try what would help.
+    """Return the bounds of a schedule, and try remedies.
 
     Args:
         schedule: what is asked about.
@@ -182,7 +182,7 @@ def _spot_json(spot: Spot, remedies: tuple[Remedy, ...]) -> SpotJson:
         "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
         "anchors": list(spot.anchors), "seconds": spot.seconds, **_shared(spot.shares),
         "needs_s": spot.needs, "lost_s": spot.lost,
-        "remedies": [_remedy_json(one) for one in remedies],
+        "remedies": [_remedy_json(remedy) for remedy in remedies],
     }  # fmt: skip
 
 
@@ -201,7 +201,7 @@ MATTERS = 0.001
 
 
 def time_sentence(bounds: Bounds) -> str:
-    """Return what the latency is spent on in a sentence, the largest shares first."""
+    """Return a sentence on the parts of the latency, the largest shares first."""
     shares = bounds.shares.shares
     order = sorted(LIMITS, key=lambda limit: -shares.part(limit))[:_NAMED]
     spent = [f"{limit} {percent(shares.part(limit))}" for limit in order if shares.part(limit)]
@@ -213,7 +213,7 @@ _NAMED = 5
 
 
 def bound_sentence(bounds: Bounds) -> str:
-    """Return the lower bound, what it follows from, and how near the schedule is."""
+    """Return the lower bound, its cause, and how near the schedule is."""
     parts = bounds.bound.parts
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
@@ -244,7 +244,7 @@ def layer_table(bounds: Bounds, *, everything: bool) -> Table:
 
 
 def spot_table(bounds: Bounds) -> Table:
-    """Return a table of the worst spots, and below each what would help, by its gain."""
+    """Return a table of the worst spots, with the remedies of each, by gain."""
     rows = (
         row for number, one in enumerate(bounds.advice, 1) for row in _spot(bounds, number, one)
     )
@@ -273,8 +273,14 @@ def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ..
         "",
     )
     helpful = advice.helpful(MATTERS * latency)
-    for one in helpful:
-        yield f"   {one.kind}: {one.text}", "", "", "", percent((one.gain or 0.0) / latency)
+    for remedy in helpful:
+        yield (
+            f"   {remedy.kind}: {remedy.text}",
+            "",
+            "",
+            "",
+            percent((remedy.gain or 0.0) / latency),
+        )
     if advice.remedies and not helpful:
         yield f"   no change helps ({len(advice.remedies)} tried)", "", "", "", ""
 

@@ -1,4 +1,4 @@
-"""All that is known of a run: its records, and its best schedule built and measured again.
+"""The facts of a run: its records, and its best schedule built and measured again.
 
 The time of a schedule is dealt out so that the parts add up to the latency: first what the busiest
 engine works, then what each other engine adds while those before it stand idle, then latencies
@@ -94,7 +94,7 @@ PART_COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class TimeUse:
-    """How the time of one pass is used; shares of it, which add up to 1.
+    """The use of the time of one pass, in shares that add up to 1.
 
     Attributes:
         order: keys of :data:`WORKERS`: those before hide those behind; the busiest is the first.
@@ -110,24 +110,24 @@ class TimeUse:
 
     @property
     def busiest(self) -> str:
-        """What works most of the time, where :attr:`order` is its own."""
+        """Return the part that is busy for the longest time, where :attr:`order` is its own."""
         return self.order[0]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All of :data:`PARTS`, those that hide others first."""
+        """Return all of :data:`PARTS`, those that hide others first."""
         return (*self.order, *OVERHEADS)
 
     @property
     def unhidden(self) -> list[str]:
-        """What nothing hides, beside the busiest, the largest first; four at most."""
+        """Return the exposed parts besides the busiest, the largest first; four at most."""
         others = [part for part in PARTS if part != self.busiest and self.exposed[part] > LEAST]
         return sorted(others, key=lambda part: -self.exposed[part])[:4]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """A schedule with what it measures.
+    """A schedule and its measurement.
 
     Attributes:
         schedule: itself.
@@ -143,7 +143,7 @@ class Measured:
 
     @staticmethod
     def of(schedule: Schedule, measurement: Measurement, order: Sequence[str] = ()) -> Measured:
-        """Follow its first pass; ``order`` is that of :func:`time_use`."""
+        """Return the facts of a schedule's first pass; ``order`` is that of :func:`time_use`."""
         kernels = pass_intervals(schedule)
         use = time_use(schedule, kernels, measurement.bound, measurement.latency, order)
         return Measured(schedule, measurement, kernels, use)
@@ -151,7 +151,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trust:
-    """What speaks for the figures.
+    """The evidence for the figures.
 
     Attributes:
         checks: by name ``"ok"``, ``"failed"`` or ``"not run"``.
@@ -167,13 +167,13 @@ class Trust:
 
     @property
     def ok(self) -> bool:
-        """Nothing speaks against them."""
+        """Return whether nothing speaks against the figures."""
         return self.same and "failed" not in self.checks.values()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """A run.
+    """The facts of a run.
 
     Attributes:
         info: its record.
@@ -214,7 +214,7 @@ def gather(
     graph: Graph,
     evaluator: Evaluator,
 ) -> Facts:
-    """Build and measure again what the records name.
+    """Build and measure a record's schedules again.
 
     Args:
         info: the run.
@@ -278,17 +278,17 @@ def _measured(evaluator: Evaluator, trial: Trial | None, order: Sequence[str] = 
 def _others(
     evaluator: Evaluator, asked: Sequence[str], order: Sequence[str]
 ) -> dict[str, Measured | Failure]:
-    found: dict[str, Measured | Failure] = {}
+    others: dict[str, Measured | Failure] = {}
     for name in dict.fromkeys((*BESIDE, *asked)):
         try:
             schedule, outcome = evaluator.scheduler(name)
         except AutoTurboError as error:  # a scheduler of a package that is not installed here
-            found[name] = Failure("raised", error.message)
+            others[name] = Failure("raised", error.message)
         else:
-            found[name] = (
+            others[name] = (
                 outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome, order)
             )
-    return found
+    return others
 
 
 def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | None) -> Trust:
@@ -349,10 +349,10 @@ def kernel_use(schedule: Schedule, kernel: KernelInterval) -> dict[str, float]:
 
 
 def _busy(kernel: KernelInterval, name: str) -> float:
-    own = np.isin(kernel.program.where[:, Column.ENGINE], WORKERS[name])
+    issued = np.isin(kernel.program.where[:, Column.ENGINE], WORKERS[name])
     if len(WORKERS[name]) == 1:
-        return float((kernel.freed[own] - kernel.issued[own]).sum())
-    return _covered(kernel.issued[own], kernel.freed[own])
+        return float((kernel.freed[issued] - kernel.issued[issued]).sum())
+    return _covered(kernel.issued[issued], kernel.freed[issued])
 
 
 def _covered(begin: Floats, end: Floats) -> float:
@@ -366,9 +366,9 @@ def _covered(begin: Floats, end: Floats) -> float:
 def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -> dict[str, float]:
     """Return seconds of a kernel by :data:`PARTS`; earlier workers hide later ones."""
     overheads = schedule.problem.target.overheads
-    found = dict.fromkeys(PARTS, 0.0)
-    found["movements"] = kernel.launch - kernel.begin
-    found["launch"] = overheads.per_kernel
+    exposed_s = dict.fromkeys(PARTS, 0.0)
+    exposed_s["movements"] = kernel.launch - kernel.begin
+    exposed_s["launch"] = overheads.per_kernel
     ended = kernel.end - overheads.barrier
     begin, covered = kernel.issued, 0.0
     engines = kernel.program.where[:, Column.ENGINE]
@@ -376,9 +376,9 @@ def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -
     for name in order:
         chosen |= np.isin(engines, WORKERS[name])
         now = _covered(begin[chosen], kernel.freed[chosen])
-        found[name], covered = now - covered, now
+        exposed_s[name], covered = now - covered, now
     done = float(kernel.done.max(initial=kernel.body))
     # what is left of the body after its last instruction: rows of DDR that were opened too often
-    found["DDR"] += max(0.0, ended - done)
-    found["latency"] = max(0.0, min(done, ended) - kernel.body - covered)
-    return found
+    exposed_s["DDR"] += max(0.0, ended - done)
+    exposed_s["latency"] = max(0.0, min(done, ended) - kernel.body - covered)
+    return exposed_s

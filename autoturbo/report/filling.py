@@ -43,14 +43,14 @@ def rendered(name: str, **given: object) -> str:
 
     Hidden characters are shown as escapes; a value that is missing is an error.
     """
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("autoturbo.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
     )  # fmt: skip
-    made.filters |= {"line": _line, "united": united, "number": units.count}
+    environment.filters |= {"line": _line, "united": united, "number": units.count}
     for unit in ("capacity", "clock", "duration", "joules", "percent", "ratio", "size"):
-        made.filters[unit] = getattr(units, unit)
-    return made.get_template(name).render(**given)
+        environment.filters[unit] = getattr(units, unit)
+    return environment.get_template(name).render(**given)
 
 
 def _plain(value: object) -> object:
@@ -58,7 +58,7 @@ def _plain(value: object) -> object:
 
 
 def _line(value: Markup) -> Markup:
-    """Return what a template writes over several lines on one."""
+    """Return a template's output of several lines on one."""
     return Markup(re.sub(r"\s*\n\s*", " ", value.strip()))  # noqa: S704  it is markup already
 
 
@@ -115,7 +115,7 @@ def _short(value: Any) -> Any:
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """Return at most so many positions of a list, the first and the last among them."""
+    """Return at most so many evenly spaced positions of a list, with the first and the last."""
     if count <= most:
         return list(range(count))
     return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})
@@ -138,16 +138,16 @@ class Chart:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out."""
+        """Return the notes on what was left out."""
         return tuple(dict.fromkeys(c.note for c in self.data.values() if c.note))
 
     @property
     def zooms(self) -> bool:
-        """It shows time."""
+        """Return whether it shows time."""
         return "end" in self.given
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the page's script draws, as Vega.
+        """Return the specification that the page's script draws with Vega.
 
         Raises:
             ValueError: the specification is none.
@@ -167,7 +167,7 @@ def _read(name: str) -> Any:
 
 
 def _filled(part: Any, given: Mapping[str, Any]) -> Any:
-    """Return a part of a specification with what is given in its place."""
+    """Return a part of a specification with its placeholders filled."""
     if isinstance(part, dict):
         return {name: _filled(inner, given) for name, inner in part.items()}
     if isinstance(part, list):
@@ -220,6 +220,6 @@ def _check_address_space() -> None:
 
 @functools.cache
 def script() -> str:
-    """Return Vega and what shows it in a page, as one script that nothing in it ends."""
+    """Return Vega and the page's drawing code, as one script that nothing in it ends."""
     text: str = library().javascript_bundle(vl_version=_VERSION)
     return text.replace("</script", r"<\/script").replace("<!--", r"<\!--")

@@ -1,4 +1,4 @@
-"""The graph view: sub-graphs with their layers, what they read, and where outputs lie.
+"""The graph view: sub-graphs with their layers and inputs, and the scopes of outputs.
 
 Layers and sub-graphs are placed in rows from inputs to outputs.
 """
@@ -65,15 +65,18 @@ def subgraph_facts(
 ) -> tuple[SubGraphFacts, ...]:
     """Return the facts of all sub-graphs, in topological order."""
     total = sum(kernel.end - kernel.begin for kernel in kernels)
-    own: list[list[KernelInterval]] = [[] for _ in schedule.instances.subgraphs]
+    kernels_of: list[list[KernelInterval]] = [[] for _ in schedule.instances.subgraphs]
     for kernel in kernels:
-        own[int(schedule.instances.subgraph[kernel.instance])].append(kernel)
+        kernels_of[int(schedule.instances.subgraph[kernel.instance])].append(kernel)
     copied = {  # bytes that movements bring from DDR before each instance's kernel
         int(instance): float(timeline.copied[kernel, 2])
         for timeline in schedule.timelines
         for kernel, instance in enumerate(timeline.order)
     }
-    return tuple(_facts(schedule, index, each, copied, total) for index, each in enumerate(own))
+    return tuple(
+        _facts(schedule, index, subgraph_kernels, copied, total)
+        for index, subgraph_kernels in enumerate(kernels_of)
+    )
 
 
 def _facts(
@@ -105,7 +108,7 @@ def _facts(
 def _bound(
     schedule: Schedule, kernels: Iterable[KernelInterval], seconds: float
 ) -> tuple[str, float]:
-    """Return what takes most of the time of kernels, and its share of that time."""
+    """Return the part that takes most of the time of kernels, and its share."""
     sums: dict[str, float] = {}
     for kernel in kernels:
         for name, spent in kernel_use(schedule, kernel).items():
@@ -135,7 +138,7 @@ def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Something at a place: rows count downwards, columns are shares of the width, 0 to 1.
+    """A box: rows count downwards, columns are shares of the width, 0 to 1.
 
     Attributes:
         number: of the layer or sub-graph.
@@ -153,13 +156,13 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Of its columns."""
+        """Return the middle of its columns."""
         return (self.left + self.right) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is drawn.
+    """The positions of all boxes and edges.
 
     Attributes:
         groups: one box per sub-graph.
@@ -213,14 +216,14 @@ def _rows(nodes: Iterable[int], edges: Iterable[Edge]) -> list[list[int]]:
 
 
 def _makers(edges: Iterable[Edge]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    makers: dict[int, list[int]] = {}
     for maker, reader in edges:
-        found.setdefault(reader, []).append(maker)
-    return found
+        makers.setdefault(reader, []).append(maker)
+    return makers
 
 
 def _grid(nodes: Sequence[int], edges: Sequence[Edge]) -> list[list[int]]:
-    """Return rows of nodes, each ordered by where what it reads from stands."""
+    """Return rows of nodes, each ordered by the positions of its inputs."""
     before, place, rows = _makers(edges), dict[int, float](), _rows(nodes, edges)
     for row in rows:
         means = {node: _mean([place[m] for m in before.get(node, ())]) for node in row}
@@ -244,7 +247,7 @@ def _placed(group: Box, rows: Sequence[Sequence[int]]) -> Iterator[Box]:
 
 
 def graph_chart(best: Measured, plan: Layout, facts: Sequence[SubGraphFacts]) -> Chart:
-    """Return a chart of sub-graphs, their layers, what they read, and where outputs lie."""
+    """Return a chart of sub-graphs, their layers and inputs, and the scopes of outputs."""
     data = {
         "groups": _group_rows(plan.groups, facts),
         "layers": _layer_rows(best, plan.layers, facts),

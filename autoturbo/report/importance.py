@@ -1,4 +1,4 @@
-"""Which knobs mattered in a run, which stand at their border, and how much of each was tried.
+"""The importance of knobs in a run, values at the end of their range, and how much was tried.
 
 Importance is judged on trials that the judging model has not seen. The trials are dealt into
 :data:`FOLDS` parts; trees are trained on all parts but one, and Shapley values say how much each
@@ -77,7 +77,7 @@ class KnobReport:
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """What a run's trials tell of its knobs.
+    """The knobs' importance in a run's trials.
 
     Attributes:
         measured: trials with a figure.
@@ -102,7 +102,7 @@ def importance_of(
     seed: int = 0,
     most: int | None = None,
 ) -> Importance:
-    """Judge the knobs of a space by a run's trials.
+    """Return the importance of a space's knobs, judged by a run's trials.
 
     Trials that are no points of the space tell nothing of it: what a sweep took from neighbours.
 
@@ -113,10 +113,10 @@ def importance_of(
         seed: deals the trials into parts.
         most: trials, an even share of those measured, that importance is judged by; all if None.
     """
-    found = [(point, trial) for trial in trials if (point := _point(space, trial)) is not None]
-    genes = np.asarray([point for point, _ in found], np.int64)
-    genes = genes.reshape(len(found), len(space.dimensions))
-    scores = [objective.score(trial.outcome) for _, trial in found]
+    judged = [(point, trial) for trial in trials if (point := _point(space, trial)) is not None]
+    genes = np.asarray([point for point, _ in judged], np.int64)
+    genes = genes.reshape(len(judged), len(space.dimensions))
+    scores = [objective.score(trial.outcome) for _, trial in judged]
     known = np.asarray([score is not None for score in scores], bool)
     figures = np.asarray([score for score in scores if score is not None], np.float64)
     judges = np.arange(len(figures))
@@ -145,13 +145,13 @@ def _obstacle(figures: NDArray[np.float64], explained: float | None) -> str | No
 
 
 def _logarithms(figures: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Factors count, not seconds; maximised figures are negative."""
+    """Return signed logarithms: factors count, not seconds, and maximised figures are negative."""
     logarithms: NDArray[np.float64] = np.sign(figures) * np.log(np.abs(figures))
     return logarithms
 
 
 def _point(space: Space, trial: Trial) -> tuple[int, ...] | None:
-    """Return the point of a trial's setting, None where it is none of the space."""
+    """Return the encoding of a trial's candidate; None where it is outside the space."""
     with suppress(KnobsError):
         return space.point_of(trial.knobs)
     return None
@@ -160,7 +160,7 @@ def _point(space: Space, trial: Trial) -> tuple[int, ...] | None:
 def _judged(
     rows: Rows, labels: NDArray[np.float64], seed: int
 ) -> tuple[float | None, NDArray[np.float64]]:
-    """What the trees explain, and each column's share of the variance."""
+    """Return the explained variance of the trees, and each column's share of the variance."""
     shares = np.zeros(rows.shape[1])
     if len(labels) < FEWEST or np.ptp(labels) == 0:
         return None, shares
@@ -203,14 +203,14 @@ def _report(
 
 
 def _start(space: Space, point: NDArray[np.int64] | None) -> Knobs:
-    """What a point's ``"auto"`` stands for, where it is not ``"auto"`` itself."""
+    """Return the start of an encoding, which ``"auto"`` stands for."""
     names = [d.name for d in space.dimensions]
     number = 0 if point is None or START not in names else int(point[names.index(START)])
     return space.starts[number]
 
 
 def _owner(space: Space, index: int) -> tuple[Block | None, str]:
-    """The block and the knob of a dimension."""
+    """Return the block and the knob of a dimension."""
     first = len(space.dimensions) - sum(len(block.choices) for block in space.blocks)
     if index < first:
         return None, space.dimensions[index].name
@@ -219,7 +219,7 @@ def _owner(space: Space, index: int) -> tuple[Block | None, str]:
 
 
 def _border(space: Space, index: int, spec: KnobSpec, value: Value) -> Border | None:
-    """At which end of the numbers offered a value stands, where the knob takes further ones."""
+    """Return at which end of the offered numbers a value lies, where the knob takes others."""
     dimension = space.dimensions[index]
     numbers = [n for c in dimension.choices if (n := _number(space, dimension.name, c)) is not None]
     here = _number(space, dimension.name, value)
@@ -235,7 +235,7 @@ def _border(space: Space, index: int, spec: KnobSpec, value: Value) -> Border | 
 
 
 def _number(space: Space, name: str, value: Any) -> float | None:
-    """The number that a choice stands for; None for a word."""
+    """Return the number that a choice stands for; None for a word."""
     if value == AUTO:
         known = _most(space)
         value = known[name] if name in known else stands_for(name, AUTO)
@@ -243,7 +243,7 @@ def _number(space: Space, name: str, value: Any) -> float | None:
 
 
 def _most(space: Space) -> dict[str, int]:
-    """The greatest values of knobs where the model says them: ``"auto"`` stands for these."""
+    """Return the greatest values of knobs that depend on the model, for which ``"auto"`` stands."""
     return {"batches_per_cluster": space.share, "max_layers": space.layers}
 
 

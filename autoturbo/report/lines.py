@@ -1,4 +1,4 @@
-"""Lines for people: how a run stands, and how clusters or units share out its work."""
+"""Lines for people: the progress of a run, and how clusters or units share its work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COPIES = "copies"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a run stands.
+    """The state of a run.
 
     Attributes:
         model: its name.
@@ -77,7 +77,7 @@ class Standing:
 
 
 def live_line(standing: Standing, width: int | None = None) -> str:
-    """Return the line that says how a run stands, without an end of line.
+    """Return the line of a run's progress, without an end of line.
 
     ``resnet50 @ stcp920 | ####...... 412/1000 | best 7.41 ms, 1.45x | 0:38, ~0:53 left |
     88 % of bound | infeasible 7 % (LB 24, GB 3) | 840 measured/s, 18.4 k screened``
@@ -124,7 +124,7 @@ def _bar(standing: Standing) -> str:
 
 
 def compiling_line(functions: int, total: int, left: float, *, kept: bool = True) -> str:
-    """Return the line that says how far compiling is, without an end of line.
+    """Return the line of the progress of compiling, without an end of line.
 
     ``compiling 12 of 55 functions, once per installation, about 20 s``
 
@@ -231,7 +231,7 @@ def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> MixedSamples | N
 
 
 def mixed_sentence(mixed: MixedSamples | None) -> str:
-    """Return what :func:`mixed_samples` found on one line; empty where it found nothing."""
+    """Return the result of :func:`mixed_samples` on one line; empty where there is none."""
     if mixed is None:
         return ""
     idle: dict[int, list[str]] = {}
@@ -248,7 +248,7 @@ def mixed_sentence(mixed: MixedSamples | None) -> str:
 
 
 def _by_units(best: Measurement) -> str:
-    """Return the share of the time that each unit was busy, and what was copied."""
+    """Return the share of the time that each unit was busy, and the copied bytes."""
     busy = ", ".join(
         f"{name} {percent(seconds / best.latency)}"
         for name, seconds in best.busy.items()
@@ -278,7 +278,7 @@ REFERENCE = "tvm"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What there is to see of a value.
+    """The parts of a value that are shown.
 
     Attributes:
         title: one line.
@@ -339,7 +339,7 @@ def measurement_view(measured: Measurement) -> View:
 
 
 def schedule_view(schedule: Schedule) -> View:
-    """Return a view of what a schedule decides."""
+    """Return a view of a schedule's decisions."""
     target, share = schedule.problem.target, schedule.share
     scopes = [scope.name for scope in schedule.placement.scopes]
     kept = (f"{scopes.count(name)} in {name}" for name in ("LB", "GB", "DDR") if name in scopes)

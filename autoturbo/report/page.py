@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with all that it needs, which may load nothing.
+"""The report of a run: one self-contained HTML file.
 
 A reader's map::
 
@@ -76,7 +76,7 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
 
 
 def reference(facts: Facts) -> tuple[str, Measured] | None:
-    """Return what the gain refers to: TVM's kernels, or the first other schedule that fits."""
+    """Return the reference of the gain: TVM's kernels, or the first other schedule that fits."""
     others = ((TITLES.get(n, n), m) for n, m in facts.others.items() if isinstance(m, Measured))
     default = () if facts.default is None else ((TITLES["default"], facts.default),)
     return next(iter((*others, *default)), None)
@@ -84,15 +84,15 @@ def reference(facts: Facts) -> tuple[str, Measured] | None:
 
 def saved(name: str, other: Measured, best: Measured) -> str:
     """Return how much time is saved against another schedule, in words."""
-    gone = other.measurement.latency - best.measurement.latency
-    if gone <= 0:
-        return f"{duration(-gone)} more than {name}"
-    return f"Of {duration(other.measurement.latency)} ({name}), {duration(gone)} are saved"
+    saved_s = other.measurement.latency - best.measurement.latency
+    if saved_s <= 0:
+        return f"{duration(-saved_s)} more than {name}"
+    return f"Of {duration(other.measurement.latency)} ({name}), {duration(saved_s)} are saved"
 
 
 def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
-    """Return what time was saved and added, the largest first; parts add up to the difference."""
-    gone = {
+    """Return the time saved or added per part, the largest first; they add up to the difference."""
+    saved_s = {
         part: other.use.exposed[part] * other.measurement.latency
         - best.use.exposed[part] * best.measurement.latency
         for part in PART_TITLES
@@ -100,10 +100,10 @@ def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
     least = LEAST * other.measurement.latency
     hidden = set(WORKERS) - {best.use.busiest}
     return [
-        f"{duration(abs(gone[part]))} {'less' if gone[part] > 0 else 'more'} in "
+        f"{duration(abs(saved_s[part]))} {'less' if saved_s[part] > 0 else 'more'} in "
         f"{PART_TITLES[part]}{' that nothing hid' if part in hidden else ''}"
-        for part in sorted(gone, key=lambda part: -abs(gone[part]))[:named]
-        if abs(gone[part]) > least
+        for part in sorted(saved_s, key=lambda part: -abs(saved_s[part]))[:named]
+        if abs(saved_s[part]) > least
     ]
 
 
@@ -134,7 +134,7 @@ def _named(colours: Iterable[str]) -> list[str]:
 
 
 def _time_chart(rows: Mapping[str, Measured]) -> Chart:
-    """Return a chart of what each schedule's time went into, in shares of its own time."""
+    """Return a chart of the parts of each schedule's time, in shares of its own time."""
     parts = next(iter(rows.values())).use.parts
     bars = []
     for name, row in rows.items():
@@ -249,7 +249,7 @@ def _digest(code: str) -> str:
 
 
 def values(facts: Facts) -> dict[str, Any]:
-    """Return what the templates show."""
+    """Return the values of the templates."""
     schedules, search = _of_schedules(facts), _of_search(facts)
     return {
         **schedules,
@@ -264,7 +264,7 @@ def values(facts: Facts) -> dict[str, Any]:
 
 
 def _of_schedules(facts: Facts) -> dict[str, Any]:
-    """Return what is shown of the tuned schedule and those beside it."""
+    """Return the values of the tuned schedule and those beside it."""
     best, problem = facts.best, facts.best.schedule.problem
     rows = side_by_side(facts)
     groups = subgraph_facts(best.schedule, best.kernels)
@@ -300,7 +300,7 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
 
 
 def _of_search(facts: Facts) -> dict[str, Any]:
-    """Return what is shown of the search: its course, predictions, knobs and front."""
+    """Return the values of the search: its course, predictions, knobs and front."""
     course = convergence(facts.trials, facts.objectives[0])
     pareto = front(facts.trials, facts.objectives)
     charts = {
@@ -328,7 +328,7 @@ def _of_search(facts: Facts) -> dict[str, Any]:
 
 
 def _critical(best: Measured) -> list[tuple[str, float]]:
-    """Return what the critical path is spent on most, in shares, as ``explain`` answers it."""
+    """Return the parts of the critical path, in shares, as ``explain`` answers it."""
     shares = schedule_shares(best.schedule).shares.as_dict()
     total = sum(shares.values())
     ordered = sorted(shares, key=lambda name: -shares[name])[:3]
@@ -336,14 +336,14 @@ def _critical(best: Measured) -> list[tuple[str, float]]:
 
 
 def _mixed(best: Measured) -> str:
-    """Return why samples cannot be told apart, and what that costs; empty where they can."""
+    """Return why samples cannot be told apart, and the cost of it; empty where they can."""
     target = best.schedule.problem.target
     return mixed_sentence(mixed_samples(best.schedule.model, {target.name: target.clusters}))
 
 
 def _times(rows: Mapping[str, Measured]) -> dict[str, dict[str, float]]:
     """Return the seconds of each schedule by parts that any of them has; 0 for next to none."""
-    found: dict[str, dict[str, float]] = {}
+    seconds: dict[str, dict[str, float]] = {}
     for part in PART_TITLES:
         shares = {name: row.use.exposed[part] for name, row in rows.items()}
         spent = {
@@ -351,8 +351,8 @@ def _times(rows: Mapping[str, Measured]) -> dict[str, dict[str, float]]:
             for name, share in shares.items()
         }
         if any(spent.values()):
-            found[part] = spent
-    return found
+            seconds[part] = spent
+    return seconds
 
 
 def _decisions(knobs: Mapping[str, Any]) -> list[tuple[str, str, object]]:

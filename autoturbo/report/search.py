@@ -1,4 +1,4 @@
-"""What a search did: its trials in order, what they cost, which of them nothing beats.
+"""The course of a search: its trials in order, their cost, and the Pareto front.
 
 Also what the cost model predicted of each trial before it was measured. A run does not keep
 predictions: the model follows from the seed and from the outcomes known at the time, so asking it
@@ -37,7 +37,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convergence:
-    """The trials in order.
+    """The course of a search: its trials in order.
 
     Attributes:
         points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge.
@@ -80,8 +80,8 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
 def _edge(scores: Sequence[float]) -> float:
     """Return half above the first measured trial, or the worst where that is nearer.
 
-    A search tries settings that take twenty times as long; with all of them in view, what it gains
-    is not to be seen.
+    A search tries candidates that take twenty times as long; with all of them in view, its
+    gain cannot be seen.
     """
     if not scores:
         return 0.0
@@ -107,7 +107,7 @@ def convergence_chart(found: Convergence, objective: Objective, best: Measuremen
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Front:
-    """Two objectives of all trials.
+    """The trials by two objectives, with the Pareto front.
 
     Attributes:
         objectives: of the axes.
@@ -132,15 +132,17 @@ def front(trials: Sequence[Trial], sought: Sequence[Objective]) -> Front:
         and (y := pair[1].score(trial.outcome)) is not None
     ]
     values = np.asarray([row[1:] for row in scored], np.float64).reshape(-1, 2)
-    kept = unbeaten(values)
-    rest = sorted(set(range(len(scored))) - set(kept))
+    front_rows = unbeaten(values)
+    rest = sorted(set(range(len(scored))) - set(front_rows))
     drawn = [rest[at] for at in evenly(len(rest), MOST_POINTS)]
     signs = [UNITS[o.name][1] * (1.0 if o.direction == "minimize" else -1.0) for o in pair]
     shown = [(number, signs[0] * x, signs[1] * y) for number, x, y in scored]
-    note = _thinned(len(drawn) + len(kept), len(scored), "", "the whole front, and an even share")
+    note = _thinned(
+        len(drawn) + len(front_rows), len(scored), "", "the whole front, and an even share"
+    )
     return Front(
         pair, len(sought) > 1, Columns.of("trial x y", [shown[at] for at in drawn], note),
-        Columns.of("trial x y", [shown[at] for at in kept]),
+        Columns.of("trial x y", [shown[at] for at in front_rows]),
     )  # fmt: skip
 
 
@@ -171,13 +173,13 @@ def front_chart(found: Front) -> Chart:
 
 def unbeaten(values: NDArray[np.float64]) -> list[int]:
     """Return rows of ``(points, 2)`` that no other beats, lower being better, by column 0."""
-    found: list[int] = []
+    rows: list[int] = []
     least = np.inf
     for index in np.lexsort((np.arange(len(values)), values[:, 1], values[:, 0])).tolist():
         if values[index, 1] < least:
             least = float(values[index, 1])
-            found.append(index)
-    return found
+            rows.append(index)
+    return rows
 
 
 MOST_PAIRED = 1500
@@ -198,7 +200,7 @@ FEWEST = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
-    """Predicted beside measured.
+    """Predicted and measured latencies.
 
     Attributes:
         points: ``trial``, ``predicted``, ``measured`` (ms) of those drawn.
@@ -225,15 +227,15 @@ def predictions(trials: Sequence[Trial], advisor: KernelAdvisor, size: int) -> P
     """
     trials = trials[:MOST_ASKED]
     rounds = [trials[:1], *(trials[at : at + size] for at in range(1, len(trials), size))]
-    said: list[float] = []
+    predicted: list[float] = []
     for each in rounds:
         seconds = advisor.seconds([trial.knobs for trial in each])
-        said += [float("nan")] * len(each) if seconds is None else seconds.tolist()
+        predicted += [float("nan")] * len(each) if seconds is None else seconds.tolist()
         for trial in each:
             advisor.observe(trial.knobs, trial.outcome)
     pairs = [
         (trial.number, guess, trial.outcome.latency)
-        for trial, guess in zip(trials, said, strict=True)
+        for trial, guess in zip(trials, predicted, strict=True)
         if isinstance(trial.outcome, Measurement) and np.isfinite(guess)
     ]
     return _judged(pairs) if pairs else None
@@ -241,16 +243,16 @@ def predictions(trials: Sequence[Trial], advisor: KernelAdvisor, size: int) -> P
 
 def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
     numbers, guessed, measured = zip(*pairs, strict=True)
-    said, true = np.asarray(guessed), np.asarray(measured)
+    predicted, true = np.asarray(guessed), np.asarray(measured)
     drawn = evenly(len(pairs), MOST_PAIRED)
     shown = ((numbers[at], 1e3 * guessed[at], 1e3 * measured[at]) for at in drawn)
     note = _thinned(len(drawn), len(pairs))
     points = Columns.of("trial predicted measured", shown, note)
-    known = len(pairs) >= FEWEST and np.ptp(true) > 0 and np.ptp(said) > 0
+    known = len(pairs) >= FEWEST and np.ptp(true) > 0 and np.ptp(predicted) > 0
     if not known:
         return Predictions(points, len(pairs), None, None, None)
-    scores = Scores.of(said[drawn], true[drawn])
-    return Predictions(points, len(pairs), spearman(said, true), scores.pairwise, scores.error)
+    scores = Scores.of(predicted[drawn], true[drawn])
+    return Predictions(points, len(pairs), spearman(predicted, true), scores.pairwise, scores.error)
 
 
 def prediction_chart(found: Predictions) -> Chart:
@@ -292,7 +294,7 @@ def ranked(found: Importance) -> list[KnobReport]:
 
 
 def importance_chart(found: Importance) -> Chart:
-    """Return a chart of each knob's share of what differs between trials."""
+    """Return a chart of each knob's share of the variance between trials."""
     rows = (
         (knob_title(knob), knob.share, "at its border" if knob.border else "inside",
          f"{knob.tried} of {knob.offered} values")

@@ -39,11 +39,11 @@ class SweepPoint:
         values: per axis.
         target: name of it.
         run: id of the run that tuned it, for ``show``, ``explain`` and the like.
-        trials: that were made, those of neighbours' settings included.
+        trials: that were made, those of neighbours' candidates included.
         best: what the tuned schedule measures; None where nothing fits.
         default: latency of the published heuristic in seconds; None where it does not fit.
         failure: why there is no schedule.
-        source: name of the target of the grid whose best setting it runs; None for its own.
+        source: name of the target of the grid whose best candidate it runs; None for its own.
     """
 
     values: tuple[Value, ...]
@@ -106,7 +106,7 @@ class Sweep:
 
     @property
     def front(self) -> tuple[SweepPoint, ...]:
-        """Points that no other is at least as good as in every varied field and in latency.
+        """Return the Pareto front over every varied field and latency.
 
         A field is better the less of it there is, but for delays and energies, where more is what
         a cheaper target has; fields that are no numbers have to be the same to be as good. A point
@@ -125,17 +125,17 @@ class Sweep:
 
     @property
     def faster_lesser(self) -> dict[int, SweepPoint]:
-        """By the ids of points that ought not to be slower, the fastest of the lesser targets.
+        """Return the fastest lesser target, by the id of each point that should not be slower.
 
         A lesser target has less of fields of which more only helps, and nothing else is different:
         a schedule that is as fast exists, and the search has not found it.
         """
-        order, found = sorted(self._measured, key=_ms), dict[int, SweepPoint]()
+        order, faster = sorted(self._measured, key=_ms), dict[int, SweepPoint]()
         for point in order:
             best = next(one for one in order if one is point or self._less(one, point))
             if _ms(best) < _ms(point):
-                found[id(point)] = best
-        return found
+                faster[id(point)] = best
+        return faster
 
     @property
     def _measured(self) -> tuple[SweepPoint, ...]:
@@ -149,7 +149,7 @@ class Sweep:
         )
 
     def _less(self, one: SweepPoint, other: SweepPoint) -> bool:
-        """Return whether a target is another one with less of what only helps."""
+        """Return whether a target differs from another in less of helpful fields alone."""
         return one is not other and all(
             a == b or (axis.only_helps and axis.only_helps * (float(b) - float(a)) > 0)
             for axis, a, b in zip(self.axes, one.values, other.values, strict=True)
@@ -157,7 +157,7 @@ class Sweep:
 
     @property
     def told(self) -> tuple[tuple[SweepPoint, bool, str | None], ...]:
-        """Points, whether each is of the front, and the lesser target that it is slower than."""
+        """Return points, whether each is on the front, and the lesser target that is faster."""
         front, lesser = set(map(id, self.front)), self.faster_lesser
         return tuple(
             (point, id(point) in front, lesser[id(point)].target if id(point) in lesser else None)

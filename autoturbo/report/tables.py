@@ -1,4 +1,4 @@
-"""Tables for people. Names come from files, so every cell is shown as the text that it is."""
+"""Tables for people. Names come from files, so every cell is escaped."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def table(
         close: columns stand two blanks apart, not three: for tables of many columns.
     """
     padding = (0, 1, 0, 0) if close else (0, 1)
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding)
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding)
     for index, header in enumerate(headers):
         is_number = index >= words
-        made.add_column(
+        grid.add_column(
             Text(header),
             justify="right" if is_number else "left",
             overflow="fold",
             no_wrap=is_number or header in whole,
         )
     for row in rows:
-        made.add_row(*(Text(plain(cell)) for cell in row))
-    return made
+        grid.add_row(*(Text(plain(cell)) for cell in row))
+    return grid
 
 
 def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
@@ -77,13 +77,13 @@ def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
 
     For what has more to say than fits side by side: all but names wrap between words.
     """
-    made = Table.grid(padding=(0, 2))
-    made.add_column(no_wrap=True)
-    made.add_column()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
     for name, text, details in rows:
         below = Padding(Text(plain(details)), (0, 0, 0, 2), expand=False)
-        made.add_row(Text(plain(name)), Group(Text(plain(text)), below))
-    return made
+        grid.add_row(Text(plain(name)), Group(Text(plain(text)), below))
+    return grid
 
 
 def comparison(
@@ -97,15 +97,15 @@ def comparison(
         reference: whose latency the speed-ups refer to; the first that has one by default.
         published: name of the heuristic that ``"default"`` is.
     """
-    made = table(*comparison_rows(outcomes, reference, published))
+    compared = table(*comparison_rows(outcomes, reference, published))
     note = incomplete(outcomes)
     if note:
-        made.caption, made.caption_justify = Text(plain(note)), "left"
-    return made
+        compared.caption, compared.caption_justify = Text(plain(note)), "left"
+    return compared
 
 
 def incomplete(outcomes: Mapping[str, Outcome]) -> str:
-    """Return what the figures of measured schedules leave out; empty where they are complete."""
+    """Return the work that the figures of measured schedules leave out; empty if none."""
     bounds = (o.bound for o in outcomes.values() if isinstance(o, Measurement))
     return next((b.uncounted.sentence for b in bounds if b.uncounted is not None), "")
 
@@ -164,15 +164,15 @@ def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, .
 def checked_sizes(schedules: Sequence[Schedule]) -> dict[str, int]:
     """Return how many things the checks of schedules look at."""
     return {
-        "subgraphs": sum(len(one.instances.subgraphs) for one in schedules),
-        "instances": sum(one.instances.count for one in schedules),
-        "kernels": sum(len(line.order) for one in schedules for line in one.timelines),
-        "buffers": sum(len(line.kind) for one in schedules for line in one.timelines),
+        "subgraphs": sum(len(schedule.instances.subgraphs) for schedule in schedules),
+        "instances": sum(schedule.instances.count for schedule in schedules),
+        "kernels": sum(len(line.order) for schedule in schedules for line in schedule.timelines),
+        "buffers": sum(len(line.kind) for schedule in schedules for line in schedule.timelines),
     }
 
 
 def verdict_table(verification: Verification, counted: Mapping[str, int]) -> Table:
-    """Return a table with one row a check: its verdict, and what it looked at."""
+    """Return a table with one row a check: its verdict, and its subject."""
     counts = {name: _counted(number, name) for name, number in counted.items()}
     numbers = verification.numbers
     rows = (

@@ -1,4 +1,4 @@
-"""A pass in time: engines, cores and buffers, in as many bars as a screen can show."""
+"""The timeline of a pass: engines, cores and buffers, in as many bars as a screen can show."""
 
 from __future__ import annotations
 
@@ -111,21 +111,21 @@ def _merged(
     Instructions of a layer less than ``gap`` seconds apart are one.
     """
     where = kernel.program.where
-    own = np.flatnonzero(where[:, Column.ENGINE] == engine)
-    own = own[kernel.freed[own] > kernel.issued[own]]
-    if not len(own):
+    issued = np.flatnonzero(where[:, Column.ENGINE] == engine)
+    issued = issued[kernel.freed[issued] > kernel.issued[issued]]
+    if not len(issued):
         return
-    begin, end, layer = kernel.issued[own], kernel.freed[own], where[own, Column.LAYER]
+    begin, end, layer = kernel.issued[issued], kernel.freed[issued], where[issued, Column.LAYER]
     new = (np.diff(layer) != 0) | (begin[1:] - end[:-1] >= gap)
     first = np.concatenate(([0], np.flatnonzero(new) + 1))
-    last = np.concatenate((first[1:], [len(own)])) - 1
+    last = np.concatenate((first[1:], [len(issued)])) - 1
     busy = np.add.reduceat(end - begin, first)
     parts = (begin[first], end[last], layer[first], busy)
     yield from zip(*(part.tolist() for part in parts), strict=True)
 
 
 def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> tuple[list[str], Columns]:
-    """Return lanes from above, and which of them have a part of which kernel.
+    """Return lanes of cores from above, and the kernels in them as columns.
 
     All cores of a cluster issue a kernel's program at the same time, each on its part. Those of a
     large cluster that work alike are one lane. Columns are ``lane``, ``begin``, ``end``, ``what``,
@@ -134,11 +134,14 @@ def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> tuple[l
     names: list[str] = []
     rows: list[tuple[object, ...]] = []
     for cluster in range(len(schedule.timelines)):
-        own = [kernel for kernel in kernels if kernel.cluster == cluster]
-        for first, last, chosen in _alike(schedule, own):
+        cluster_kernels = [kernel for kernel in kernels if kernel.cluster == cluster]
+        for first, last, chosen in _alike(schedule, cluster_kernels):
             core = f"core {first}" if first == last else f"cores {first}-{last}"
             names.append(named(schedule, cluster, core))
-            rows += [(names[-1], *row) for row in _core_rows(schedule, [own[at] for at in chosen])]
+            rows += [
+                (names[-1], *row)
+                for row in _core_rows(schedule, [cluster_kernels[at] for at in chosen])
+            ]
     return names, Columns.of("lane begin end what group", rows)
 
 
@@ -225,26 +228,26 @@ class Occupancy:
 
 
 def occupancies(best: Measured) -> dict[str, Occupancy]:
-    """Return what lies in LB and GB of each cluster over a pass, by the names of figures."""
+    """Return the occupancy of LB and GB of each cluster over a pass, by the names of figures."""
     several = len(best.schedule.timelines) > 1
-    found = {
+    occupied = {
         f"{scope.name.lower()}{cluster if several else ''}": occupancy(
             best.schedule, best.kernels, scope, cluster
         )
         for cluster in range(len(best.schedule.timelines))
         for scope in (Scope.LB, Scope.GB)
     }
-    return {name: held for name, held in found.items() if held.capacity}
+    return {name: held for name, held in occupied.items() if held.capacity}
 
 
 def occupancy(
     schedule: Schedule, kernels: Sequence[KernelInterval], scope: Scope, cluster: int = 0
 ) -> Occupancy:
-    """Return what lies in LB or GB of a cluster over a pass."""
+    """Return the occupancy of LB or GB of a cluster over a pass."""
     timeline, target = schedule.timelines[cluster], schedule.problem.target
-    own = [kernel for kernel in kernels if kernel.cluster == cluster]
-    begins = step_times(timeline.rows, own)
-    edges = np.append(begins, own[-1].end)
+    cluster_kernels = [kernel for kernel in kernels if kernel.cluster == cluster]
+    begins = step_times(timeline.rows, cluster_kernels)
+    edges = np.append(begins, cluster_kernels[-1].end)
     buffers, steps = timeline.buffers, len(begins)
     sizes = buffers.core_bytes if scope is Scope.LB else buffers.cluster_bytes
     index = np.flatnonzero((buffers.scope == scope) & (sizes > 0) & (buffers.address >= 0))
@@ -273,10 +276,10 @@ def _line(used: NDArray[np.int64], edges: NDArray[np.float64]) -> Columns:
     new = np.flatnonzero(np.diff(used, prepend=-1))
     chosen = new[evenly(len(new), MOST_STEPS)]
     last = float(used[-1]) if len(used) else 0.0
-    at = np.append(edges[chosen], edges[-1]) * 1e6
+    times_us = np.append(edges[chosen], edges[-1]) * 1e6
     kib = np.append(used[chosen], last) / 1024
     left = f"{len(chosen)} of {len(new)} changes are drawn." if len(chosen) < len(new) else ""
-    return Columns({"at": at.tolist(), "KiB": kib.tolist()}, left)
+    return Columns({"at": times_us.tolist(), "KiB": kib.tolist()}, left)
 
 
 def _boxes(
@@ -312,7 +315,7 @@ def _boxes(
 
 
 def _names(schedule: Schedule, cluster: int, buffer: int) -> tuple[str, str]:
-    """Return what a buffer holds, and for which instance."""
+    """Return the content of a buffer, and its instance."""
     timeline = schedule.timelines[cluster]
     kind, tensor = KINDS[int(timeline.kind[buffer])], int(timeline.tensor[buffer])
     instance = instance_name(schedule, int(timeline.owner[buffer]))

@@ -1,4 +1,4 @@
-"""A schedule in time for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+"""Traces of a schedule for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 
 The format is the trace event format of Chrome, which Perfetto reads: slices per engine, nested by
 kernel, layer and instruction; counters for the buffers' occupancy and for off-chip traffic; flows
@@ -139,9 +139,9 @@ def _engines(schedule: Schedule, kernel: KernelInterval, *, deep: bool) -> Itera
     subgraph = int(schedule.instances.subgraph[kernel.instance])
     layers = schedule.instances.subgraphs[subgraph].layers
     for engine in range(len(ENGINES)):
-        own = np.flatnonzero(where[:, Column.ENGINE] == engine)
-        cuts = np.flatnonzero(np.diff(where[own, Column.LAYER])) + 1
-        for indices in np.split(own, cuts) if len(own) else ():
+        issued = np.flatnonzero(where[:, Column.ENGINE] == engine)
+        cuts = np.flatnonzero(np.diff(where[issued, Column.LAYER])) + 1
+        for indices in np.split(issued, cuts) if len(issued) else ():
             layer = layers[int(where[indices[0], Column.LAYER])]
             name = schedule.problem.layers[layer].name
             begin, end = float(kernel.issued[indices[0]]), float(kernel.freed[indices[-1]])
@@ -173,14 +173,14 @@ def _counter(cluster: int, name: str, at: float, value: float) -> dict[str, Any]
 
 
 def _flows(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Iterator[dict[str, Any]]:
-    """Yield flows from the end of a kernel to the begin of those that read what it makes."""
-    at = {kernel.instance: kernel for kernel in kernels}
+    """Yield flows from the end of a kernel to the begin of its readers."""
+    kernel_of = {kernel.instance: kernel for kernel in kernels}
     graph = schedule.instances
     number = 0
     for reader in kernels:
         for maker in graph.producers[reader.instance]:
             number += 1
-            source = at[maker]
+            source = kernel_of[maker]
             common = {"cat": "data", "name": "reads", "id": number, "tid": _KERNELS}
             yield {
                 **common, "ph": "s", "pid": source.cluster,
@@ -246,7 +246,7 @@ _IR_WITH_METADATA = 10
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a schedule says of one operator.
+    """The facts of a schedule about one operator.
 
     Attributes:
         metadata: where it runs, in words.
@@ -259,7 +259,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a written file shows.
+    """The contents of a written file.
 
     Attributes:
         nodes: of the model that it says something of.
@@ -271,17 +271,17 @@ class Shown:
 
 
 def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
-    """Return what the schedule says of each operator of its model."""
-    found, problem = schedule_shares(schedule), schedule.problem
+    """Return the schedule's facts about each operator of its model."""
+    shares, problem = schedule_shares(schedule), schedule.problem
     scopes = tensor_scopes(schedule)
     facts: dict[int, NodeFacts] = {}
-    for one in found.layers:
+    for one in shares.layers:
         layer = problem.layers[one.layer]
         kept = ", ".join(_counted(scopes, layer.outputs)) or "no buffer"
         metadata = {**_place(schedule, one.subgraph), "layer's output in": kept}
         beside = NodeFacts({"computed with": layer.name, **metadata}, {})
         facts |= dict.fromkeys(layer.operators, beside)
-        facts[layer.anchor] = NodeFacts(_bounded(metadata, one), _times(one, found.latency))
+        facts[layer.anchor] = NodeFacts(_bounded(metadata, one), _times(one, shares.latency))
     return tuple(facts[index] for index in range(len(problem.graph.operators)))
 
 
@@ -355,16 +355,16 @@ def _entry(kind: str, target: str, name: str, value: object) -> dict[str, object
 def _place(schedule: Schedule, subgraph: int) -> dict[str, str]:
     """Return where the kernels of a sub-graph run."""
     graph, placement = schedule.instances, schedule.placement
-    own = range(int(graph.first[subgraph]), int(graph.first[subgraph + 1]))
+    instances = range(int(graph.first[subgraph]), int(graph.first[subgraph + 1]))
     if schedule.cluster:
-        clusters = ", ".join(map(str, sorted({schedule.cluster[i] for i in own})))
+        clusters = ", ".join(map(str, sorted({schedule.cluster[i] for i in instances})))
     else:
         clusters = f"each of {schedule.share.copies}" if schedule.share.copies > 1 else "0"
-    bindings = dict.fromkeys("x".join(map(str, placement.bindings[i])) or "1" for i in own)
+    bindings = dict.fromkeys("x".join(map(str, placement.bindings[i])) or "1" for i in instances)
     layers = graph.subgraphs[subgraph].layers
     return {
         "sub-graph": f"{subgraph} ({len(layers)} layers)",
-        "parts": str(len(own)),
+        "parts": str(len(instances)),
         "cluster": clusters,
         "cores": ", ".join(bindings),
     }  # fmt: skip
@@ -372,13 +372,13 @@ def _place(schedule: Schedule, subgraph: int) -> dict[str, str]:
 
 def tensor_scopes(schedule: Schedule) -> dict[int, Counter[Scope]]:
     """Return, per tensor, how many of its buffers lie in each scope over one pass."""
-    found: dict[int, Counter[Scope]] = {}
+    counts: dict[int, Counter[Scope]] = {}
     for timeline in schedule.timelines:
         made = np.flatnonzero(timeline.kind == KINDS.index("tensor"))
         scopes = timeline.buffers.scope[made].tolist()
         for tensor, scope in zip(timeline.tensor[made].tolist(), scopes, strict=True):
-            found.setdefault(tensor, Counter())[Scope(scope)] += 1
-    return found
+            counts.setdefault(tensor, Counter())[Scope(scope)] += 1
+    return counts
 
 
 def _counted(scopes: dict[int, Counter[Scope]], tensors: tuple[int, ...]) -> list[str]:

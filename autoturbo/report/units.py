@@ -81,9 +81,9 @@ def ratio(value: float) -> str:
 
 def clock(seconds: float) -> str:
     """Return a span of seconds as on a watch: ``0:38``, ``1:02:03``."""
-    minutes, left = divmod(max(0, round(seconds)), 60)
+    minutes, rest_s = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+    return f"{hours}:{minutes:02d}:{rest_s:02d}" if hours else f"{minutes}:{rest_s:02d}"
 
 
 def plain(text: object) -> str:

@@ -1,4 +1,4 @@
-"""Where to look for better settings: space, samplers, executors.
+"""The search for better candidates: space, samplers, executors.
 
 Optuna and Ray are loaded when they are used, not before.
 """
@@ -16,7 +16,7 @@ _LAZY = ("CostModelSampler", "make_sampler")
 
 
 def __getattr__(name: str) -> object:
-    """Samplers, loaded on first use."""
+    """Return a name of the samplers, loaded on first use."""
     if name in _LAZY:
         from autoturbo.search import samplers
 

@@ -1,4 +1,4 @@
-"""The numbers that the search goes by, in one record.
+"""The constants of the search, in one record.
 
 What a constant does stands with it. What each is worth is measured: ``search/ablation.py`` searches
 models that no table of ours reports with one of them changed or taken out, and
@@ -13,7 +13,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class SearchConstants:
-    """How a search divides its trials, and how far it looks for each.
+    """The constants of the search: shares of trials, limits and thresholds.
 
     Attributes:
         round_trials: Trials of a round: enough to feed a few workers, few enough to learn between.

@@ -1,7 +1,7 @@
-"""The conditional part of a search space: when a choice means nothing, and how many points differ.
+"""The conditional part of a search space: choices without effect, and exact sizes.
 
-Every point has one form, in which what means nothing is ``"auto"``: a choice that the start has
-made already, a sub-graph's choice that says what the model's knob says, a split that cannot be.
+Every candidate has a canonical form. In it choices without effect are ``"auto"``: what the start
+chooses already, a sub-graph's choice that equals the model's knob, an invalid split.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 START = "start"
-"""The dimension that chooses a start: a setting that ``"auto"`` leaves as it is."""
+"""The dimension that chooses a start: a candidate that ``"auto"`` leaves as it is."""
 
 Genes = NDArray[np.int64]
-"""Choice indices: ``(dimensions,)`` for one point, ``(points, dimensions)`` for several."""
+"""Encodings, choice indices: ``(dimensions,)`` for one, ``(points, dimensions)`` for several."""
 
 SPLIT = knob_names("subgraph", upto=Stage.PARTITION)
 """Knobs of a sub-graph that make sense together only."""
@@ -51,7 +51,7 @@ _UPON = ("batches_per_cluster", "factor_policy")
 
 
 def stands_for(name: str, value: Value) -> Value | None:
-    """Return what a value of a model's knob means; None where ``"auto"`` has no other name."""
+    """Return the meaning of a model's knob value; None where ``"auto"`` has no other name."""
     spec = knob_specs()[name]
     if value != AUTO:
         return value
@@ -64,7 +64,7 @@ def stands_for(name: str, value: Value) -> Value | None:
 
 
 def means_nothing(field: str, value: Value, model: Value) -> bool:
-    """Return whether a sub-graph's choice changes nothing, given the model's knob for it."""
+    """Return whether a sub-graph's choice has no effect, given the model's knob for it."""
     if value == AUTO:
         return False
     if field == "priority":
@@ -73,7 +73,7 @@ def means_nothing(field: str, value: Value, model: Value) -> bool:
 
 
 def decides(field: str) -> str | None:
-    """Return the model's knob that says whether a choice for a sub-graph means anything.
+    """Return the model's knob on which the effect of a sub-graph's choice depends, if any.
 
     Where it has one of the same name, a sub-graph's own value must differ to be one.
     """
@@ -83,7 +83,7 @@ def decides(field: str) -> str | None:
 
 
 def effective(override: SubGraphKnobs, knobs: Knobs) -> dict[str, Any]:
-    """Return the choices of an override that change something, with the layer."""
+    """Return the choices of an override that have an effect, with the layer."""
     return {
         name: value
         for name, value in override.as_dict().items()
@@ -98,7 +98,7 @@ def dimension_name(block: Block, field: str) -> str:
 
 
 class _BlockForm:
-    """The one form of a block's choices, given the model's.
+    """The canonical form of a block's choices, given the model's.
 
     Args:
         block: knobs of alike sub-graphs.
@@ -128,33 +128,35 @@ class _BlockForm:
             name: (getattr(base, name), *choices.get(name, (AUTO,))[1:]) for name in self.model
         }
         self._voids = [
-            (at, self.model.index(name), frozenset(
-                (said, i) for said, value in enumerate(self._meant[name])
+            (position, self.model.index(name), frozenset(
+                (model_index, i) for model_index, value in enumerate(self._meant[name])
                 for i, own in enumerate(self.choices[field]) if means_nothing(field, own, value)
             ))
-            for at, field in enumerate(self.fields) if (name := decides(field)) is not None
+            for position, field in enumerate(self.fields) if (name := decides(field)) is not None
         ]  # fmt: skip
-        self._cuts = [(at, SPLIT.index(f)) for at, f in enumerate(self.fields) if f in SPLIT]
+        self._cuts = [
+            (position, SPLIT.index(f)) for position, f in enumerate(self.fields) if f in SPLIT
+        ]
         self.of = functools.lru_cache(REMEMBERED)(self._of)
-        """Return the one form of choices, as indices, given those of :attr:`model`."""
+        """Return the canonical form of choices, as indices, given those of :attr:`model`."""
 
     def _of(self, model: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
         kept, split = list(own), [0] * len(SPLIT)
-        for at, said, nothing in self._voids:
-            if (model[said], kept[at]) in nothing:
-                kept[at] = 0
-        for at, field in self._cuts:
-            split[field] = kept[at]
+        for position, knob, nothing in self._voids:
+            if (model[knob], kept[position]) in nothing:
+                kept[position] = 0
+        for position, field in self._cuts:
+            split[field] = kept[position]
         if any(split):
-            left = self._split(dict(zip(_UPON, model, strict=False)), *split)
-            for at, field in self._cuts:
-                kept[at] = left[field]
+            reduced = self._split(dict(zip(_UPON, model, strict=False)), *split)
+            for position, field in self._cuts:
+                kept[position] = reduced[field]
         return tuple(kept)
 
     def _split(
         self, upon: Mapping[str, int], dim: int, factor: int, inner: int, parts: int
     ) -> tuple[int, int, int, int]:
-        """Return a split without what cannot be, as choice indices."""
+        """Return a split without its invalid parts, as choice indices."""
         dim = dim if self._is_dim(upon, dim) else 0
         factor = factor if self._fits(upon, dim, factor) else 0
         if factor == self._whole:
@@ -166,7 +168,7 @@ class _BlockForm:
 
     @property
     def _whole(self) -> int:
-        """The choice of one part; -1 where there is none."""
+        """Return the index of the factor 1; -1 where it is no choice."""
         if self.block.base.factor == 1:
             return 0
         factors = self.choices.get("factor", ())
@@ -224,31 +226,31 @@ class _BlockForm:
         return count
 
     def others(self, name: str, index: int) -> int:
-        """Return the number of different choices that one of the model's knobs decides about."""
-        said = self._meant[name][index]
+        """Return the number of different choices that depend on a given knob of the model."""
+        model_value = self._meant[name][index]
         return math.prod(
-            sum(not means_nothing(field, value, said) for value in self.choices[field])
+            sum(not means_nothing(field, value, model_value) for value in self.choices[field])
             for field in self.fields
             if decides(field) == name
         )
 
     @property
     def free(self) -> int:
-        """Different choices that depend on nothing."""
+        """Return the number of different choices that depend on no other."""
         return math.prod(
             len(self.choices[f]) for f in self.fields if f not in SPLIT and decides(f) is None
         )
 
     @property
     def size(self) -> int:
-        """Different choices of the block while the model's are ``"auto"``."""
+        """Return the number of different choices of the block while the model's are ``"auto"``."""
         names = [name for name in self.model if any(decides(f) == name for f in self.fields)]
         return self.free * self.splits(0, 0) * math.prod(self.others(n, 0) for n in names)
 
 
 @dataclass(frozen=True)
 class _StartForm:
-    """The one form of points that have one start.
+    """The canonical form of the candidates of one start.
 
     Attributes:
         blocks: the start's.
@@ -262,12 +264,12 @@ class _StartForm:
 
     @property
     def model_size(self) -> int:
-        """Points with no override."""
+        """Return the number of candidates without overrides."""
         return math.prod(map(len, self.news.values()))
 
     @property
     def size(self) -> int:
-        """Different points.
+        """Return the number of different candidates.
 
         A choice of a sub-graph depends on one knob of the model at most (the split on two), and no
         two groups of choices on the same: sums over each such knob, multiplied.
@@ -276,29 +278,29 @@ class _StartForm:
         linked = [name for name in upon if name not in _UPON] if self.blocks else []
         rows = [self.news.get(name, (0,)) for name in _UPON]
         used = {*linked, *(_UPON if self.blocks else ())}
-        found = math.prod(len(own) for name, own in self.news.items() if name not in used)
+        count = math.prod(len(choices) for name, choices in self.news.items() if name not in used)
         if not self.blocks:
-            return found
-        found *= math.prod(block.free for block in self.blocks)
-        found *= sum(
-            math.prod(block.splits(*both) for block in self.blocks)
-            for both in itertools.product(*rows)
+            return count
+        count *= math.prod(block.free for block in self.blocks)
+        count *= sum(
+            math.prod(block.splits(*indices) for block in self.blocks)
+            for indices in itertools.product(*rows)
         )
         for name in linked:
             choices = self.news.get(name, (0,))
-            found *= sum(math.prod(b.others(name, i) if name in b.model else 1 for b in self.blocks)
+            count *= sum(math.prod(b.others(name, i) if name in b.model else 1 for b in self.blocks)
                          for i in choices)  # fmt: skip
-        return found
+        return count
 
 
 class Conditions:
-    """The rules of a space.
+    """The rules that give every candidate of a space its canonical form.
 
     Args:
         names: of the dimensions.
         choices: of the dimensions, ``"auto"`` first in those of knobs.
         blocks: knobs of sub-graphs; their dimensions are named by :func:`dimension_name`.
-        starts: the settings that ``"auto"`` stands for, the first without :data:`START`.
+        starts: the candidates that ``"auto"`` stands for, the first without :data:`START`.
     """
 
     def __init__(
@@ -323,53 +325,57 @@ class Conditions:
                 (where[name], i) for name, new in news.items()
                 for i in range(len(known[name])) if i not in new
             )  # fmt: skip
-            own = tuple(_BlockForm(b, where, known, base) for b in blocks if b.start == number)
-            self._forms.append(_StartForm(own, repeats, news))
+            start_blocks = tuple(
+                _BlockForm(b, where, known, base) for b in blocks if b.start == number
+            )
+            self._forms.append(_StartForm(start_blocks, repeats, news))
         every = [block for form in self._forms for block in form.blocks if block.fields]
         self._blocks = sorted(every, key=operator.attrgetter("first"))
 
     def normal(self, genes: Genes) -> Genes:
-        """Return points in the one form of what they mean, ``(points, dimensions)``."""
+        """Return candidates in canonical form, ``(points, dimensions)``."""
         if not self._blocks and not any(form.repeats for form in self._forms):
             return genes
-        found = genes.copy()
-        start = found[:, self._start] if self._start >= 0 else np.zeros(len(found), np.int64)
-        for number, of_one in enumerate(self._forms):
-            for at, index in of_one.repeats:
-                found[(start == number) & (found[:, at] == index), at] = 0
+        canonical = genes.copy()
+        start = (
+            canonical[:, self._start] if self._start >= 0 else np.zeros(len(canonical), np.int64)
+        )
+        for number, start_form in enumerate(self._forms):
+            for position, index in start_form.repeats:
+                canonical[(start == number) & (canonical[:, position] == index), position] = 0
         if not self._blocks:
-            return found
+            return canonical
         first = [block.first for block in self._blocks]
-        chosen = np.logical_or.reduceat(found > 0, first, axis=1)
+        chosen = np.logical_or.reduceat(canonical > 0, first, axis=1)
         of_start = np.asarray([block.block.start for block in self._blocks]) == start[:, None]
         widths = [block.end - block.first for block in self._blocks]
-        found[:, first[0] :] *= np.repeat(of_start, widths, axis=1)
-        rows = found.tolist()
+        canonical[:, first[0] :] *= np.repeat(of_start, widths, axis=1)
+        rows = canonical.tolist()
         for number, position in np.argwhere(chosen & of_start).tolist():
             row, block = rows[number], self._blocks[position]
-            own = tuple(row[block.first : block.end])
-            form = block.of(tuple([row[i] if i >= 0 else 0 for i in block.at]), own)
-            if form != own:
-                found[number, block.first : block.end] = form
-        return found
+            choices = tuple(row[block.first : block.end])
+            form = block.of(tuple([row[i] if i >= 0 else 0 for i in block.at]), choices)
+            if form != choices:
+                canonical[number, block.first : block.end] = form
+        return canonical
 
     @property
     def model_size(self) -> int:
-        """Points without a choice for a sub-graph."""
+        """Return the number of candidates without a choice for a sub-graph."""
         return sum(form.model_size for form in self._forms)
 
     @property
     def block_sizes(self) -> list[int]:
-        """Different settings of each block's knobs while the model's are ``"auto"``."""
+        """Return the number of candidates of each block while the model's knobs are ``"auto"``."""
         return [block.size for form in self._forms for block in form.blocks]
 
     @property
     def size(self) -> int:
-        """Different points; exact, however many."""
+        """Return the exact number of different candidates."""
         return sum(form.size for form in self._forms)
 
 
-# Points of a search space: a choice index per dimension, and the one form of those that are alike.
+# Points of a search space: encoded candidates in canonical form.
 #
 # A point is a tuple of choice indices (its *genes*), ``"auto"`` being index 0 of every dimension
 # of a knob; arrays of genes are what samplers work on. Settings that mean the same are one point:
@@ -380,12 +386,12 @@ ANY = 1 << 30
 """Layers of a model that is not known: more than any has."""
 
 ENUMERABLE = 1 << 14
-"""Spaces up to this size are listed whole where points not yet tried are looked for."""
+"""Spaces up to this size are listed whole where candidates not yet tried are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One thing to choose.
+    """A dimension of the space.
 
     Attributes:
         name: of a knob, or of a parameter of any Optuna study.
@@ -398,15 +404,15 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Points:
-    """A product of dimensions, less what means the same.
+    """A product of dimensions without equivalent candidates.
 
     Attributes:
         dimensions: in the order of the knobs, the model's first, then block by block.
         share: samples of the busiest cluster, which ``batches_per_cluster="auto"`` stands for.
         layers: layers of the model, the most that one sub-graph can hold.
         blocks: sub-graphs that have knobs of their own, those of the first start first.
-        starts: settings that ``"auto"`` stands for; the first is the published heuristic.
-        given: settings to begin with that are points of the heuristic.
+        starts: candidates that ``"auto"`` stands for; the first is the published heuristic.
+        given: candidates to begin with that are candidates of the heuristic.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -418,27 +424,27 @@ class Points:
 
     @cached_property
     def size(self) -> int:
-        """Number of points; exact, however large."""
+        """Return the exact number of candidates."""
         return self.conditions.size
 
     @property
     def listed(self) -> bool:
-        """Whether :meth:`everything` may be asked."""
+        """Return whether the space is small enough for :meth:`everything`."""
         return math.prod(len(d.choices) for d in self.dimensions) <= ENUMERABLE
 
     @cached_property
     def conditions(self) -> Conditions:
-        """What brings points into one form."""
+        """Return the rules of the canonical form."""
         names, choices = [d.name for d in self.dimensions], [d.choices for d in self.dimensions]
         return Conditions(names, choices, self.blocks, self.starts)
 
     @cached_property
     def widths(self) -> Genes:
-        """Number of choices of each dimension."""
+        """Return the number of choices of each dimension."""
         return np.asarray([len(d.choices) for d in self.dimensions], np.int64)
 
     def distributions(self, *, ordinal: bool = False) -> dict[str, BaseDistribution]:
-        """The space as Optuna has it.
+        """Return the space as Optuna distributions by name.
 
         Args:
             ordinal: choice indices as integers, for samplers that know no categories.
@@ -451,11 +457,11 @@ class Points:
 
     @cached_property
     def _owners(self) -> dict[str, tuple[Block, str]]:
-        """Block and knob of each dimension that is a sub-graph's."""
+        """Return the block and knob of each dimension that belongs to a sub-graph."""
         return {dimension_name(b, field): (b, field) for b in self.blocks for field in b.choices}
 
     def genes_of(self, params: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """Choice indices of parameters; None where they are not a point of the space.
+        """Return the encoding of parameters; None where they are outside the space.
 
         A sub-graph's knob that is not among them is ``"auto"``.
         """
@@ -469,7 +475,7 @@ class Points:
 
     @cached_property
     def _optional(self) -> set[str]:
-        """Dimensions that parameters need not name."""
+        """Return the dimensions that parameters need not name."""
         return {*self._owners, START} if len(self.starts) > 1 else {*self._owners}
 
     @cached_property
@@ -477,21 +483,21 @@ class Points:
         return [(d.name, {c: i for i, c in enumerate(d.choices)}) for d in self.dimensions]
 
     def params_of(self, genes: Iterable[int]) -> dict[str, Any]:
-        """Parameters of a point."""
+        """Return the parameters of an encoding."""
         pairs = zip(self.dimensions, genes, strict=True)
         return {d.name: d.choices[int(index)] for d, index in pairs}
 
     def normal(self, genes: Genes) -> Genes:
-        """Points in their one form, ``(points, dimensions)``."""
+        """Return candidates in canonical form, ``(points, dimensions)``."""
         return self.conditions.normal(genes)
 
     def distinct(self, genes: Genes) -> Genes:
-        """Points each once, in lexical order."""
-        found: Genes = genes[self.first_of_each(genes)]
-        return found
+        """Return candidates without duplicates, in lexical order."""
+        distinct: Genes = genes[self.first_of_each(genes)]
+        return distinct
 
     def first_of_each(self, genes: Genes) -> Genes:
-        """Where each of some points is there first, in lexical order of the points."""
+        """Return the index of the first occurrence of each candidate, in lexical order."""
         few = int(self.widths.max(initial=1)) <= 1 << 8
         # bytes, the upper one first, compare as the choices do and much faster than whole numbers
         plain = genes.astype(np.uint8 if few else ">u4")
@@ -500,36 +506,36 @@ class Points:
         return np.asarray(np.unique(row_bytes(plain), return_index=True)[1], np.int64)
 
     def everything(self) -> Genes:
-        """All points in lexical order; for spaces that are :attr:`listed`."""
+        """Return all candidates in lexical order; for spaces that are :attr:`listed`."""
         shape = tuple(self.widths.tolist())
         genes = np.indices(shape).reshape(len(shape), -1).T.astype(np.int64)
-        found: Genes = genes[(self.normal(genes) == genes).all(axis=1)]
-        return found
+        canonical: Genes = genes[(self.normal(genes) == genes).all(axis=1)]
+        return canonical
 
     def features(self, genes: Genes, columns: Genes | None = None) -> NDArray[np.float32]:
-        """Points as numbers for a cost model, ``(points, dimensions)``; see :func:`_as_number`.
+        """Return candidates as features of a cost model, ``(points, dimensions)``.
 
         Args:
-            genes: of the points.
+            genes: encodings.
             columns: positions of the dimensions that are wanted, where not all are.
         """
         chosen = np.arange(len(self.dimensions)) if columns is None else columns
-        found: NDArray[np.float32] = self._numbers[genes[:, chosen] + self._offsets[chosen]]
-        return found
+        features: NDArray[np.float32] = self._numbers[genes[:, chosen] + self._offsets[chosen]]
+        return features
 
     @cached_property
     def _offsets(self) -> Genes:
-        """Where each dimension's choices begin in :attr:`_numbers`."""
+        """Return the offset of each dimension's choices in :attr:`_numbers`."""
         return np.cumsum(self.widths) - self.widths
 
     @cached_property
     def _numbers(self) -> NDArray[np.float32]:
-        """Every choice of every dimension as a number."""
+        """Return every choice of every dimension as a number."""
         numbers = [self._as_number(d, c) for d in self.dimensions for c in d.choices]
         return np.asarray(numbers, np.float32)
 
     def _as_number(self, dimension: Dimension, choice: Any) -> float:
-        """A choice on an axis where order means something: knobs as the cost model has them."""
+        """Return a choice as an ordered number; knobs as the cost model encodes them."""
         if dimension.name in KNOB_NAMES:
             knobs = Knobs(**{dimension.name: choice})
             return float(knob_vector(knobs, self.share)[KNOB_NAMES.index(dimension.name)])

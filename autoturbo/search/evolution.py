@@ -1,20 +1,21 @@
-"""Proposes batches of points: evolution guided by what cost models predict.
+"""Proposes rounds of candidates: evolution guided by cost models.
 
 A reader's map::
 
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
-                   kernel model has a prior, half of them what it expects most of: the best choices
-                   of all blocks put together, openings, single changes of the heuristic, and where
-                   such changes lead step by step
-    history -> blocks: a choice or two tried in many blocks of sub-graphs at once, what might be
-               best first, and the best choices of all blocks put together, as the kernel model
-               expects
+                   kernel model has a prior, half of them its best predictions: compositions of
+                   the best choices of all blocks, openings, single changes of the heuristic, and
+                   a greedy descent by single changes
+    history -> group screening: a choice or two changed in many blocks of sub-graphs at once,
+               the most promising first, and compositions of the best choices of all blocks, as
+               the kernel model predicts
             -> parents (best measured) -> generations of children, ranked by the quick model
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
-The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
-kernel model needs the plan of a setting, which costs a hundred times as much, so it sees the best
-few.
+The quick model, a surrogate on choices alone, takes microseconds a candidate and ranks thousands.
+The kernel model needs the plan of a candidate, which takes a hundred times as long, so it ranks the
+best few.
+
 A proposal follows from seed, first trial number and history, and from nothing else.
 """
 
@@ -43,16 +44,16 @@ if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
-"""A dearer model: lower is better; None where it cannot tell yet."""
+"""Predicts scores by a dearer model, lower is better; None where it cannot tell yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a dearer model says of points.
+    """Predictions of a dearer model.
 
     Attributes:
-        rerank: what it expects them to give.
-        look: more than that; None where it cannot tell.
+        rerank: predicts scores.
+        look: predicts in more detail; None where it cannot tell.
     """
 
     rerank: Rerank
@@ -69,17 +70,17 @@ def propose(
     advice: Advice | None = None,
     shuffled: bool = False,
 ) -> list[tuple[int, ...]]:
-    """A batch of points that nobody tried, the most promising first.
+    """Return a round of candidates that were not tried before, the most promising first.
 
     Args:
         space: where to look.
         rng: where chance comes from.
-        history: what was tried, in order.
-        taken: further points not to propose.
+        history: tried candidates, in order.
+        taken: further candidates not to propose.
         count: how many; fewer where the space has no more.
         advice: of a dearer model, on the best few.
-        shuffled: chance decides between points that are predicted to be the same, not their order
-            (small choices first, which among knobs means near the published heuristic).
+        shuffled: ties between predictions are broken at random, not by order (small choices first,
+            which among knobs means near the published heuristic).
     """
     taken = taken | {tried.genes for tried in history}
     fresh = _Fresh(space, rng, taken, shuffled)
@@ -102,7 +103,7 @@ def propose(
 
 
 def _evolve(fresh: _Fresh, parents: Genes, model: QuickModel) -> Genes:
-    """Return points ordered by the quick model, best first."""
+    """Return evolved candidates, the best predicted by the quick model first."""
     space, rng = fresh.space, fresh.rng
     ties = rng if fresh.shuffled else None
     pool = np.concatenate([parents, _mutants(space, rng, parents, SEARCH.children)])
@@ -121,7 +122,7 @@ def _children(
     count: int,
     rerank: Rerank | None,
 ) -> list[tuple[int, ...]]:
-    """The most promising descendants of some points."""
+    """Return the most promising descendants of some candidates."""
     if count <= 0:
         return []
     pool = _evolve(fresh, parents, model)
@@ -135,7 +136,7 @@ def _children(
 
 
 def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
-    """The best measured points; the first choices of all dimensions where there are none."""
+    """Return the best measured candidates; the published heuristic where there are none."""
     measured = [tried for tried in history if tried.score is not None]
     best = sorted(measured, key=lambda tried: tried.score or 0.0)[:count]
     if not best:
@@ -144,7 +145,7 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
 
 
 def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
-    """Openings; before most of them the best few, where a dearer model can tell."""
+    """Return the first candidates of a search; the dearer model's best come before openings."""
     space, rng = fresh.space, fresh.rng
     opened = fresh.unique(openings(space))
     if rerank is None or _dearer(opened, rerank) is None:
@@ -154,17 +155,17 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
     mutants = space.mutate(rng, parents[rng.integers(0, len(parents), SEARCH.opening_mutants)])
     single = single_changes(space, heuristic[0])
     pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
-    made = _made_of_blocks(fresh, parents, min(SEARCH.places + 1, count // 2), rerank)
-    best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(made))
-    end = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
+    composed = _made_of_blocks(fresh, parents, min(SEARCH.places + 1, count // 2), rerank)
+    best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(composed))
+    descended = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
     starts = fresh.unique(placed(space))[: count // 4]
-    return list(dict.fromkeys([*starts, *made, *end, *best, *opened]))[:count]
+    return list(dict.fromkeys([*starts, *composed, *descended, *best, *opened]))[:count]
 
 
 def _made_of_blocks(
     fresh: _Fresh, points: Genes, count: int, rerank: Rerank
 ) -> list[tuple[int, ...]]:
-    """The best choices of all blocks put together at starts and what a dearer model thinks best."""
+    """Return compositions of the blocks' best predicted choices."""
     if not fresh.space.blocks:
         return []
     expected = _expecting(rerank, lambda genes: np.zeros(len(genes)))
@@ -172,24 +173,24 @@ def _made_of_blocks(
 
 
 def _descent(space: Space, point: Genes, rerank: Rerank | None) -> list[Genes]:
-    """Where a dearer model goes from a point by single changes; the last place and the one before.
+    """Return the last two candidates of a greedy descent by single changes, the last one first.
 
     Not more of them: where the model is wrong there, a batch of them would hold nothing else.
     """
-    found = [point]
+    path = [point]
     for _ in range(SEARCH.descent_steps):
-        steps = single_changes(space, found[-1])
+        steps = single_changes(space, path[-1])
         scores = _dearer([tuple(step) for step in steps.tolist()], rerank)
         if scores is None:
             break
-        found.append(steps[int(np.argmin(scores))])
-    return found[:0:-1][:2] or [point]
+        path.append(steps[int(np.argmin(scores))])
+    return path[:0:-1][:2] or [point]
 
 
 def _unlike(
     pool: list[tuple[int, ...]], scores: NDArray[np.float64] | None, count: int
 ) -> list[tuple[int, ...]]:
-    """The best points, one of each prediction."""
+    """Return the best candidates, one per predicted score."""
     if scores is None:
         return []
     kinds: dict[float, tuple[int, ...]] = {}
@@ -205,21 +206,21 @@ def _screened(
     model: QuickModel,
     advice: Advice | None,
 ) -> list[tuple[int, ...]]:
-    """A part of a batch: choices of all blocks at once, as the dearer model expects."""
+    """Return a part of a round that changes choices of many blocks at once."""
     room, turn = int(count * SEARCH.screened_share), len(history) // count
     if not room or not fresh.space.blocks:
         return []
     expected = _expecting(None if advice is None else advice.rerank, model.predict)
 
     def look(points: Genes) -> Look:
-        found = None if advice is None else advice.look(points)
-        return Look.plain(points, expected(points)) if found is None else found
+        detailed = None if advice is None else advice.look(points)
+        return Look.plain(points, expected(points)) if detailed is None else detailed
 
     return fresh.unique(together(fresh.space, history, room, turn, look))[:room]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Half one step away, half further."""
+    """Return shuffled mutants, half of them with a single mutation."""
     picked = _picked(rng, parents, count)
     near = space.mutate(rng, picked[: count // 2])
     far = space.mutate(rng, picked[count // 2 :], rate=0.15)
@@ -228,28 +229,28 @@ def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int)
 
 
 def _picked(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Parents by chance, earlier ones more often."""
+    """Return parents drawn at random, earlier ones more often."""
     weights = 1.0 / np.arange(1, len(parents) + 1)
-    found: Genes = parents[rng.choice(len(parents), count, p=weights / weights.sum())]
-    return found
+    picked: Genes = parents[rng.choice(len(parents), count, p=weights / weights.sum())]
+    return picked
 
 
 def _crossed(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Children of two parents each."""
+    """Return children of two random parents each."""
     first = parents[rng.integers(0, len(parents), count)]
     second = parents[rng.integers(0, len(parents), count)]
     return space.cross(rng, first, second)
 
 
 def _dearer(best: list[tuple[int, ...]], rerank: Rerank | None) -> NDArray[np.float64] | None:
-    """What the dearer model says, if there is one and it has an answer."""
+    """Return the dearer model's predictions; None without such a model or an answer."""
     return rerank(np.asarray(best, np.int64)) if rerank is not None and best else None
 
 
 def _expecting(
     rerank: Rerank | None, otherwise: Callable[[Genes], NDArray[np.float64]]
 ) -> Callable[[Genes], NDArray[np.float64]]:
-    """A dearer model's scores of points, or others where it has none."""
+    """Return a function that predicts by the dearer model, or by another where it has no answer."""
 
     def expected(genes: Genes) -> NDArray[np.float64]:
         dearer = None if rerank is None else rerank(genes)
@@ -261,7 +262,7 @@ def _expecting(
 def _lowest(
     points: list[tuple[int, ...]], scores: NDArray[np.float64], count: int
 ) -> list[tuple[int, ...]]:
-    """Return the points of the lowest scores, of equals the first."""
+    """Return the candidates of the lowest scores; ties keep their order."""
     return [points[index] for index in np.argsort(scores, kind="stable")[:count].tolist()]
 
 
@@ -272,7 +273,7 @@ def _centred(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass
 class _Fresh:
-    """Points that are not taken."""
+    """Candidates that are not taken."""
 
     space: Space
     rng: np.random.Generator
@@ -280,19 +281,19 @@ class _Fresh:
     shuffled: bool = False
 
     def unique(self, genes: Genes) -> list[tuple[int, ...]]:
-        """The points not taken, each once, in order."""
-        found = dict.fromkeys(map(tuple, genes.tolist()))
-        return [point for point in found if point not in self.taken]
+        """Return the candidates that are not taken, without duplicates, in order."""
+        distinct = dict.fromkeys(map(tuple, genes.tolist()))
+        return [point for point in distinct if point not in self.taken]
 
     def any(self, count: int) -> list[tuple[int, ...]]:
-        """Random points not taken; fewer than asked for only where the space has no more."""
+        """Return random candidates not taken; fewer than asked for where the space has no more."""
         return fresh_points(self.space, self.rng, self.taken, count)
 
 
 def fresh_points(
     space: Space, rng: np.random.Generator, taken: set[tuple[int, ...]], count: int
 ) -> list[tuple[int, ...]]:
-    """Random points not taken; fewer than asked for only where the space has no more."""
+    """Return random candidates not taken; fewer than asked for only where the space has no more."""
     count = min(count, space.size - len(taken))
     if count <= 0:
         return []
@@ -300,13 +301,13 @@ def fresh_points(
     if space.listed:
         left = fresh.unique(space.everything())
         return [left[i] for i in rng.permutation(len(left))[:count]]
-    found: dict[tuple[int, ...], None] = {}
+    drawn: dict[tuple[int, ...], None] = {}
     rounds = 0
-    while len(found) < count:
-        drawn = space.random(rng, 4 * count, dense=rounds >= SEARCH.sparse_draws)
-        found.update(dict.fromkeys(fresh.unique(drawn)))
+    while len(drawn) < count:
+        batch = space.random(rng, 4 * count, dense=rounds >= SEARCH.sparse_draws)
+        drawn.update(dict.fromkeys(fresh.unique(batch)))
         rounds += 1
-    return list(found)[:count]
+    return list(drawn)[:count]
 
 
 # What a search tries before it has learned anything, and what it makes sure of soon after.
@@ -325,21 +326,21 @@ FREED: tuple[Mapping[str, Value], ...] = (
 
 
 def placed(space: Space) -> Genes:
-    """Every start but the first as it is: what the dynamic programme or another model decided."""
-    return _points(space, [*_each(space, START), *(_said(space, one) for one in space.given)])
+    """Return every start but the published heuristic, unchanged."""
+    return _points(space, [*_each(space, START), *(_said(space, knobs) for knobs in space.given)])
 
 
 def _said(space: Space, knobs: Knobs) -> dict[str, Any]:
-    """Return the choices of a setting whose sub-graphs are the heuristic's."""
-    said = {**knobs.as_dict()}
-    for own in said.pop("overrides", ()):
-        block = next(b for b in space.blocks if b.start == 0 and own["layer"] in b.layers)
-        said |= {dimension_name(block, n): v for n, v in own.items() if n != "layer"}
-    return said
+    """Return the parameters of a candidate whose sub-graphs are the heuristic's."""
+    params = {**knobs.as_dict()}
+    for override in params.pop("overrides", ()):
+        block = next(b for b in space.blocks if b.start == 0 and override["layer"] in b.layers)
+        params |= {dimension_name(block, n): v for n, v in override.items() if n != "layer"}
+    return params
 
 
 def initial_settings(space: Space, *, every_batch: bool) -> tuple[Knobs, ...]:
-    """Return the settings that every search tries first, whatever its sampler.
+    """Return the candidates that every search tries first, whatever its sampler.
 
     Args:
         space: of the knobs.
@@ -352,7 +353,7 @@ def initial_settings(space: Space, *, every_batch: bool) -> tuple[Knobs, ...]:
 
 
 def openings(space: Space) -> Genes:
-    """Points to begin with: starts, the heuristic at every number of samples, cluster splits.
+    """Return starts, the heuristic at every number of samples, and cluster splits.
 
     A baseline scheduler may choose the number of samples as well, so the search starts no worse.
     """
@@ -364,21 +365,21 @@ def openings(space: Space) -> Genes:
 
 
 def single_changes(space: Space, base: Genes) -> Genes:
-    """A point with one choice of the model's changed, for every choice that there is."""
+    """Return a candidate with one choice of the model's changed, for every such choice."""
     owned = {dimension_name(block, field) for block in space.blocks for field in block.choices}
     names = [d.name for d in space.dimensions if d.name not in owned]
     return _points(space, [change for name in names for change in _each(space, name)], base)
 
 
 def _each(space: Space, name: str) -> list[dict[str, Any]]:
-    """Every choice of a dimension besides the first."""
+    """Return every choice of a dimension besides the first, as parameters."""
     return [{name: c} for d in space.dimensions if d.name == name for c in d.choices[1:]]
 
 
 def _points(
     space: Space, settings: Iterable[Mapping[str, Any]], base: Genes | None = None
 ) -> Genes:
-    """A point with some choices changed, for each that a space has."""
+    """Return a base with some parameters changed, for each candidate that the space has."""
     where = {d.name: (index, d.choices) for index, d in enumerate(space.dimensions)}
     start = np.zeros(len(where), np.int64) if base is None else base
     rows = []
@@ -388,8 +389,8 @@ def _points(
             for name, value in setting.items():
                 row[where[name][0]] = where[name][1].index(value)
             rows.append(row)
-    found = np.asarray(rows, np.int64).reshape(len(rows), len(where))
-    return space.normal(found)
+    points = np.asarray(rows, np.int64).reshape(len(rows), len(where))
+    return space.normal(points)
 
 
 def make_advisor(
@@ -400,7 +401,7 @@ def make_advisor(
     seed: int,
     log: Callable[[str], None],
 ) -> KernelAdvisor:
-    """The kernel model of a run, with what the package knows beforehand.
+    """Return the kernel model of a run, with the package's pretrained model as its prior.
 
     Args:
         evaluator: of the run.

@@ -1,4 +1,4 @@
-"""What a run hands out: schedules that measure the same twice and pass the checks.
+"""The schedules that a run hands out: they measure the same twice and pass the checks.
 
 The best schedule by what was sought, the fastest (for the database) and all members of a Pareto
 front are checked, each once. A schedule that fails is refused and the next best that passes takes
@@ -32,7 +32,7 @@ _LINES = 20
 """Findings that are kept of one schedule."""
 
 Verifier = Callable[[Scheduled], Verification | None]
-"""Checks a schedule; None where it knows nothing of such a one."""
+"""Checks a schedule; None for a kind of schedule that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Best:
 
     Attributes:
         trial: its number.
-        knobs: its setting.
+        knobs: its candidate.
         measurement: taken twice, with the same result.
         schedule: has ``text`` and ``save(path)``.
         verification: what checking it gave; None where the verifier knows nothing of it.
@@ -57,20 +57,24 @@ class Best:
 
     @property
     def verified(self) -> tuple[Check, ...]:
-        """The checks that it passed."""
+        """Return the checks that it passed."""
         return () if self.verification is None else passed(self.verification)
 
 
 def passed(verification: Verification) -> tuple[Check, ...]:
-    """The checks that were made and found nothing."""
+    """Return the checks that were made and found nothing."""
     numbers = verification.numbers
-    made = {Check.REGIONS: True, Check.MEMORY: True, Check.NUMBERS: numbers and not numbers.skipped}
+    performed = {
+        Check.REGIONS: True,
+        Check.MEMORY: True,
+        Check.NUMBERS: numbers and not numbers.skipped,
+    }
     failed = {finding.check for finding in verification.findings}
-    return tuple(check for check in Check if made[check] and check not in failed)
+    return tuple(check for check in Check if performed[check] and check not in failed)
 
 
 def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
-    """The verifier of our own schedules; it knows nothing of others'.
+    """Return the verifier of our own schedules; it returns None for others.
 
     Args:
         path: the model's file.
@@ -90,13 +94,13 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
 
 
 def summary(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """One line for each finding."""
+    """Return one line for each finding."""
     return tuple(f"{f.check.value}: {f.kind}: {f.message}" for f in findings)
 
 
 @dataclass(eq=False)
 class Handover:
-    """A run's trials, of which those that are to be handed out are checked.
+    """A run's trials; those that are to be handed out are checked.
 
     Attributes:
         name: of model and target, for errors.
@@ -116,11 +120,11 @@ class Handover:
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """Trials that failed, by number."""
+        """Return the trials that failed a check, by number."""
         return tuple(self._refused[number] for number in sorted(self._refused))
 
     def best(self, objectives: Sequence[Objective], rather: Best | None = None) -> Best:
-        """The best trial that passes; of equals ``rather``, else the earliest.
+        """Return the best trial that passes; of equals ``rather``, else the earliest.
 
         Raises:
             RefusedError: none passes.
@@ -138,21 +142,19 @@ class Handover:
         raise self._nothing()
 
     def front(self, objectives: Sequence[Objective]) -> tuple[Trial, ...]:
-        """Trials that pass and that no other that passes beats in every objective.
-
-        Empty with one objective, which has a best trial and no front.
+        """Return the Pareto front of the trials that pass; empty with one objective.
 
         Raises:
             RefusedError: none passes.
         """
-        left = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
+        remaining = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
         while len(objectives) > 1:
-            measured = [figures(objectives, trial.outcome) for trial in left]
-            found = [left[i] for i in pareto(measured)]
-            good = [trial for trial in found if self._passes(trial)]
-            if len(good) == len(found):
-                return tuple(found)
-            left = [trial for trial in left if trial.number not in self._refused]
+            measured = [figures(objectives, trial.outcome) for trial in remaining]
+            front = [remaining[i] for i in pareto(measured)]
+            passing = [trial for trial in front if self._passes(trial)]
+            if len(passing) == len(front):
+                return tuple(front)
+            remaining = [trial for trial in remaining if trial.number not in self._refused]
         return ()
 
     def _passes(self, trial: Trial) -> bool:
@@ -184,27 +186,27 @@ class Handover:
         return Best(trial.number, trial.knobs, measurement, schedule, verification, once)
 
     def _measured_again(self, trial: Trial) -> tuple[Measurement, bool]:
-        """Measure a trial once more; what is recorded, and so, where there is no time for it.
+        """Return a second measurement of a trial; the recorded one, and True, once the time is up.
 
         Raises:
             MeasurerError: the numbers differ.
         """
         from autoturbo.search.executors import guarded
 
-        again, recorded = guarded(self.workshop, trial.knobs), trial.outcome
-        if again is TIME_IS_UP and isinstance(recorded, Measurement):
+        repeated, recorded = guarded(self.workshop, trial.knobs), trial.outcome
+        if repeated is TIME_IS_UP and isinstance(recorded, Measurement):
             self.log(f"trial {trial.number} is not measured again: the time is up")
             return recorded, True
-        if not isinstance(recorded, Measurement) or not isinstance(again, Measurement):
-            text = again.message if isinstance(again, Failure) else "it failed before"
+        if not isinstance(recorded, Measurement) or not isinstance(repeated, Measurement):
+            text = repeated.message if isinstance(repeated, Failure) else "it failed before"
             raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
-        if again.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
-            text = f"{recorded.latency!r} s, then {again.latency!r} s"
+        if repeated.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
+            text = f"{recorded.latency!r} s, then {repeated.latency!r} s"
             raise MeasurerError(f"trial {trial.number} measures differently each time: {text}")
-        return again, False
+        return repeated, False
 
     def _nothing(self) -> RefusedError:
-        """That no schedule passes, and why the first one does not."""
+        """Return the error that no schedule passes, with the reason of the first."""
         first = next(iter(self._refused.values()))
         count = len(self._refused)
         which = "the only schedule" if count == 1 else f"each of the best {count} schedules"

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a search has gone so far.
+    """The course of a search so far.
 
     Attributes:
-        scores: the best after each round, lower is better; None while nothing fits.
-        floor: what no score can be below, None where that is not known.
+        scores: the best score after each round, lower is better; None while nothing fits.
+        floor: lower bound of the score; None where it is not known.
     """
 
     scores: Sequence[float | None]
@@ -59,7 +59,7 @@ class Course:
 
 
 def expected_gain(course: Course) -> float:
-    """What the next round is expected to take off the logarithm of the best score.
+    """Return how much the next round is expected to reduce the logarithm of the best score.
 
     Infinite for a search that has had no round: each is tried before any goes on.
     """
@@ -71,7 +71,7 @@ def expected_gain(course: Course) -> float:
 
 
 def _recent(scores: Sequence[float | None]) -> float:
-    """What a round has brought of late, in the mean."""
+    """Return the mean gain per round over the last rounds."""
     window = [
         score for score in scores[-SEARCH.recent_rounds - 1 :] if score is not None and score > 0
     ]
@@ -88,35 +88,35 @@ def _left(course: Course) -> float:
 
 
 def most_promising(courses: Sequence[Course]) -> int:
-    """The search that gets the next round; of equals the first."""
+    """Return the index of the search that gets the next round; of equals the first."""
     gains = [expected_gain(course) for course in courses]
     return gains.index(max(gains))
 
 
 class Journal(Protocol):
-    """Where outcomes are kept: the loop records before it proposes again."""
+    """The journal of outcomes: the loop records before it proposes again."""
 
     @property
     def recorded(self) -> Mapping[int, Trial]:
-        """What an earlier part of the run has left, by number."""
+        """Return the trials of an earlier part of the run, by number."""
         ...
 
     def add(self, trial: Trial) -> None:
-        """Take note, durable at the next :meth:`flush` or before."""
+        """Record a trial, durable at the next :meth:`flush` or before."""
         ...
 
     def flush(self) -> None:
-        """Make all durable."""
+        """Make all recorded trials durable."""
         ...
 
     def log(self, line: str) -> None:
-        """A line for people."""
+        """Write a line for people."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for, where and for how long.
+    """The definition of a search: its space, objectives and limits.
 
     Attributes:
         run: id of the run.
@@ -131,14 +131,14 @@ class Search:
         began: when these began, by the monotonic clock; with the search if 0.
         after: measurements after the last round, where they take as long as others.
         checks_s: seconds of the time budget that go after the last round, besides these.
-        starts: settings that are measured in the first round, with the published heuristic.
+        starts: candidates that are measured in the first round, with the published heuristic.
         storage: an Optuna storage URL that mirrors the trials.
         patience: trials without a better one after which it stops, checked between rounds.
         bound_gap: it stops once the best is at most this share above the lower bound, likewise.
         round: trials proposed at a time.
-        proposer: asked for settings in place of the sampler, which then is its name.
+        proposer: asked for candidates in place of the sampler, which then is its name.
         heuristic: trial 0.
-        initial: settings that the next trials are, whatever the sampler.
+        initial: candidates of the next trials, whatever the sampler.
         here: measures trial 0 in this process, where none is measured once the time is up.
     """
 
@@ -227,28 +227,28 @@ class Loop:
 
     @property
     def pair(self) -> str:
-        """What the executor knows the search's model and target by."""
+        """Return the name by which the executor knows the search's model and target."""
         return self.search.run
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it before anything else did."""
+        """Return whether Ctrl-C ended the search before anything else did."""
         return self.stopped is Stop.INTERRUPTED
 
     @property
     def total(self) -> int:
-        """Trials to make; never fewer than are recorded."""
+        """Return the number of trials to make; never fewer than are recorded."""
         return int(min(self._wanted, self.search.space.size))
 
     @property
     def _wanted(self) -> float:
-        """Trials asked for, however many settings there are."""
+        """Return the number of trials asked for, even if the space is smaller."""
         asked = math.inf if self.search.trials is None else self.search.trials
         return max(asked, len(self._recorded))
 
     @property
     def course(self) -> Course:
-        """How it has gone, for whoever hands out rounds."""
+        """Return the best scores per round, for the allocation of rounds to searches."""
         outcome = self.best.outcome if self.best else None
         if isinstance(outcome, Measurement) and self.search.objectives[0].name in OF_KERNELS:
             return Course(tuple(self._figures), outcome.bound.seconds)
@@ -256,7 +256,7 @@ class Loop:
 
     @property
     def _figure(self) -> float | None:
-        """The best so far, above zero and lower is better; None while nothing fits."""
+        """Return the incumbent's figure, positive and lower is better; None while nothing fits."""
         outcome, objective = self.best.outcome if self.best else None, self.search.objectives[0]
         if not isinstance(outcome, Measurement):
             return None
@@ -265,16 +265,16 @@ class Loop:
 
     @property
     def missing(self) -> int:
-        """Trials of the open round whose outcomes have not come."""
+        """Return the number of trials of the open round without an outcome."""
         return len(self._batch) - len(self._outcomes)
 
     @property
     def complete(self) -> bool:
-        """Whether the open round can be closed."""
+        """Return whether the open round can be closed."""
         return not self.missing
 
     def open(self, *, stopping: bool = False) -> list[Task] | None:
-        """Begin a round: what has to be measured; None where the search has stopped.
+        """Begin a round and return the tasks to measure; None where the search has stopped.
 
         Args:
             stopping: nothing new is to be measured; only what is recorded still enters.
@@ -299,7 +299,7 @@ class Loop:
         return tasks[:1] if self.cut else tasks
 
     def take(self, answer: Answer) -> None:
-        """An outcome of the open round: durable at the next :meth:`save` or :meth:`close`."""
+        """Take an outcome of the open round, durable at the next :meth:`save` or :meth:`close`."""
         knobs = self._batch[answer.number - len(self.trials)][1]
         self._outcomes[answer.number] = answer.outcome
         self._journal.add(Trial(answer.number, knobs, answer.outcome))
@@ -308,22 +308,22 @@ class Loop:
         self._report(self._outcomes)
 
     def late(self, width: int = 1) -> bool:
-        """Whether one more measurement, and what follows the last one, would end too late.
+        """Return whether one more measurement, with what follows the last, would end too late.
 
         Args:
-            width: settings that are measured at a time.
+            width: candidates that are measured at a time.
         """
         if self.search.time_budget is None:
             return False
-        search, each = self.search, self._gaps.seconds
-        if not each and search.after:  # nothing is compiled then
-            each = self._gaps.first
-        ahead = (1 + search.after) * width * each + search.checks_s
-        return self._elapsed + ahead > self.search.time_budget
+        search, trial_s = self.search, self._gaps.seconds
+        if not trial_s and search.after:  # nothing is compiled then
+            trial_s = self._gaps.first
+        ahead_s = (1 + search.after) * width * trial_s + search.checks_s
+        return self._elapsed + ahead_s > self.search.time_budget
 
     @property
     def over(self) -> bool:
-        """Whether what is being measured is to be ended, for there is time for checks alone.
+        """Return whether measurements under way must end, since the time left is for checks alone.
 
         What takes longer than was expected has until then: a worker that is ended is replaced
         first, where something is to be measured again, and that takes seconds.
@@ -333,18 +333,18 @@ class Loop:
 
     @property
     def begun(self) -> bool:
-        """Whether the published heuristic is measured, and something in this part of the run."""
+        """Return whether trial 0 is measured, and any trial in this part of the run."""
         return bool(self._measured and (self.trials or 0 in self._outcomes))
 
     def save(self) -> None:
-        """Make durable what has come."""
+        """Make the outcomes so far durable."""
         self._journal.flush()
 
     def close(self) -> None:
-        """Learn from the round, as far as its outcomes go without a gap.
+        """Learn from the round's outcomes, up to the first that is missing.
 
-        After Ctrl-C, or where the time was up within it, some are missing; what was measured beyond
-        is recorded for the next time.
+        After Ctrl-C, or where the time was up within the round, some are missing; later outcomes
+        are recorded for the next time.
         """
         if self.cut and self._batch and self._batch[0][0] == 0 and 0 not in self._outcomes:
             self._measure_here()
@@ -363,19 +363,19 @@ class Loop:
             self._fill_mirror()
 
     def _measure_here(self) -> None:
-        """Have trial 0 all the same, where this process can measure it: it has done so before."""
+        """Measure trial 0 in this process, if it can: it has done so before."""
         number, knobs = self._batch[0]
         if self.search.here is not None:
             self.take(Answer(self.pair, number, self.search.here(knobs)))
 
     def conclude(self) -> None:
-        """Say why it stopped, and bring the study that the user sees up to date."""
+        """Set the reason of the stop, and bring the study that the user sees up to date."""
         if self.stopped is None:
             self.stopped = self._reason() or Stop.INTERRUPTED
         self._fill_mirror()
 
     def _reason(self, *, stopping: bool = False) -> Stop | None:
-        """Why it should not go on; what is recorded is entered whatever the rules say."""
+        """Return why to stop; recorded trials are entered whatever the rules say."""
         if len(self.trials) >= self.total:
             return Stop.SPACE if self._wanted > self.search.space.size else Stop.TRIALS
         if self.cut:
@@ -387,7 +387,7 @@ class Loop:
 
     @property
     def _rule(self) -> Stop | None:
-        """What of the rules holds; nothing does before the published heuristic is measured."""
+        """Return the stopping rule that holds; none before the published heuristic is measured."""
         if not self.trials:
             return None
         search, best = self.search, self.best.outcome if self.best else None
@@ -415,7 +415,7 @@ class Loop:
         return not any(failure.infeasible for failure in failures)
 
     def _replayed(self, first: int) -> list[Knobs] | None:
-        """A round that is recorded whole, where the sampler need not propose it again."""
+        """Return a round that is recorded whole, where the sampler need not propose it again."""
         size = self.search.round if first else 1 + len(self.search.starts)
         numbers = range(first, first + size)
         if self.search.sampler not in (COST_MODEL, ANNEALING, PROGRAM):
@@ -438,16 +438,16 @@ class Loop:
         return proposed
 
     def _proposed_beside(self, first: int) -> list[Knobs]:
-        """Return a round with what is recorded of it: a program need not say the same again."""
+        """Return a round with its recorded trials: a program need not repeat its proposals."""
         numbers = range(first, first + self.search.round)
         known = {n: self._recorded[n].knobs for n in numbers if n in self._recorded}
         new = self._proposer.ask(len(numbers) - len(known))
         others = iter([knobs for knobs in new if knobs not in known.values()])
-        found = [known[n] if n in known else next(others, None) for n in numbers]
-        return list(itertools.takewhile(bool, found))  # type: ignore[arg-type]
+        proposed = [known[n] if n in known else next(others, None) for n in numbers]
+        return list(itertools.takewhile(bool, proposed))  # type: ignore[arg-type]
 
     def _enter(self, trial: Trial) -> None:
-        """Learn from an outcome."""
+        """Learn from a trial's outcome."""
         self.trials.append(trial)
         self._proposer.tell(trial.knobs, trial.outcome)
         if isinstance(trial.outcome, Failure):
@@ -458,12 +458,12 @@ class Loop:
         self._drought.enter(None if failed else self._score(trial))
 
     def _score(self, trial: Trial) -> tuple[float, ...]:
-        """Of all objectives, the first one first; lower is better."""
+        """Return the scores of all objectives, the first one first; lower is better."""
         scores = [objective.score(trial.outcome) for objective in self.search.objectives]
         return tuple(float("inf") if score is None else score for score in scores)
 
     def _fill_mirror(self) -> None:
-        """Let the study that the user sees have all trials; a storage gets them at once."""
+        """Bring the study that the user sees up to date; a storage is written at once."""
         for trial in self.trials[self.mirror.entered :]:
             self.mirror.enter(trial.number, self._proposer.params(trial.knobs), trial.outcome)
         if self.search.storage is not None:
@@ -474,7 +474,7 @@ class Loop:
             self._on_progress(self._progress(outcomes))
 
     def _progress(self, outcomes: Mapping[int, Outcome]) -> Progress:
-        """How the run stands; outcomes of the round under way count as done."""
+        """Return how the run stands; outcomes of the open round count as done."""
         default = self.trials[0].outcome if self.trials else outcomes.get(0)
         best = self.best.outcome if self.best else default
         reasons = Counter(o.reason for o in outcomes.values() if isinstance(o, Failure))
@@ -497,12 +497,12 @@ class Loop:
         )
 
     def _remaining(self, done: int) -> float | None:
-        """As long as trials took after a first round of them: that one may have had to compile."""
+        """Return the estimated seconds to go; the first round, which may compile, is left out."""
         budget = self.search.time_budget
-        by_time = None if budget is None else max(budget - self._elapsed, 0.0)
-        since, before = self._warm or (0.0, self._measured)
-        if self.search.trials is None or self._measured == before:
-            return by_time
-        each = (self._looping - since) / (self._measured - before)
-        by_trials = (self.total - done) * each
-        return by_trials if by_time is None else min(by_time, by_trials)
+        by_budget_s = None if budget is None else max(budget - self._elapsed, 0.0)
+        warm_s, warm_trials = self._warm or (0.0, self._measured)
+        if self.search.trials is None or self._measured == warm_trials:
+            return by_budget_s
+        trial_s = (self._looping - warm_s) / (self._measured - warm_trials)
+        by_trials_s = (self.total - done) * trial_s
+        return by_trials_s if by_budget_s is None else min(by_budget_s, by_trials_s)

@@ -1,4 +1,4 @@
-"""What a search minimises or maximises, and when it stops."""
+"""The objectives of a search, and its stopping rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One figure of a measurement.
+    """A figure of a measurement to minimise or maximise.
 
     Attributes:
         name: on the command line.
@@ -26,7 +26,7 @@ class Objective:
     value: Callable[[Measurement], float | None]
 
     def score(self, outcome: Outcome) -> float | None:
-        """The figure so that lower is better; None for a failure."""
+        """Return the figure so that lower is better; None for a failure."""
         value = self.value(outcome) if isinstance(outcome, Measurement) else None
         if value is None:
             return None
@@ -49,22 +49,22 @@ OF_KERNELS = ("latency", "throughput")
 
 
 def figures(objectives: Iterable[Objective], outcome: Outcome) -> tuple[float, ...]:
-    """Return an outcome's figures, lower is better; infinite where there is none."""
-    found = (objective.score(outcome) for objective in objectives)
-    return tuple(float("inf") if score is None else score for score in found)
+    """Return an outcome's scores, lower is better; infinite where there is none."""
+    scores = (objective.score(outcome) for objective in objectives)
+    return tuple(float("inf") if score is None else score for score in scores)
 
 
 def find_objectives(names: str | Sequence[str]) -> tuple[Objective, ...]:
-    """Objectives by name, one or several (``"latency,energy"`` or a sequence).
+    """Return objectives by name, one or several (``"latency,energy"`` or a sequence).
 
     Raises:
         UsageError: none, one that is not known, or the same twice.
     """
     parts = names.split(",") if isinstance(names, str) else list(names)
-    found = tuple(_find(part.strip()) for part in parts)
-    if len({o.name for o in found}) < len(found) or not found:
+    objectives = tuple(_find(part.strip()) for part in parts)
+    if len({o.name for o in objectives}) < len(objectives) or not objectives:
         raise UsageError("objectives must be given, each once", hint=f"one of {_known()}")
-    return found
+    return objectives
 
 
 def _find(name: str) -> Objective:
@@ -79,10 +79,7 @@ def _known() -> str:
 
 
 def pareto(scores: Sequence[Sequence[float]]) -> list[int]:
-    """Indices of what nothing else is at least as good as in all and better in one.
-
-    Of equals the first.
-    """
+    """Return the indices of the Pareto front, of equal scores the first."""
     kept: list[int] = []
     for index, mine in enumerate(scores):
         beaten = any(
@@ -103,14 +100,14 @@ def pareto(scores: Sequence[Sequence[float]]) -> list[int]:
 
 
 class Stop(StrEnum):
-    """Why a search stopped."""
+    """The reason why a search stopped."""
 
     TRIALS = "trials"
     """All trials that were asked for are made."""
     TIME = "time"
     """Its time is up."""
     SPACE = "space"
-    """Every setting of the space is tried."""
+    """Every candidate of the space is tried."""
     NO_PROGRESS = "no-progress"
     """Nothing better was found for a while."""
     BOUND = "bound"
@@ -123,7 +120,7 @@ class Stop(StrEnum):
 
 @dataclass(eq=False)
 class Drought:
-    """Counts trials since the last one that was better than all before it.
+    """A count of the trials since the last improvement.
 
     With several objectives a trial is better that none before it equals or beats in all of them.
 
@@ -135,7 +132,7 @@ class Drought:
     _front: list[tuple[float, ...]] = field(default_factory=list)
 
     def enter(self, scores: Sequence[float] | None) -> None:
-        """Take note of a trial.
+        """Count a trial.
 
         Args:
             scores: one per objective, lower is better; None for a trial that failed.
@@ -150,7 +147,7 @@ class Drought:
 
 @dataclass(eq=False)
 class Gaps:
-    """Seconds between outcomes of one round: what comes between rounds is no measuring.
+    """Seconds between outcomes of one round, without the time between rounds.
 
     Attributes:
         seconds: from one outcome to the next, in the middle; of the last round where this one has
@@ -164,11 +161,11 @@ class Gaps:
     _count: int = 0
 
     def begin(self, now: float) -> None:
-        """A round begins."""
+        """Begin a round."""
         self._began, self._count = now, 0
 
     def note(self, now: float) -> None:
-        """An outcome has come."""
+        """Note that an outcome has come."""
         if not self._count:
             self.first, self._began = now - self._began, now
         else:
@@ -177,5 +174,5 @@ class Gaps:
 
 
 def _covers(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Whether one is at least as good in everything."""
+    """Return whether one front member is at least as good as another in every objective."""
     return all(a <= b for a, b in zip(one, other, strict=True))

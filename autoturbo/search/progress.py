@@ -1,4 +1,4 @@
-"""Trials, and how a run stands."""
+"""Trials, the progress of a run, and its journal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from autoturbo.simulate.measurement import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting and what became of it.
+    """A candidate and its outcome.
 
     Attributes:
         number: of the proposal, from 0 (the published heuristic).
-        knobs: what was proposed.
-        outcome: what measuring gave.
+        knobs: the candidate.
+        outcome: its measurement or failure.
     """
 
     number: int
@@ -29,7 +29,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How a run stands.
+    """The state of a run.
 
     Attributes:
         model: its name.
@@ -41,7 +41,7 @@ class Progress:
         best_trial: number of the best trial so far.
         bound_fraction: lower bound over the best latency.
         measured_per_s: outcomes that came per second.
-        screened: settings that the kernel model looked at.
+        screened: candidates that the kernel model looked at.
         infeasible: failed trials by reason.
         elapsed_s: seconds since the start.
         remaining_s: seconds to go, None while unknown: before a first round of trials is through
@@ -77,7 +77,7 @@ SAVE_EVERY_S = 0.1
 
 @dataclass(eq=False)
 class Journal:
-    """Keeps a run's outcomes in the database and its lines in its folder.
+    """The journal of a run: outcomes in the database and lines in its folder.
 
     Attributes:
         store: the database.
@@ -94,23 +94,23 @@ class Journal:
     _saved: float = field(default_factory=time.monotonic)
 
     def add(self, trial: Trial) -> None:
-        """Take note; durable within :data:`SAVE_EVERY_S` or at :meth:`flush`."""
+        """Record a trial; durable within :data:`SAVE_EVERY_S` or at :meth:`flush`."""
         record = TrialRecord(self.run, trial.number, trial.knobs, trial.outcome, now())
         self._waiting.append(record)
         if time.monotonic() - self._saved > SAVE_EVERY_S:
             self.flush()
 
     def flush(self) -> None:
-        """Make all durable."""
+        """Make all recorded trials durable."""
         if self._waiting:
             self.store.add_trials(self._waiting)
         self._waiting, self._saved = [], time.monotonic()
 
     def log(self, line: str) -> None:
-        """To the run's log."""
+        """Write a line to the run's log."""
         self.folder.log(line)
 
 
 def now() -> str:
-    """The time, as records have it."""
+    """Return the current time in the format of records."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

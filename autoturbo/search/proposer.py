@@ -1,4 +1,4 @@
-"""Who is asked for settings in a run, and told what became of them.
+"""Proposers: they are asked for the candidates of a run, and told the outcomes.
 
 Optuna's samplers are asked through a study (:mod:`autoturbo.search.study`). Ours is asked itself:
 Optuna's bookkeeping of some hundred parameters a trial takes longer than a measurement. It
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 class Proposer(Protocol):
-    """Gives settings, and learns from outcomes."""
+    """Proposes candidates, and learns from outcomes."""
 
     def ask(self, count: int) -> list[Knobs]:
-        """New settings, fewer than asked for only where the space has no more."""
+        """Return new candidates, fewer than asked for only where the space has no more."""
         ...
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
-        """What became of a setting, asked for or not."""
+        """Take the outcome of a candidate, asked for or not."""
         ...
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
-        """The parameters of a setting that was told, every dimension named."""
+        """Return the parameters of a candidate that was told, every dimension named."""
         ...
 
 
@@ -58,14 +58,14 @@ def proposer_of(
     seed: int,
     initial: tuple[Knobs, ...] = (),
 ) -> Proposer:
-    """The way to ask a sampler.
+    """Return the proposer that asks a sampler.
 
     Args:
         choice: the sampler.
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
-        initial: settings that are proposed before it is asked.
+        initial: candidates that are proposed before it is asked.
     """
     if isinstance(choice.sampler, CostModelSampler):
         return CostModelProposer(choice.sampler, choice, space, objectives, seed, initial)
@@ -74,7 +74,7 @@ def proposer_of(
 
 @dataclass(eq=False)
 class CostModelProposer:
-    """Our sampler at work without a study.
+    """Our sampler, asked without a study.
 
     Attributes:
         sampler: itself.
@@ -82,7 +82,7 @@ class CostModelProposer:
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
-        initial: settings that are proposed first.
+        initial: candidates that are proposed first.
     """
 
     sampler: CostModelSampler
@@ -97,34 +97,34 @@ class CostModelProposer:
     _untaught: list[tuple[Knobs, Outcome]] = field(default_factory=list)
 
     def ask(self, count: int) -> list[Knobs]:
-        """New settings, fewer than asked for only where the space has no more."""
+        """Return new candidates, fewer than asked for only where the space has no more."""
         self._teach()
         count = min(count, self.space.size - len(self._known))
         first = [point for k in self.initial if (point := self._point(k)) not in self._known]
-        found, own = dict.fromkeys(first[:count]), dict[tuple[int, ...], None]()
-        while len(found) < count and (new := self._proposed(own)):
-            own.update(dict.fromkeys(new))  # the sampler goes the way that it would go alone
-            found.update(dict.fromkeys(new))
-        found = dict.fromkeys([*found][:count])
+        proposed, sampled = dict.fromkeys(first[:count]), dict[tuple[int, ...], None]()
+        while len(proposed) < count and (new := self._proposed(sampled)):
+            sampled.update(dict.fromkeys(new))  # the sampler goes the way that it would go alone
+            proposed.update(dict.fromkeys(new))
+        proposed = dict.fromkeys([*proposed][:count])
         rng = np.random.default_rng([self.seed, len(self._known), 1])
-        taken = {*self._known, *found}
-        found.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(found))))
-        asked = {self.space.knobs_of(genes): genes for genes in found}
+        taken = {*self._known, *proposed}
+        proposed.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(proposed))))
+        asked = {self.space.knobs_of(genes): genes for genes in proposed}
         self._points |= asked
         return list(asked)
 
-    def _proposed(self, found: dict[tuple[int, ...], None]) -> list[tuple[int, ...]]:
-        """More points that are new."""
-        number = len(self._told) + len(found)
-        points = self.sampler.batch_of(number, self._told, {*found}, self._directions)
-        return [point for point in points if point not in self._known and point not in found]
+    def _proposed(self, sampled: dict[tuple[int, ...], None]) -> list[tuple[int, ...]]:
+        """Return further proposals of the sampler that are new."""
+        number = len(self._told) + len(sampled)
+        points = self.sampler.batch_of(number, self._told, {*sampled}, self._directions)
+        return [point for point in points if point not in self._known and point not in sampled]
 
     @property
     def _directions(self) -> list[StudyDirection]:
         return [StudyDirection[o.direction.upper()] for o in self.objectives]
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
-        """What became of a setting, asked for or not.
+        """Take the outcome of a candidate, asked for or not.
 
         Raises:
             KnobsError: it is outside the space.
@@ -135,18 +135,18 @@ class CostModelProposer:
         self._untaught.append((knobs, outcome))
 
     def _teach(self) -> None:
-        """Let the advisor have what was told."""
-        told, self._untaught = self._untaught, []
+        """Pass the outcomes that are new to the advisor."""
+        new, self._untaught = self._untaught, []
         if self.choice.advisor is not None:
-            for knobs, outcome in told:
+            for knobs, outcome in new:
                 self.choice.advisor.observe(knobs, outcome)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
-        """The parameters of a setting that was told, every dimension named."""
+        """Return the parameters of a candidate that was told, every dimension named."""
         return self.space.params_of(self._point(knobs))
 
     def _point(self, knobs: Knobs) -> tuple[int, ...]:
-        """The point of a setting; of one asked for here it is known."""
+        """Return the encoding of a candidate; those asked for here are remembered."""
         if knobs not in self._points:
             self._points[knobs] = self.space.point_of(knobs)
         return self._points[knobs]
@@ -161,7 +161,7 @@ _SHOWN = 200
 
 @dataclass(eq=False)
 class ProgramProposer:
-    """A program that is asked for settings and told what became of them.
+    """A program that is asked for candidates and told their outcomes.
 
     It reads and writes lines of JSON. What it is sent, in this order::
 
@@ -174,7 +174,7 @@ class ProgramProposer:
     ``space`` is what ``autoturbo space --json`` prints. It answers each ``ask`` with one line,
     ``{"propose": [{KNOB: VALUE, ...}, ...]}``: settings as ``--knobs`` takes them, at most as many
     as were asked for. What is not in the space or was tried before is refused and asked for again;
-    where nothing new has come after that, settings drawn at random fill up the round.
+    where nothing new has come after that, candidates drawn at random fill up the round.
 
     Attributes:
         command: its command line.
@@ -182,7 +182,7 @@ class ProgramProposer:
         objectives: at least one.
         seed: of what fills up rounds.
         about: further facts that it is told at the start.
-        initial: settings that are proposed before it is asked.
+        initial: candidates that are proposed before it is asked.
     """
 
     command: str
@@ -196,7 +196,7 @@ class ProgramProposer:
     _process: subprocess.Popen[str] | None = None
 
     def ask(self, count: int) -> list[Knobs]:
-        """Return new settings, fewer than asked for only where the space has no more.
+        """Return new candidates, fewer than asked for only where the space has no more.
 
         Raises:
             UsageError: the program cannot be started.
@@ -204,39 +204,39 @@ class ProgramProposer:
         """
         count = min(count, self.space.size - len(self._told))
         first = [point for k in self.initial if (point := self.space.point_of(k)) not in self._told]
-        found = dict.fromkeys(first[:count])
+        proposed = dict.fromkeys(first[:count])
         for knobs, outcome in self._untold:
             self._send({"told": {"knobs": knobs.as_dict(), **self._figures(outcome)}})
         self._untold.clear()
         for _ in range(1 + ASKED_AGAIN):
-            if len(found) < count:
-                self._send({"ask": count - len(found)})
-                for proposal in self._proposals()[: count - len(found)]:
-                    self._consider(proposal, found)
+            if len(proposed) < count:
+                self._send({"ask": count - len(proposed)})
+                for proposal in self._proposals()[: count - len(proposed)]:
+                    self._consider(proposal, proposed)
         rng = np.random.default_rng([self.seed, len(self._told), 1])
-        more = fresh_points(self.space, rng, {*self._told, *found}, count - len(found))
-        return [self.space.knobs_of(genes) for genes in [*found, *more]]
+        more = fresh_points(self.space, rng, {*self._told, *proposed}, count - len(proposed))
+        return [self.space.knobs_of(genes) for genes in [*proposed, *more]]
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
-        """Take what became of a setting, asked for or not."""
+        """Take the outcome of a candidate, asked for or not."""
         self._told.add(self.space.point_of(knobs))
         self._untold.append((knobs, outcome))
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
-        """Return the parameters of a setting that was told, every dimension named."""
+        """Return the parameters of a candidate that was told, every dimension named."""
         return self.space.from_knobs(knobs)
 
-    def _consider(self, proposal: object, found: dict[tuple[int, ...], None]) -> None:
-        """Take a proposal, or tell the program why it is none."""
+    def _consider(self, proposal: object, proposed: dict[tuple[int, ...], None]) -> None:
+        """Add a proposal, or tell the program why it is refused."""
         try:
             genes = self.space.point_of(_knobs(proposal))
         except KnobsError as error:
             self._send({"refused": {"proposal": proposal, "message": str(error)}})
             return
-        if genes in self._told or genes in found:
+        if genes in self._told or genes in proposed:
             self._send({"refused": {"proposal": proposal, "message": "it was proposed before"}})
         else:
-            found[genes] = None
+            proposed[genes] = None
 
     def _figures(self, outcome: Outcome) -> dict[str, Any]:
         if isinstance(outcome, Failure):
@@ -244,7 +244,7 @@ class ProgramProposer:
         return {"latency_s": outcome.latency, **{o.name: o.value(outcome) for o in self.objectives}}
 
     def _proposals(self) -> list[object]:
-        """Return the answer to one question."""
+        """Return the proposals of the program's next answer."""
         process = self._started()
         line = process.stdout.readline() if process.stdout else ""
         if not line:
@@ -255,8 +255,8 @@ class ProgramProposer:
             answer = None
         proposals = answer.get("propose") if isinstance(answer, dict) else None
         if not isinstance(proposals, list):
-            said = line.strip()[:_SHOWN]
-            text = f"the program {self.command!r} answers {said!r}"
+            shown = line.strip()[:_SHOWN]
+            text = f"the program {self.command!r} answers {shown!r}"
             raise PluginError(text, hint='it is asked for {"propose": [{KNOB: VALUE, ...}]}')
         return proposals
 
@@ -274,7 +274,7 @@ class ProgramProposer:
         return PluginError(f"the program {self.command!r} has ended with status {status}")
 
     def _started(self) -> subprocess.Popen[str]:
-        """Return the process, begun and told the space when it is first needed."""
+        """Return the process, started and told the space on first use."""
         if self._process is None:
             self._process = subprocess.Popen(  # noqa: S603  the user's own command
                 words_of(self.command), text=True, encoding="utf-8",
@@ -282,8 +282,8 @@ class ProgramProposer:
             )  # fmt: skip
             weakref.finalize(self, _end, self._process)
             names = [objective.name for objective in self.objectives]
-            said = {**self.about, "objectives": names, "seed": self.seed}
-            self._send({"space": self.space.as_json(), **said})
+            facts = {**self.about, "objectives": names, "seed": self.seed}
+            self._send({"space": self.space.as_json(), **facts})
         return self._process
 
 
@@ -310,7 +310,7 @@ def words_of(command: str) -> list[str]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a program: it sees the end of its input, and is killed if it goes on."""
+    """End a program by closing its input; kill it if it goes on."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             try:

@@ -1,6 +1,6 @@
-"""Predicts scores of points from their choices alone: cheap enough to look at thousands.
+"""Predicts scores of candidates from their choices alone: cheap enough for thousands.
 
-What was tried is all it knows; it is trained anew for every batch that asks it.
+It is trained anew on the history for every round that asks it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A point and what became of it.
+    """A candidate and its score.
 
     Attributes:
-        genes: choice indices.
-        score: lower is better; None for a point that failed.
+        genes: its encoding.
+        score: lower is better; None for a candidate that failed.
     """
 
     genes: tuple[int, ...]
@@ -36,12 +36,12 @@ class Tried:
 
 
 class _Trees(NamedTuple):
-    """What a quick model is made of.
+    """The trees of a quick model.
 
     Attributes:
-        columns: positions of the dimensions in which tried points differ; no tree asks for others.
-        scores: of points that can be measured.
-        feasible: None while nothing failed.
+        columns: dimensions in which tried candidates differ, the only features.
+        scores: predicts the scores of feasible candidates.
+        feasible: predicts feasibility; None while nothing failed.
     """
 
     columns: Genes
@@ -51,11 +51,11 @@ class _Trees(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class QuickModel:
-    """Predicts scores from choices alone; trained when it is first asked.
+    """A surrogate model on choices alone; trained on first use.
 
     Attributes:
-        space: whose points it sees.
-        history: what was tried, enough of it measured.
+        space: of the candidates.
+        history: tried candidates, enough of them measured.
     """
 
     space: Space
@@ -63,13 +63,13 @@ class QuickModel:
 
     @staticmethod
     def of(space: Space, history: Sequence[Tried]) -> QuickModel | None:
-        """Of what was tried; None while that is too little."""
+        """Return the model of a history; None while too little is measured."""
         measured = sum(tried.score is not None for tried in history)
         return QuickModel(space, history) if measured >= SEARCH.quick_model_trials else None
 
     @cached_property
     def trees(self) -> _Trees:
-        """Trained on what was tried."""
+        """Return the trees, trained on the history."""
         genes = np.asarray([tried.genes for tried in self.history], np.int64)
         varied = (genes != genes[0]).any(axis=0)
         columns = np.flatnonzero(varied | ~varied.any())
@@ -88,13 +88,13 @@ class QuickModel:
         return _Trees(columns, model, feasible)
 
     def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:
-        """Indices from the best predicted to the worst; of equals the first, or by chance."""
+        """Return indices from the best predicted to the worst; ties in order, or shuffled."""
         count = len(genes)
         second = np.arange(count) if ties is None else ties.permutation(count)
         return np.lexsort((second, self.predict(genes)))
 
     def predict(self, genes: Genes) -> NDArray[np.float64]:
-        """Scores, less the logarithm of the chance to be feasible."""
+        """Return predicted scores, less the logarithm of the probability to be feasible."""
         columns, scores, feasible = self.trees
         rows = self.space.features(genes, columns)
         figures = scores.predict(rows)
@@ -104,7 +104,7 @@ class QuickModel:
 
 
 def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores on a scale that outliers do not rule: logarithms where all have one sign."""
+    """Return scores robust to outliers: logarithms where all have one sign, else ranks."""
     sign = np.sign(scores[0])
     if (sign * scores > 0).all():
         logarithms = sign * np.log(np.abs(scores))
@@ -115,10 +115,10 @@ def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def idle_trials(history: Sequence[Tried], small: float = 0.0) -> int:
-    """Trials since the best one; all of them where nothing was measured.
+    """Return the number of trials since the best one; all where nothing was measured.
 
     Args:
-        history: what was tried.
+        history: tried candidates.
         small: share of the best score by which one may be worse and count as the best.
     """
     scores = np.asarray([np.inf if tried.score is None else tried.score for tried in history])

@@ -40,7 +40,7 @@ _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 Told = tuple[tuple[int, ...], Sequence[float] | None]
-"""A point and the values of its objectives; None for one that failed."""
+"""A candidate and the values of its objectives; None for one that failed."""
 
 
 class CostModelSampler(BaseSampler):
@@ -81,24 +81,24 @@ class CostModelSampler(BaseSampler):
         self._independent = optuna.samplers.RandomSampler(self._seed)
 
     def reseed_rng(self) -> None:
-        """Go another way than the sampler this one was copied from."""
+        """Draw a new seed, so that a copy does not repeat the original's proposals."""
         self._seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._independent.reseed_rng()
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """The parameters that all finished trials have, or those of the space."""
+        """Return the parameters that all finished trials have, or those of the space."""
         del trial
         if self._space is not None:
             return self._space.distributions()
-        found = self._inferred.calculate(study)
-        return {n: d for n, d in found.items() if not d.single()}
+        inferred = self._inferred.calculate(study)
+        return {n: d for n, d in inferred.items() if not d.single()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next of the batch; a new batch where there is none."""
+        """Return the next proposal of the round; a new round is proposed where none is left."""
         if not search_space:
             return {}
         if self._space is None:
@@ -111,7 +111,7 @@ class CostModelSampler(BaseSampler):
         return space.params_of(self._queue.pop(0)) if self._queue else {}
 
     def _one(self, study: Study, trial: FrozenTrial, space: Space | Levels) -> dict[str, Any]:
-        """A proposal for one trial; several threads may ask at once.
+        """Return a proposal for one trial; several threads may ask at once.
 
         A trial's parameters are in the study a little after they were proposed; until then nobody
         else may be given them.
@@ -130,15 +130,15 @@ class CostModelSampler(BaseSampler):
         return space.params_of(point, self._rng(trial, 1))
 
     def _rng(self, trial: FrozenTrial, purpose: int) -> np.random.Generator:
-        """Chance that follows from the seed and the trial's number."""
+        """Return a generator that follows from the seed and the trial's number."""
         return np.random.default_rng([self._seed, trial.number, purpose])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the lock: other processes have their own."""
+        """Return the state without the lock: other processes have their own."""
         return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """With a lock of its own."""
+        """Restore the state, with a new lock."""
         vars(self).update(state, _lock=threading.Lock())
 
     def sample_independent(
@@ -148,7 +148,7 @@ class CostModelSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """At random."""
+        """Return a random value of one parameter."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _propose(
@@ -167,12 +167,12 @@ class CostModelSampler(BaseSampler):
         taken: set[tuple[int, ...]],
         directions: Sequence[StudyDirection],
     ) -> list[tuple[int, ...]]:
-        """The points that a study would be given, for who keeps no study.
+        """Return the candidates that a study would be given, for callers without a study.
 
         Args:
-            number: of the first of them.
-            finished: what was told so far, in order.
-            taken: points that are being tried.
+            number: of the first trial.
+            finished: trials told so far, in order.
+            taken: candidates that are being tried.
             directions: of the objectives.
 
         Raises:
@@ -201,7 +201,7 @@ class CostModelSampler(BaseSampler):
 
 
 def _advice(advisor: KernelAdvisor, space: Space) -> Advice:
-    """What a cost model of kernels says of points of a space."""
+    """Return the predictions of the kernel model for candidates of a space."""
     return Advice(
         lambda genes: advisor.rank(space.settings(genes)),
         lambda genes: advisor.look(space.settings(genes)),
@@ -209,13 +209,13 @@ def _advice(advisor: KernelAdvisor, space: Space) -> Advice:
 
 
 def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, ...]:
-    """Whatever the space has, where all of it was proposed."""
+    """Return a random candidate once the space is exhausted."""
     space = params if isinstance(params, Space) else params.space
     return tuple(space.random(rng, 1)[0].tolist())
 
 
 def _told(study: Study, space: Space | Levels) -> tuple[list[Told], set[tuple[int, ...]]]:
-    """Finished trials as points with values, and the points of trials that are still running."""
+    """Return finished trials with their values, and the encodings of running ones."""
     finished: list[Told] = []
     running: set[tuple[int, ...]] = set()
     for trial in study.get_trials(deepcopy=False):
@@ -234,9 +234,9 @@ def _scores(
     directions: Sequence[StudyDirection],
     rng: np.random.Generator,
 ) -> list[float | None]:
-    """What trials are worth, lower is better; None for those that failed."""
+    """Return the scores of trials, lower is better; None for those that failed."""
     signs = np.asarray([-1.0 if d == StudyDirection.MAXIMIZE else 1.0 for d in directions])
-    values = [None if one is None else signs * one for one in told]
+    values = [None if figures is None else signs * figures for figures in told]
     if len(directions) == 1:
         return [None if v is None else float(v[0]) for v in values]
     weighed = iter(_weighed(np.asarray([v for v in values if v is not None]), rng).tolist())
@@ -244,11 +244,11 @@ def _scores(
 
 
 def _weighed(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Several objectives ``(trials, objectives)`` as one, with weights drawn at random.
+    """Return several objectives ``(trials, objectives)`` as one, with weights drawn at random.
 
     ParEGO's augmented Chebyshev norm (Knowles, 2006, equation 2, with its 0.05), on ranks in place
-    of values, so that no outlier makes all others look the same. Every point of a Pareto front is
-    the best one for some weights, a front that bends inwards included.
+    of values, so that no outlier makes all others look the same. Every candidate of a Pareto front
+    is the best one for some weights, on concave parts of the front too.
     """
     if not len(values):
         return np.zeros(0)
@@ -288,7 +288,7 @@ def make_sampler(
     advisor: KernelAdvisor | None = None,
     objectives: int = 1,
 ) -> SamplerChoice:
-    """A sampler by name.
+    """Return a sampler by name.
 
     Args:
         name: one of :func:`autoturbo.registry.SAMPLERS`.
@@ -310,18 +310,18 @@ def make_sampler(
         ours = CostModelSampler(seed, space=space, batch=at_once, advisor=advisor)
         return SamplerChoice(name, ours, advisor=advisor)
     try:
-        made = SAMPLERS.make(name, seed)
+        sampler = SAMPLERS.make(name, seed)
     except ImportError as error:
         missing = error.name or "a package"
         raise UsageError(f"sampler {name!r} needs {missing}", hint=_remedy(missing)) from None
-    if not isinstance(made, BaseSampler):
-        what = f"gives a value of type {type(made).__name__!r}, no Optuna sampler"
+    if not isinstance(sampler, BaseSampler):
+        what = f"gives a value of type {type(sampler).__name__!r}, no Optuna sampler"
         raise broken(SAMPLERS.find(name), what)
-    return SamplerChoice(name, made, bool(getattr(SAMPLERS.load(name), "ordinal", False)))
+    return SamplerChoice(name, sampler, bool(getattr(SAMPLERS.load(name), "ordinal", False)))
 
 
 def check_sampler(name: str, objectives: int = 1) -> None:
-    """Refuse what is not there before any work is done.
+    """Refuse an unknown or unsuitable sampler before any work is done.
 
     Raises:
         UsageError: no sampler of that name, or not for several objectives.
@@ -359,14 +359,14 @@ class _Optuna:
 
 
 def _remedy(missing: str) -> str:
-    """How to come by a package; no extra of ours asks for torch, which is larger than all else."""
+    """Return how to install a package; torch is too large for an extra of ours."""
     if missing == "torch":
         return "'pip install torch' (large), or take cost-model"
     return "'pip install \"autoturbo[samplers]\"', or take cost-model"
 
 
 class _EveryPoint(optuna.samplers.BruteForceSampler):
-    """Brute force between asking and telling: Optuna's would stop a loop that there is not."""
+    """Brute force by ask and tell: Optuna's would stop an optimisation loop that does not exist."""
 
     def after_trial(
         self,
@@ -375,7 +375,7 @@ class _EveryPoint(optuna.samplers.BruteForceSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Nothing: whoever asks knows the size of the space."""
+        """Do nothing: the caller knows the size of the space."""
 
 
 random = _Optuna(optuna.samplers.RandomSampler)
@@ -417,7 +417,7 @@ __all__: Sequence[str] = (
 
 @dataclass(frozen=True)
 class _LevelSpace(Space):
-    """A space of which some dimensions have an order: there, mutants mostly stay near.
+    """A space with ordered dimensions, in which mutants mostly stay near.
 
     Attributes:
         ordered: whether each dimension has.
@@ -426,7 +426,7 @@ class _LevelSpace(Space):
     ordered: tuple[bool, ...] = ()
 
     def mutate(self, rng: np.random.Generator, genes: Genes, rate: float = 0.0) -> Genes:
-        """As in any space, but numbers move by steps whose logarithm is uniform."""
+        """Return mutants, whose ordered choices move by steps with a uniform logarithm."""
         moved = super().mutate(rng, genes, rate)
         step = np.maximum(self.widths ** rng.random(genes.shape), 1).astype(np.int64)
         near = genes + step * rng.choice((-1, 1), genes.shape)
@@ -446,21 +446,21 @@ class Levels:
 
     @cached_property
     def space(self) -> Space:
-        """One dimension for each parameter: its categories, or numbers of its levels."""
+        """Return a space with a dimension for each parameter: its categories, or its levels."""
         dimensions = tuple(Dimension(n, _choices(d)) for n, d in self.distributions.items())
         numbers = [not isinstance(d, CategoricalDistribution) for d in self.distributions.values()]
         return _LevelSpace(dimensions, ordered=tuple(numbers))
 
     def genes_of(self, params: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """Levels of parameters; None where one is missing or out of its range."""
-        found = [
+        """Return the levels of parameters; None where one is missing or out of its range."""
+        levels = [
             _level(distribution, params[name]) if name in params else None
             for name, distribution in self.distributions.items()
         ]
-        return None if None in found else tuple(level for level in found if level is not None)
+        return None if None in levels else tuple(level for level in levels if level is not None)
 
     def params_of(self, genes: tuple[int, ...], rng: np.random.Generator) -> dict[str, Any]:
-        """Parameters of levels, drawn from within them."""
+        """Return parameters drawn from within levels."""
         pairs = zip(self.distributions.items(), genes, strict=True)
         return {name: _value(distribution, gene, rng) for (name, distribution), gene in pairs}
 
@@ -472,13 +472,13 @@ def _choices(distribution: BaseDistribution) -> tuple[Any, ...]:
 
 
 def _count(distribution: BaseDistribution) -> int:
-    """Levels of a range of numbers."""
+    """Return the number of levels of a range of numbers."""
     steps = _steps(distribution)
     return SEARCH.float_levels if steps is None else min(steps, SEARCH.float_levels)
 
 
 def _steps(distribution: BaseDistribution) -> int | None:
-    """Values of a parameter, None where there are infinitely many."""
+    """Return the number of values of a parameter; None where there are infinitely many."""
     low, high, step = _range(distribution)
     return None if step is None else math.floor((high - low) / step + 1e-9) + 1
 
@@ -490,7 +490,7 @@ def _range(distribution: BaseDistribution) -> tuple[float, float, float | None]:
 
 
 def _level(distribution: BaseDistribution, value: Any) -> int | None:
-    """The level that a value lies in; None where it is out of the range."""
+    """Return the level that a value lies in; None where it is out of the range."""
     if isinstance(distribution, CategoricalDistribution):
         return next(
             (i for i, c in enumerate(distribution.choices) if c == value and _alike(c, value)), None
@@ -507,7 +507,7 @@ def _level(distribution: BaseDistribution, value: Any) -> int | None:
 
 
 def _value(distribution: BaseDistribution, level: int, rng: np.random.Generator) -> Any:
-    """A value from within a level."""
+    """Return a value drawn from within a level."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[level]
     low, high, step = _range(distribution)
@@ -524,7 +524,7 @@ def _value(distribution: BaseDistribution, level: int, rng: np.random.Generator)
 
 
 def _alike(one: object, other: object) -> bool:
-    """``True`` is no ``1``, although they are equal."""
+    """Return whether both or neither are booleans: ``True`` is no ``1``, though they are equal."""
     return isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -533,7 +533,7 @@ def _is_log(distribution: BaseDistribution) -> bool:
 
 
 def _ends(distribution: BaseDistribution) -> tuple[float, float]:
-    """The ends of a range on the scale that it is cut on."""
+    """Return the ends of a range on the scale of its levels."""
     low, high, _ = _range(distribution)
     return _scale(distribution, low), _scale(distribution, high)
 

@@ -1,12 +1,12 @@
-"""Which settings a search may try: dimensions, each a list of choices, and what points mean.
+"""The search space: dimensions, each a list of choices, and candidates as encodings.
 
 A reader's map::
 
     Space.of: what is worth trying here, from which starts      subgraphs: with knobs of their own
-        points: choice indices                                  conditions: their one form
+        points: choice indices                                  conditions: canonical form
         moves: draws, mutants, children
 
-A space may have several starts: complete settings, the first one the published heuristic. One
+A space may have several starts: complete candidates, the first one the published heuristic. One
 dimension chooses the start, ``"auto"`` leaves every knob as the start has it, and each start has
 sub-graphs of its own with knobs that mean something where it is chosen.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def batch_share(graph: Graph, target: Target) -> int:
-    """Samples of the busiest cluster when the batch is shared out."""
+    """Return the samples of the busiest cluster when the batch is shared out."""
     batch = max(graph.batch, 1)
     return -(-batch // min(target.clusters, batch))
 
@@ -51,7 +51,7 @@ def batch_share(graph: Graph, target: Target) -> int:
 def choices_of(
     name: str, spec: KnobSpec, share: int, layers: int, target: Target
 ) -> tuple[Value, ...]:
-    """What is worth trying besides ``"auto"``."""
+    """Return the values of a knob worth trying besides ``"auto"``."""
     choices = spec.choices
     if name == "batches_per_cluster":
         choices = tuple(b for b in range(share, 0, -1) if share % b == 0)
@@ -61,7 +61,7 @@ def choices_of(
 
 
 def canonical(name: str, spec: KnobSpec, value: Value, share: int, layers: int) -> Value:
-    """``"auto"`` for what means the same."""
+    """Return ``"auto"`` for a value that means the same, else the value."""
     if value == AUTO:
         return AUTO
     if spec.low is None:  # a word that is not tried is the published one's name
@@ -91,10 +91,10 @@ def _number(text: str) -> float | None:
 
 
 class Moves(Points):
-    """Points, and how to get from some to others."""
+    """Candidates, and the moves from some to others."""
 
     def random(self, rng: np.random.Generator, count: int, *, dense: bool = False) -> Genes:
-        """Points drawn at random, repetitions possible: the model's choices uniformly.
+        """Return candidates drawn at random, with repetitions: the model's choices uniformly.
 
         Args:
             rng: where chance comes from.
@@ -113,7 +113,7 @@ class Moves(Points):
         return self.normal(genes)
 
     def mutate(self, rng: np.random.Generator, genes: Genes, rate: float = 0.0) -> Genes:
-        """Copies of points with at least one choice changed each.
+        """Return copies of candidates with at least one choice changed each.
 
         Args:
             rng: where chance comes from.
@@ -135,93 +135,97 @@ class Moves(Points):
         return self._settled(rng, genes, moved, certain)
 
     def _first(self, rng: np.random.Generator, certain: Genes, genes: Genes, model: int) -> Genes:
-        """The dimension of each mutant that is sure to move, one of its start's."""
+        """Return the dimension that each mutant is sure to change, one of its start's."""
         if not self.blocks:
             return certain
         first = model + np.searchsorted(self._start_at[model:], np.arange(len(self.starts) + 1))
-        at = genes[:, self._start] if self._start is not None else np.zeros(len(genes), np.int64)
-        at = np.where(first[at] < first[at + 1], at, 0)
-        own = rng.integers(first[at], first[at + 1])
-        return np.where(rng.random(len(certain)) < SEARCH.subgraph_moves, own, certain)
+        start = genes[:, self._start] if self._start is not None else np.zeros(len(genes), np.int64)
+        start = np.where(first[start] < first[start + 1], start, 0)
+        subgraph = rng.integers(first[start], first[start + 1])
+        return np.where(rng.random(len(certain)) < SEARCH.subgraph_moves, subgraph, certain)
 
     def _settled(
         self, rng: np.random.Generator, genes: Genes, moved: Genes, certain: Genes
     ) -> Genes:
-        """Mutants in their one form, none of them its parent: there the model's choice moves."""
+        """Return mutants in canonical form; one equal to its parent mutates the model's knobs."""
         relapse = (genes > 0) & (moved != genes) & (self.unit_of > 0)
         moved = np.where(relapse & (rng.random(genes.shape) < SEARCH.subgraph_reverts), 0, moved)
-        one, other = self._partners
-        drawn = rng.integers(1, self.widths[other][:, None], (len(other), len(genes)))
-        alone = (moved[:, one] > 0) & (moved[:, other] == 0) & (genes[:, one] == 0)
+        owners, partners = self._partners
+        drawn = rng.integers(1, self.widths[partners][:, None], (len(partners), len(genes)))
+        alone = (moved[:, owners] > 0) & (moved[:, partners] == 0) & (genes[:, owners] == 0)
         point, pair = np.nonzero(alone)  # never both ways round
-        moved[point, other[pair]] = drawn[pair, point]
+        moved[point, partners[pair]] = drawn[pair, point]
         moved = self.normal(moved)
         same = np.flatnonzero((moved == genes).all(axis=1))
-        at = certain[same]
-        step = rng.integers(1, np.maximum(self.widths[at], 2))
-        moved[same, at] = (moved[same, at] + step) % self.widths[at]
+        position = certain[same]
+        step = rng.integers(1, np.maximum(self.widths[position], 2))
+        moved[same, position] = (moved[same, position] + step) % self.widths[position]
         moved[same] = self.normal(moved[same])
         return moved
 
     def cross(self, rng: np.random.Generator, first: Genes, second: Genes) -> Genes:
-        """Children that have each of the model's choices, and each block's, from one parent."""
+        """Return children that take each choice of the model, and each block, from one parent."""
         model = int((self.unit_of == 0).sum())
         unit = np.where(self.unit_of > 0, model + self.unit_of - 1, np.arange(len(self.unit_of)))
         coins = rng.random((len(first), model + len(self.blocks))) < 0.5  # noqa: PLR2004  fair
         return self.normal(np.where(coins[:, unit], first, second))
 
     def neighbours(self, genes: Sequence[int]) -> Genes:
-        """All points that differ from one in one choice, and in what that makes meaningless."""
-        found = [
-            (*genes[:index], other, *genes[index + 1 :])
+        """Return all candidates that differ from one in a single choice, in canonical form."""
+        changed = [
+            (*genes[:index], choice, *genes[index + 1 :])
             for index, dimension in enumerate(self.dimensions)
-            for other in range(len(dimension.choices))
-            if other != genes[index]
+            for choice in range(len(dimension.choices))
+            if choice != genes[index]
         ]
-        near = self.normal(np.asarray(found, np.int64).reshape(len(found), len(self.dimensions)))
+        near = self.normal(
+            np.asarray(changed, np.int64).reshape(len(changed), len(self.dimensions))
+        )
         points = dict.fromkeys(map(tuple, near.tolist()))
         points.pop(tuple(int(g) for g in genes), None)
         return np.asarray(list(points), np.int64).reshape(len(points), len(self.dimensions))
 
     @cached_property
     def unit_of(self) -> Genes:
-        """Per dimension, 0 for the model's and the number of the block, from 1, for the others."""
+        """Return the number of each dimension's block, from 1; 0 for the model's dimensions."""
         units = [np.full(len(b.choices), i) for i, b in enumerate(self.blocks, 1)]
         model = np.zeros(len(self.dimensions) - sum(map(len, units)))
         return np.concatenate([model, *units]).astype(np.int64)
 
     @cached_property
     def _unit_size(self) -> Genes:
-        """Per dimension, the number of dimensions of its unit."""
-        found: Genes = np.bincount(self.unit_of)[self.unit_of]
-        return found
+        """Return, per dimension, the number of dimensions of its block or of the model."""
+        sizes: Genes = np.bincount(self.unit_of)[self.unit_of]
+        return sizes
 
     @cached_property
     def _start(self) -> int | None:
-        """Position of the dimension that chooses the start, if there is a choice."""
+        """Return the position of the dimension that chooses the start, if there is a choice."""
         names = [d.name for d in self.dimensions]
         return names.index(START) if len(self.starts) > 1 else None
 
     @cached_property
     def _start_at(self) -> Genes:
-        """Per dimension, the start that it belongs to; 0 for the model's."""
+        """Return the start that each dimension belongs to; 0 for the model's."""
         starts = np.asarray([0, *(b.start for b in self.blocks)], np.int64)
-        found: Genes = starts[self.unit_of]
-        return found
+        start_at: Genes = starts[self.unit_of]
+        return start_at
 
     @cached_property
     def _partners(self) -> tuple[Genes, Genes]:
-        """Positions of the second axis and of its parts, which mean nothing alone; and back."""
+        """Return the positions of the second axis and its parts, each with its partner."""
         names = [d.name for d in self.dimensions]
-        both = knob_names("subgraph", group="inner")
-        having = [block for block in self.blocks if set(both) <= set(block.choices)]
-        pairs = [[names.index(dimension_name(block, field)) for field in both] for block in having]
-        found = np.asarray(pairs, np.int64).reshape(-1, 2)
-        return found.ravel(), found[:, ::-1].ravel()
+        fields = knob_names("subgraph", group="inner")
+        having = [block for block in self.blocks if set(fields) <= set(block.choices)]
+        pairs = [
+            [names.index(dimension_name(block, field)) for field in fields] for block in having
+        ]
+        positions = np.asarray(pairs, np.int64).reshape(-1, 2)
+        return positions.ravel(), positions[:, ::-1].ravel()
 
 
 class Space(Moves):
-    """A product of dimensions, less what means the same; what its points mean; moves between them.
+    """A product of dimensions without equivalent candidates, with decoding and moves.
 
     Attributes and the constructor's arguments are those of
     :class:`autoturbo.search.encoding.Points`.
@@ -234,17 +238,17 @@ class Space(Moves):
         subgraphs: int = 0,
         starts: Sequence[Knobs] = (),
     ) -> Space:
-        """The knobs worth trying for a model on a target.
+        """Return the space of the knobs worth trying for a model on a target.
 
         A knob without a second value that makes sense here is left out.
 
         Args:
             bench: the model on the target.
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
-            starts: settings besides the heuristic
+            starts: candidates besides the heuristic
                 (:func:`autoturbo.search.warm_starts.starts.starts_of`); each has half as many
-                kinds of sub-graphs. One whose cuts are those of another start is left out; one
-                whose cuts are the heuristic's is a point of this.
+                kinds of sub-graphs. One whose partition is another start's is left out; one
+                whose partition is the heuristic's is a candidate of this.
         """
         share, whole = batch_share(bench.model, bench.target), bench.trace.obstacle
         layers = [layer.name for layer in layers_of(bench.model)]
@@ -270,34 +274,34 @@ class Space(Moves):
         return Space(tuple(dimensions), share, len(layers), blocks, (Knobs(), *others), given)
 
     def canonical(self, knobs: Knobs) -> Knobs:
-        """The one way to write a setting: ``"auto"`` wherever a value means the same."""
+        """Return the canonical form of a candidate: ``"auto"`` wherever a value means the same."""
         chosen: dict[str, Any] = {
             name: canonical(name, spec, getattr(knobs, name), self.share, self.layers)
             for name, spec in knob_specs().items()
         }
         plain = dataclasses.replace(knobs, **chosen)
-        own = tuple(SubGraphKnobs(**effective(o, plain)) for o in plain.overrides)
-        return dataclasses.replace(plain, overrides=own)
+        overrides = tuple(SubGraphKnobs(**effective(o, plain)) for o in plain.overrides)
+        return dataclasses.replace(plain, overrides=overrides)
 
     def to_knobs(self, params: Mapping[str, Any]) -> Knobs:
-        """The setting of some parameters; what is left out is ``"auto"``.
+        """Return the candidate of some parameters; those left out are ``"auto"``.
 
         Raises:
-            KnobsError: a parameter that is no knob, or a value that it does not take.
+            KnobsError: a parameter is no knob, or does not take its value.
         """
-        own = {name: value for name, value in params.items() if name in self._owners}
+        subgraph_params = {name: value for name, value in params.items() if name in self._owners}
         start = self._start_of(params)
-        known = {**own, START: AUTO} if len(self.starts) > 1 else own
+        known = {**subgraph_params, START: AUTO} if len(self.starts) > 1 else subgraph_params
         model = {name: value for name, value in params.items() if name not in known}
-        said = {n: getattr(start, n) for n in knob_specs() if model.get(n, AUTO) == AUTO}
-        overrides = [o.as_dict() for o in self._overrides(own, start)]
-        return self.canonical(Knobs.from_dict({**model, **said, "overrides": overrides}))
+        start_values = {n: getattr(start, n) for n in knob_specs() if model.get(n, AUTO) == AUTO}
+        overrides = [o.as_dict() for o in self._overrides(subgraph_params, start)]
+        return self.canonical(Knobs.from_dict({**model, **start_values, "overrides": overrides}))
 
     def from_knobs(self, knobs: Knobs) -> dict[str, Any]:
-        """The parameters of a setting, every dimension named.
+        """Return the parameters of a candidate, every dimension named.
 
         Raises:
-            KnobsError: the setting is not a point of the space.
+            KnobsError: the candidate is outside the space.
         """
         canonical, refused = self.canonical(knobs), None
         for number in range(len(self.starts)):
@@ -308,10 +312,10 @@ class Space(Moves):
         raise refused or KnobsError("a space without a start")
 
     def point_of(self, knobs: Knobs) -> tuple[int, ...]:
-        """Return the choice indices of a setting.
+        """Return the encoding of a candidate.
 
         Raises:
-            KnobsError: the setting is not a point of the space.
+            KnobsError: the candidate is outside the space.
         """
         genes = self.genes_of(self.from_knobs(knobs))
         if genes is None:
@@ -319,22 +323,22 @@ class Space(Moves):
         return genes
 
     def sparse(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters without the sub-graphs' that are ``"auto"``: they exist where they matter."""
+        """Return the parameters without sub-graph knobs that are ``"auto"``."""
         return {n: v for n, v in params.items() if v != AUTO or n not in self._owners}
 
     def knobs_of(self, genes: Iterable[int]) -> Knobs:
-        """The setting of a point of a knob space."""
+        """Return the candidate of an encoding."""
         pairs = zip(self.dimensions, genes, strict=True)
         chosen = {d.name: d.choices[index] for d, index in pairs if index}  # 0 is "auto"
-        own = {name: chosen.pop(name) for name in [*chosen] if name in self._owners}
+        subgraph_params = {name: chosen.pop(name) for name in [*chosen] if name in self._owners}
         start = self._start_of(chosen)
         if len(self.starts) > 1:
             chosen.pop(START, None)
-        overrides = tuple(self._overrides(own, start))
+        overrides = tuple(self._overrides(subgraph_params, start))
         return dataclasses.replace(start, **chosen, overrides=overrides)
 
     def settings(self, genes: Genes) -> list[Knobs]:
-        """The settings of points of a knob space."""
+        """Return the candidates of encodings."""
         return [self.knobs_of(row) for row in genes.tolist()]
 
     def _start_of(self, params: Mapping[str, Any]) -> Knobs:
@@ -342,7 +346,7 @@ class Space(Moves):
         return self.starts[0 if chosen == AUTO or len(self.starts) == 1 else int(chosen)]
 
     def _overrides(self, params: Mapping[str, Any], start: Knobs) -> list[SubGraphKnobs]:
-        """What a start says of sub-graphs, with their choices on top."""
+        """Return a start's overrides, with further choices on top."""
         chosen: dict[tuple[str, ...], dict[str, Any]] = {}
         for name, value in params.items():
             block, field = self._owners[name]
@@ -353,13 +357,15 @@ class Space(Moves):
         return [*said.values(), *own.values()]
 
     def _from_start(self, canonical: Knobs, number: int) -> dict[str, Any]:
-        """The parameters of a setting in its one form, seen from one start."""
+        """Return the parameters of a canonical candidate, relative to one start."""
         known, start = {d.name: d.choices for d in self.dimensions}, self.starts[number]
         params: dict[str, Any] = dict.fromkeys(known, AUTO)
         if number:
             params[START] = number
         values = {n: (getattr(canonical, n), getattr(start, n)) for n in knob_specs()}
-        plain = {name: value for name, (value, said) in values.items() if value != said}
+        plain = {
+            name: value for name, (value, start_value) in values.items() if value != start_value
+        }
         if AUTO in plain.values():
             message = "a setting that no start leads to"
             raise KnobsError(message, Location(field=f"{START} {number}"))
@@ -369,29 +375,29 @@ class Space(Moves):
             params[name] = value
         genes = self.genes_of(params)
         if genes is not None and self.normal(np.asarray([genes]))[0].tolist() != list(genes):
-            at = Location(field="overrides")
-            raise KnobsError("a split that is not in the search space", at)
+            location = Location(field="overrides")
+            raise KnobsError("a split that is not in the search space", location)
         return params
 
     def _own_params(self, knobs: Knobs, number: int) -> dict[str, Any]:
-        """Parameters of the overrides, which alike sub-graphs must have in common."""
-        left = {o.layer: o for o in knobs.overrides}
-        said = {
+        """Return the parameters of the overrides, which alike sub-graphs must have in common."""
+        overrides = {o.layer: o for o in knobs.overrides}
+        start_overrides = {
             o.layer: SubGraphKnobs(**effective(o, knobs)) for o in self.starts[number].overrides
         }
         params = {}
         for block in (b for b in self.blocks if b.start == number):
-            own = [left.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
-            base = [said.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
-            values = [_beyond(o, b) for o, b in zip(own, base, strict=True)]
+            alike = [overrides.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
+            base = [start_overrides.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
+            values = [_beyond(o, b) for o, b in zip(alike, base, strict=True)]
             if AUTO in values[0].values():
                 raise _outside("overrides", block.layers[0], ("what the start says",))
-            if any(other != values[0] for other in values):
-                at = Location(field="overrides")
+            if any(differing != values[0] for differing in values):
+                location = Location(field="overrides")
                 message = f"sub-graphs like that of {block.layers[0]!r} have one setting here"
-                raise KnobsError(message, at)
+                raise KnobsError(message, location)
             params.update({dimension_name(block, n): v for n, v in values[0].items()})
-        for layer in sorted(o.layer for o in {*left.values()} ^ {*said.values()}):
+        for layer in sorted(o.layer for o in {*overrides.values()} ^ {*start_overrides.values()}):
             raise _outside("overrides", layer, tuple(x for b in self.blocks for x in b.layers))
         return params
 
@@ -412,7 +418,7 @@ class Space(Moves):
         }
 
     def describe(self) -> list[dict[str, Any]]:
-        """One row per knob of the model: name, what it means, choices, published value."""
+        """Return one row per knob of the model: name, what it means, choices, published value."""
         specs = knob_specs()
         return [
             {
@@ -426,7 +432,7 @@ class Space(Moves):
         ]
 
     def describe_subgraphs(self) -> list[dict[str, Any]]:
-        """One row per knob of sub-graphs, with the choices of all blocks that have it."""
+        """Return one row per knob of sub-graphs, with the choices of all blocks that have it."""
         rows = []
         for name, spec in subgraph_knob_specs().items():
             offers = [block.choices[name] for block in self.blocks if name in block.choices]
@@ -440,28 +446,28 @@ class Space(Moves):
 def _apart(
     starts: Iterable[Knobs], blocks: Iterable[Block], layers: Sequence[str]
 ) -> tuple[Knobs, ...]:
-    """Starts whose points no other start can say: each names a layer that the others do not.
+    """Return the starts that stay distinct: each overrides a layer that the others do not.
 
     One that names only layers that the heuristic's blocks name gets one more, merged with what
-    reads it, as it is anyway: it is not among the start's cuts.
+    reads it, as it is anyway: it is no cut of the start.
     """
     heuristic = {layer for block in blocks for layer in block.layers}
     named: dict[frozenset[str], Knobs] = {}
     for start in starts:
-        cuts = frozenset(own.layer for own in start.overrides)
+        cuts = frozenset(overrides.layer for overrides in start.overrides)
         inside = next((x for x in layers if x not in heuristic | cuts), None)
         if not cuts <= heuristic:
             named.setdefault(cuts, start)
         elif inside is not None and cuts:
-            own = (*start.overrides, SubGraphKnobs(inside, boundary="merge"))
-            named.setdefault(cuts, dataclasses.replace(start, overrides=own))
+            overrides = (*start.overrides, SubGraphKnobs(inside, boundary="merge"))
+            named.setdefault(cuts, dataclasses.replace(start, overrides=overrides))
     return tuple(named.values())
 
 
 def _beyond(own: SubGraphKnobs, base: SubGraphKnobs) -> dict[str, Value]:
-    """What an override says beyond that of a start; ``"auto"`` takes something back.
+    """Return the values in which an override differs from a start's; ``"auto"`` takes one back.
 
-    In one part there is no dimension to speak of.
+    An unsplit sub-graph has no dimension to name.
     """
     whole = ("dim",) if own.factor == 1 else ()
     names = [name for name in subgraph_knob_specs() if name not in whole]
@@ -469,22 +475,22 @@ def _beyond(own: SubGraphKnobs, base: SubGraphKnobs) -> dict[str, Value]:
 
 
 def _outside(name: str, value: object, choices: tuple[Any, ...]) -> KnobsError:
-    at = Location(field=name)
+    location = Location(field=name)
     return KnobsError(
-        f"{value!r} is not in the search space", at, f"one of {', '.join(map(str, choices))}"
+        f"{value!r} is not in the search space", location, f"one of {', '.join(map(str, choices))}"
     )
 
 
 def space_of_run(stored: Mapping[str, Any], bench: Workbench) -> Space:
-    """The space of a run.
+    """Return the search space of a run.
 
     Args:
         stored: its settings, as its record has them.
         bench: its model on its target.
     """
     starts = [Knobs.from_dict(kept) for kept in stored.get("starts", ())]
-    own = stored.get("subgraphs", 0)
-    return Space.of(bench, subgraphs=own, starts=starts)
+    kinds = stored.get("subgraphs", 0)
+    return Space.of(bench, subgraphs=kinds, starts=starts)
 
 
 __all__ = ["Dimension", "Space", "batch_share"]

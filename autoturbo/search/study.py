@@ -1,8 +1,8 @@
-"""The Optuna study behind a run: asks a sampler for settings and tells it what became of them.
+"""The Optuna study behind a run: asks a sampler for candidates and tells it the outcomes.
 
-Two studies: the one that a sampler works on may hold a point several times (a sampler that proposes
-what is known is told the known value and asked again); the one handed to the user holds every trial
-of the run once, under its number. This module loads Optuna.
+Two studies: the one that a sampler works on may hold a candidate several times (a sampler that
+repeats a known candidate is told its known value and asked again); the one handed to the user holds
+every trial of the run once, under its number. This module loads Optuna.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PATIENCE = 8
 
 @contextlib.contextmanager
 def quiet_optuna() -> Iterator[None]:
-    """Optuna without its log lines and its notes on experimental features."""
+    """Silence Optuna's log lines and its notes on experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -52,14 +52,14 @@ def quiet_optuna() -> Iterator[None]:
 
 @dataclass(eq=False)
 class StudyProposer:
-    """A sampler at work on a study in memory.
+    """A sampler asked through a study in memory.
 
     Attributes:
         choice: the sampler.
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
-        initial: settings that are proposed first.
+        initial: candidates that are proposed first.
     """
 
     choice: SamplerChoice
@@ -79,44 +79,44 @@ class StudyProposer:
 
     @property
     def left(self) -> int:
-        """Points of the space that were never told."""
+        """Return the number of candidates of the space that were never told."""
         return self.space.size - len(self._known)
 
     @property
     def own(self) -> int:
-        """Settings asked and not told yet that are the sampler's own and not chance's."""
+        """Return the number of the sampler's own candidates that are asked and not told yet."""
         return len(self._open)
 
     def ask(self, count: int) -> list[Knobs]:
-        """New settings, fewer than asked for only where the space has no more."""
+        """Return new candidates, fewer than asked for only where the space has no more."""
         count = min(count, self.left)
         first = [
             point for k in self.initial if (point := self.space.point_of(k)) not in self._known
         ]
-        found: dict[tuple[int, ...], optuna.Trial | None] = dict.fromkeys(first[:count])
+        proposed: dict[tuple[int, ...], optuna.Trial | None] = dict.fromkeys(first[:count])
         with quiet_optuna():
             for _ in range(_PATIENCE * count):
-                if len(found) == count:
+                if len(proposed) == count:
                     break
-                self._consider(found)
+                self._consider(proposed)
         rng = np.random.default_rng([self.seed, len(self._known), 1])
-        taken = {*self._known, *found}
-        found.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(found))))
-        self._open = {genes: trial for genes, trial in found.items() if trial is not None}
-        return [self.space.knobs_of(genes) for genes in found]
+        taken = {*self._known, *proposed}
+        proposed.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(proposed))))
+        self._open = {genes: trial for genes, trial in proposed.items() if trial is not None}
+        return [self.space.knobs_of(genes) for genes in proposed]
 
-    def _consider(self, found: dict[tuple[int, ...], optuna.Trial | None]) -> None:
+    def _consider(self, proposed: dict[tuple[int, ...], optuna.Trial | None]) -> None:
         trial = self.study.ask(self.distributions)
         genes = self._genes(trial.params)
         if genes in self._known:
             self._finish(trial, self._known[genes])
-        elif genes in found:
+        elif genes in proposed:
             self.study.tell(trial, state=TrialState.FAIL)
         else:
-            found[genes] = trial
+            proposed[genes] = trial
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
-        """What became of a setting, asked for or not."""
+        """Take the outcome of a candidate, asked for or not."""
         params, genes = self.space.from_knobs(knobs), self.space.point_of(knobs)
         self._known[genes] = outcome
         trial = self._open.pop(genes, None)
@@ -130,7 +130,7 @@ class StudyProposer:
             self.choice.advisor.observe(knobs, outcome)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
-        """The parameters of a setting that was told, every dimension named."""
+        """Return the parameters of a candidate that was told, every dimension named."""
         return self.space.from_knobs(knobs)
 
     def _finish(self, trial: optuna.Trial, outcome: Outcome) -> None:
@@ -141,7 +141,7 @@ class StudyProposer:
             self.study.tell(trial, values)
 
     def _genes(self, params: dict[str, Any]) -> tuple[int, ...]:
-        """The point that parameters mean; samplers without conditions may give any of its forms."""
+        """Return the canonical encoding of parameters, which samplers may give in any form."""
         dimensions = self.space.dimensions
         if self.choice.ordinal:
             genes = [int(params[d.name]) for d in dimensions]
@@ -160,7 +160,7 @@ def frozen(
     objectives: Sequence[Objective],
     number: int | None = None,
 ) -> FrozenTrial:
-    """A finished trial for a study; a failed one says why in its user attributes."""
+    """Return a finished trial for a study; a failed one says why in its user attributes."""
     attributes: dict[str, Any] = {} if number is None else {"trial": number}
     if isinstance(outcome, Failure):
         attributes |= {"reason": outcome.reason, "message": outcome.message}
@@ -174,21 +174,21 @@ def frozen(
 
 
 def values_of(outcome: Outcome, objectives: Sequence[Objective]) -> list[float] | None:
-    """The objectives' figures of an outcome; None for a failure."""
+    """Return the objectives' figures of an outcome; None for a failure."""
     if isinstance(outcome, Failure):
         return None
     return [float(value) for o in objectives if (value := o.value(outcome)) is not None]
 
 
 def _state(outcome: Outcome) -> TrialState:
-    """Infeasible settings are pruned, which samplers learn from; broken measurements failed."""
+    """Return the trial's state: pruned if infeasible, which samplers learn from, else failed."""
     if isinstance(outcome, Failure):
         return TrialState.PRUNED if outcome.infeasible else TrialState.FAIL
     return TrialState.COMPLETE
 
 
 def open_mirror(storage: str | None, name: str, objectives: Sequence[Objective]) -> optuna.Study:
-    """The study that the user sees, in memory or in a storage.
+    """Return the study that the user sees, in memory or in a storage.
 
     Raises:
         UsageError: the storage cannot be used.
@@ -233,13 +233,13 @@ def check_storage(storage: str, database: str | Path) -> None:
 
 
 def _unusable(storage: str, error: Exception, hint: str) -> UsageError:
-    """What is said of a storage that fails, without its password."""
+    """Return the error of a storage that fails, without its password."""
     reason = without_secrets(str(error), storage) or type(error).__name__
     return UsageError(f"storage {masked(storage)!r}: {reason.splitlines()[0]}", hint=hint)
 
 
 class Mirror:
-    """The study that the user sees: trials are put into it when somebody looks.
+    """The study that the user sees; trials are written to it when it is read.
 
     Args:
         study: of :func:`open_mirror`; it may hold the first trials already.
@@ -266,44 +266,44 @@ class Mirror:
 
     @property
     def entered(self) -> int:
-        """Trials that it has."""
+        """Return the number of trials that it has."""
         return self._entered
 
     def enter(self, number: int, params: dict[str, Any], outcome: Outcome) -> None:
-        """Take the next trial.
+        """Add the next trial.
 
         Args:
             number: of the trial.
             params: every dimension named.
-            outcome: what became of it.
+            outcome: of the trial.
         """
         self._new.append((number, self._space.sparse(params), outcome))
         self._entered += 1
 
     @property
     def study(self) -> optuna.Study:
-        """Every trial once."""
+        """Return the study with every trial once."""
         self.write()
         return self._study
 
     def write(self) -> None:
-        """Put into the study what was entered since.
+        """Write the trials entered since to the study.
 
         Raises:
             UsageError: the storage cannot be used any more.
         """
         new, self._new = self._new, []
         distributions = self._space.distributions() if new else {}
-        made = [
+        trials = [
             frozen(params, {n: distributions[n] for n in params}, outcome, self._objectives, number)
             for number, params, outcome in new
         ]
         with quiet_optuna(), self._explained():
-            self._study.add_trials(made)
+            self._study.add_trials(trials)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Whatever a storage raises, as a line without its password."""
+        """Raise a storage's exceptions as an error without its password."""
         if self._storage is None:
             yield
             return

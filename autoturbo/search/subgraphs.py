@@ -1,4 +1,4 @@
-"""Which sub-graphs have knobs of their own in a search, and which values make sense there.
+"""The sub-graphs with knobs of their own in a search, and the values worth trying there.
 
 A start, for one the published heuristic, is plan once. Its heaviest sub-graphs are anchored by
 their last layers: an override names a layer and so stays meaningful when other knobs move the cuts.
@@ -65,7 +65,7 @@ def blocks_of(
     knobs: Knobs | None = None,
     start: int = 0,
 ) -> tuple[Block, ...]:
-    """Knobs of the heaviest sub-graphs, the heaviest first.
+    """Return the knobs of the heaviest sub-graphs, the heaviest first.
 
     Args:
         bench: the whole model on the target.
@@ -77,13 +77,13 @@ def blocks_of(
     if most <= 0 or not bench.model.operators:
         return ()
     knobs = knobs or Knobs()
-    found = plan(bench, knobs)
-    problem, share, subgraphs = found.problem, found.share, found.subgraphs
+    planned = plan(bench, knobs)
+    problem, share, subgraphs = planned.problem, planned.share, planned.subgraphs
     works = [middle_part_work(problem, s.layers, s.split) for s in subgraphs]
-    said = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
-    base = [said.get(problem.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
+    overridden = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
+    base = [overridden.get(problem.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
     seconds = np.asarray([_seconds(work, bench.target, bench.dtype) for work in works])
-    seconds *= found.instances * share.loops
+    seconds *= planned.instances * share.loops
     kinds: dict[tuple[object, ...], list[int]] = {}
     for subgraph in subgraphs:
         if start and base[subgraph.index] == _NOTHING:
@@ -97,17 +97,17 @@ def blocks_of(
 
 
 def _on(block: Block, start: int, base: SubGraphKnobs) -> Block:
-    """A block of a start: what the start says already is no choice."""
+    """Return a block of a start, without the choices that the start has made."""
     choices = {
         name: tuple(value for value in values if value != getattr(base, name))
         for name, values in block.choices.items()
     }
-    left = {name: values for name, values in choices.items() if values}
-    return dataclasses.replace(block, choices=left, start=start, base=base)
+    remaining = {name: values for name, values in choices.items() if values}
+    return dataclasses.replace(block, choices=remaining, start=start, base=base)
 
 
 def _seconds(work: PartWork, target: Target, dtype: str) -> float:
-    """Time of one instance of a sub-graph at the peak of whatever holds it up most."""
+    """Return the roofline time of one instance of a sub-graph."""
     cycles = target.cores * target.clock
     lanes = target.vector.elements_per_cycle(dtype)
     macs = target.matrix.macs_per_cycle(dtype)
@@ -119,7 +119,7 @@ def _seconds(work: PartWork, target: Target, dtype: str) -> float:
 
 
 def _kind(problem: Problem, subgraph: SubGraph, work: PartWork) -> tuple[object, ...]:
-    """Equal for sub-graphs of the same operators on the same extents, split alike."""
+    """Return a key that is equal for sub-graphs of the same operators, extents and split."""
     graph, split = problem.graph, subgraph.split
     operators = [graph.operators[o] for x in subgraph.layers for o in problem.layers[x].operators]
     described = tuple((operator.kind, operator.extents) for operator in operators)
@@ -148,7 +148,7 @@ def _block(problems: Sequence[Problem], alike: Sequence[SubGraph], work: PartWor
 def _offers(
     problem: Problem, subgraph: SubGraph, extents: dict[int, tuple[int, ...]], weighty: bool
 ) -> dict[str, Callable[[], tuple[Value, ...]]]:
-    """Values of the knobs where they depend on the sub-graph and the target."""
+    """Return the values of the knobs where they depend on the sub-graph and the target."""
     target, specs = problem.target, subgraph_knob_specs()
     depths = tuple(extents) if len(extents) > 1 else ()
     scopes = ("GB",) if not target.gb.capacity else ()
@@ -171,15 +171,15 @@ def _offers(
 
 
 def _extents(problems: Sequence[Problem], layers: tuple[int, ...], depth: int) -> tuple[int, ...]:
-    found = []
+    extents = []
     for problem in problems:
         axis = dict(split_axes(problem, layers)).get(depth)
-        found.append(1 if axis is None else sink(problem, layers).axes[axis].extent)
-    return tuple(found)
+        extents.append(1 if axis is None else sink(problem, layers).axes[axis].extent)
+    return tuple(extents)
 
 
 def _factors(extents: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """What divides an extent, and the ragged ones, in order."""
+    """Return the divisors of the extents, and the ragged factors, in order."""
     longest = [sizes[0] for sizes in extents.values()]
     dividing = {n for size in longest for n in divisors(size) if 2 <= n <= SEARCH.most_parts}  # noqa: PLR2004
     return tuple(sorted(dividing | {n for n in RAGGED if n <= max(longest)}))
@@ -191,11 +191,11 @@ def _is_read(problem: Problem, subgraph: SubGraph) -> bool:
 
 
 def _spread_dims(problem: Problem, subgraph: SubGraph) -> tuple[int, ...]:
-    """Dimensions that can be spread over cores, counted from the outermost loop."""
+    """Return the dimensions that can be spread over cores, counted from the outermost loop."""
     operator = sink(problem, subgraph.layers)
     if operator.opaque or not operator.outputs:
         return ()
     last = subgraph.layers[-1]
-    may, order = bindable_dims(problem, last), spreading_order(problem, last)
-    found = tuple(depth for depth, dim in enumerate(order) if may[dim])
-    return found if len(found) > 1 else ()
+    bindable, order = bindable_dims(problem, last), spreading_order(problem, last)
+    dims = tuple(depth for depth, dim in enumerate(order) if bindable[dim])
+    return dims if len(dims) > 1 else ()

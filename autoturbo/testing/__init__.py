@@ -1,4 +1,4 @@
-"""Contract tests for what others plug in: measurers, samplers, schedulers, targets.
+"""Contract tests for plug-ins: measurers, samplers, schedulers, targets.
 
 A plug-in's own suite calls them; nothing here needs pytest. Each check is a function that raises
 :class:`ContractError` (an ``AssertionError``) saying what is wrong::

@@ -1,4 +1,4 @@
-"""How a contract is found broken."""
+"""The parts of a contract test: its case, its time limit, its error."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from autoturbo.graph.operators import Graph
 
 
 class Case(Protocol):
-    """What is tested."""
+    """The subject of a check, with its deadline."""
 
     @property
     def deadline_s(self) -> float:
-        """Seconds after which a check is said never to end."""
+        """Return the seconds after which a check counts as endless."""
 
 
 _Case = TypeVar("_Case", bound=Case)
 
 
 class ContractError(AssertionError):
-    """What was tested does not do what its contract says."""
+    """A breach of a contract by its implementation."""
 
 
 def check_all(checks: Iterable[Callable[[_Case], None]], case: _Case) -> None:
-    """Make every check of a case.
+    """Run every check of a case.
 
     Raises:
         ContractError: of the first check that fails.
@@ -42,7 +42,7 @@ def check_all(checks: Iterable[Callable[[_Case], None]], case: _Case) -> None:
 
 
 def within(seconds: float, what: str, work: Callable[[], None]) -> None:
-    """Do something, or say that it takes too long; it is then left to itself.
+    """Run a check with a time limit; one that exceeds it is left running.
 
     Raises:
         ContractError: it takes longer, breaks the contract, or raises anything at all.
@@ -67,7 +67,7 @@ def within(seconds: float, what: str, work: Callable[[], None]) -> None:
 
 
 def bounded(what: str) -> Callable[[Callable[[_Case], None]], Callable[[_Case], None]]:
-    """Make a check that says what it looked at, and ends within its case's deadline."""
+    """Return a decorator that names a check, and ends it within its case's deadline."""
 
     def make(check: Callable[[_Case], None]) -> Callable[[_Case], None]:
         @wraps(check)
@@ -87,7 +87,7 @@ BATCH = 4
 
 @lru_cache(maxsize=1)
 def small_networks() -> tuple[Graph, ...]:
-    """Convolutions with a residual edge, an attention head, a product: batch :data:`BATCH`."""
+    """Return convolutions with a residual edge, attention, a product: batch :data:`BATCH`."""
     return (_residual(), _attention(), _product())
 
 
@@ -129,7 +129,7 @@ def _product() -> Graph:
 def _imported(
     name: str, nodes: list[NodeProto], shape: list[int], weights: dict[str, list[int]]
 ) -> Graph:
-    """The graph of a network on an input ``x``; its weights are zeros."""
+    """Return the graph of a network on an input ``x``; its weights are zeros."""
     import onnx
     from onnx import TensorProto, helper
 

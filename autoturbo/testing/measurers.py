@@ -1,4 +1,4 @@
-"""What a measurer must do to serve in a tuning run.
+"""The contract of measurers in a tuning run.
 
 A measurer is what :class:`autoturbo.simulate.evaluator.Measurer` says: ``measure(schedules)`` gives
 an outcome for each. Every check is a function of a :class:`MeasurerCase`; all of them are in
@@ -32,7 +32,7 @@ _MEMORIES = ("LB", "GB", "DDR")
 
 @dataclass(frozen=True, slots=True)
 class MeasurerCase:
-    """A measurer under test, and what it claims.
+    """A measurer under test, with its claims.
 
     Attributes:
         make: builds one; what the entry point names.
@@ -51,7 +51,7 @@ class MeasurerCase:
 
 
 def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
-    """Every check of :data:`MEASURER_CHECKS`.
+    """Run every check of :data:`MEASURER_CHECKS`.
 
     Args:
         make: builds a measurer.
@@ -65,7 +65,7 @@ def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
 
 @bounded("measuring several schedules")
 def every_schedule_gets_its_outcome(case: MeasurerCase) -> None:
-    """One outcome for each schedule, in their order, also for none at all."""
+    """Check for one outcome per schedule, in order, even without schedules."""
     measurer, schedules = case.make(), _schedules(case)
     if len(measurer.measure([])):
         raise ContractError("no schedules give outcomes")
@@ -79,27 +79,27 @@ def every_schedule_gets_its_outcome(case: MeasurerCase) -> None:
 
 @bounded("outcomes")
 def outcomes_are_sound(case: MeasurerCase) -> None:
-    """Measurements or failures, of finite numbers, that the database can keep."""
+    """Check for measurements or failures with finite numbers, which the database can keep."""
     for schedule, outcome in _measured(case):
         of = f"{schedule.model.name} by {schedule.scheduler}"
-        found = checked(outcome)
-        if isinstance(found, Failure) and found is not outcome:
-            raise ContractError(f"{of}: {found.message}")
-        _keep(found, of)
+        problem = checked(outcome)
+        if isinstance(problem, Failure) and problem is not outcome:
+            raise ContractError(f"{of}: {problem.message}")
+        _keep(problem, of)
 
 
 @bounded("measuring twice")
 def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
-    """To the bit: by the same measurer again, after others, and by another one of its kind.
+    """Check that outcomes repeat to the bit: again, after others, and by a second measurer.
 
-    What is handed out is measured a second time. A board that varies must hide it: repeat, take
+    The best schedules are measured a second time. A board that varies must hide it: repeat, take
     the median, and remember it by the schedule's text.
     """
     first, schedules = case.make(), _schedules(case)
     once = [_one(first, schedule) for schedule in schedules]
     again = [_one(first, schedule) for schedule in reversed(schedules)][::-1]
-    other = case.make()
-    anew = [_one(other, schedule) for schedule in schedules]
+    second = case.make()
+    anew = [_one(second, schedule) for schedule in schedules]
     for schedule, *outcomes in zip(schedules, once, again, anew, strict=True):
         if len(set(map(repr, _shown(outcomes)))) > 1:
             seen = ", then ".join(_latency(outcome) for outcome in outcomes)
@@ -108,7 +108,7 @@ def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
 
 @bounded("units")
 def figures_are_in_their_units(case: MeasurerCase) -> None:
-    """Seconds and bytes of the whole batch on the chip; nothing beats the lower bound."""
+    """Check for seconds and bytes of the whole batch on the chip, above the lower bound."""
     for schedule, outcome in _measured(case):
         if isinstance(outcome, Measurement):
             _check_units(schedule, outcome, case)
@@ -116,7 +116,7 @@ def figures_are_in_their_units(case: MeasurerCase) -> None:
 
 @bounded("failures")
 def failures_are_values(case: MeasurerCase) -> None:
-    """What cannot be measured is a failure of a known class with a line for people."""
+    """Check that failures are values of a known class, with a line for people."""
     measurer, schedules = case.make(), _schedules(case)
     if case.unmeasurable is not None:
         hard = case.unmeasurable()
@@ -131,7 +131,7 @@ def failures_are_values(case: MeasurerCase) -> None:
 
 @bounded("a schedule")
 def schedules_are_left_alone(case: MeasurerCase) -> None:
-    """Measuring changes nothing: schedules share what they are made of."""
+    """Check that measuring changes no schedule, since schedules share their parts."""
     measurer = case.make()
     for schedule in _schedules_on.__wrapped__(_target(case)):  # that nobody has had
         before = (*vars(schedule).values(),)
@@ -144,7 +144,7 @@ def schedules_are_left_alone(case: MeasurerCase) -> None:
 
 @bounded("a worker process")
 def workers_measure_the_same(case: MeasurerCase) -> None:
-    """A process of its own can build one from ``make``, and gets the same numbers."""
+    """Check that another process can build a measurer from ``make``, with the same numbers."""
     try:
         pickle.dumps(case.make)
     except Exception as error:
@@ -170,7 +170,7 @@ def _target(case: MeasurerCase) -> Target:
 
 
 def _schedules(case: MeasurerCase) -> list[Schedule]:
-    """Of small networks, as written by the heuristic and layer by layer."""
+    """Return schedules of small networks, by the heuristic and layer by layer."""
     return list(_schedules_on(_target(case)))
 
 
@@ -200,7 +200,7 @@ def _measured(case: MeasurerCase) -> Iterator[tuple[Schedule, Outcome]]:
 
 
 def _shown(outcomes: Sequence[Outcome]) -> list[object]:
-    """Outcomes to compare: NaN is like itself."""
+    """Return outcomes in a form to compare, in which NaN equals itself."""
     return [repr(o.as_dict()) if isinstance(o, Measurement | Failure) else o for o in outcomes]
 
 
@@ -211,7 +211,7 @@ def _latency(outcome: Outcome) -> str:
 
 
 def _keep(outcome: Outcome, of: str) -> None:
-    """Write it down and read it back, as the database does."""
+    """Write an outcome and read it back, as the database does."""
     try:
         text = json.dumps(outcome.as_dict(), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -270,13 +270,13 @@ def _compare_with_worker(case: MeasurerCase) -> None:
         for name, graph in graphs.items():
             executor.introduce(name, functools.partial(_evaluator, case.make, graph, target))
         tasks = [Task(name, 0, Knobs()) for name in graphs]
-        there = {answer.pair: answer.outcome for answer in measured(executor, tasks)}
+        by_worker = {answer.pair: answer.outcome for answer in measured(executor, tasks)}
     finally:
         executor.close()
     for name, graph in graphs.items():
         here = checked(_evaluator(case.make, graph, target).evaluate(Knobs()))
-        if _shown([here]) != _shown([there[name]]):
-            raise ContractError(f"{name}: {_latency(here)} here, {_latency(there[name])} there")
+        if _shown([here]) != _shown([by_worker[name]]):
+            raise ContractError(f"{name}: {_latency(here)} here, {_latency(by_worker[name])} there")
 
 
 __all__ = ["MEASURER_CHECKS", "REASONS", "MeasurerCase", "check_measurer"]

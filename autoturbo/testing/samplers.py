@@ -1,4 +1,4 @@
-"""What a sampler must do to serve in a tuning run and in any Optuna study.
+"""The contract of samplers in a tuning run and in any Optuna study.
 
 A sampler is an Optuna ``BaseSampler``. Every check is a function of a :class:`SamplerCase`; all of
 them are in :data:`SAMPLER_CHECKS`. They are small: seconds for a sampler that proposes within
@@ -30,7 +30,7 @@ BATCH = 4
 
 @dataclass(frozen=True, slots=True)
 class SamplerCase:
-    """A sampler under test, and what it claims.
+    """A sampler under test, with its claims.
 
     Attributes:
         make: builds one from a seed.
@@ -53,7 +53,7 @@ class SamplerCase:
 
 
 def check_sampler(make: Callable[[int], BaseSampler], **claims: Any) -> None:
-    """Every check of :data:`SAMPLER_CHECKS`.
+    """Run every check of :data:`SAMPLER_CHECKS`.
 
     Args:
         make: builds a sampler from a seed.
@@ -67,7 +67,7 @@ def check_sampler(make: Callable[[int], BaseSampler], **claims: Any) -> None:
 
 @bounded("proposals")
 def proposals_lie_in_the_space(case: SamplerCase) -> None:
-    """Every value that it proposes is one that its parameter takes, whatever the kind."""
+    """Check that every proposed value is one that its parameter takes, of any kind."""
     from autoturbo.testing.watched import bowl, mixed
 
     study = _study(case.make(0))
@@ -78,26 +78,26 @@ def proposals_lie_in_the_space(case: SamplerCase) -> None:
 
 @bounded("a tuning run")
 def settings_can_be_built(case: SamplerCase) -> None:
-    """In a tuning run it proposes settings in their one form, and not by chance alone."""
+    """Check that a tuning run gets canonical candidates, and not random ones alone."""
     from autoturbo.testing.watched import knob_space, outcome_of
 
     space = knob_space(large=True)
     proposer = _proposer(case, space, 8)
-    own = 0
+    own_count = 0
     for _ in range(4):
         batch = proposer.ask(8)
-        own += proposer.own
+        own_count += proposer.own
         for knobs in batch:
             if space.canonical(knobs) != knobs:
                 raise ContractError(f"not in its one form: {knobs.canonical()}")
             proposer.tell(knobs, outcome_of(knobs))
-    if own < 16:  # noqa: PLR2004  half
-        raise ContractError(f"only {own} of 32 settings are its own, the others are chance's")
+    if own_count < 16:  # noqa: PLR2004  half
+        raise ContractError(f"only {own_count} of 32 settings are its own, the others are chance's")
 
 
 @bounded("an exhausted space")
 def nothing_is_proposed_twice(case: SamplerCase) -> None:
-    """A small space is gone through once and then ends, in a tuning run and in a plain study."""
+    """Check that a small space is gone through once and then ends, in runs and in plain studies."""
     from autoturbo.testing.watched import bowl, categories, knob_space, outcome_of
 
     space, seen = knob_space(), list[str]()
@@ -107,37 +107,39 @@ def nothing_is_proposed_twice(case: SamplerCase) -> None:
     if sorted(set(seen)) != sorted(seen) or len(seen) != space.size:
         raise ContractError(f"{len(seen)} settings of a space of {space.size}")
     plain = categories(2, 3)
-    found = _asked(_study(case.make(0)), plain, 9 + 6, bowl)
-    points = [tuple(params.values()) for params in found][:9]
+    asked = _asked(_study(case.make(0)), plain, 9 + 6, bowl)
+    points = [tuple(params.values()) for params in asked][:9]
     if case.fresh and len(set(points)) < len(points):
         raise ContractError(f"it proposes a point again although others are left: {points}")
 
 
 @bounded("two studies of one seed")
 def the_seed_decides(case: SamplerCase) -> None:
-    """The same seed and the same results give the same proposals."""
-    one, other = (_story(case.make(1), _in_order) for _ in range(2))
-    if one != other:
-        raise ContractError(f"the same seed differs {_where(one, other)}")
+    """Check that the same seed and the same results give the same proposals."""
+    first, second = (_story(case.make(1), _in_order) for _ in range(2))
+    if first != second:
+        raise ContractError(f"the same seed differs {_where(first, second)}")
 
 
 @bounded("two orders of arrival")
 def order_of_arrival_does_not_matter(case: SamplerCase) -> None:
-    """Results of a batch may be told in any order."""
-    one, other = (_story(case.make(1), order) for order in (_in_order, _backwards))
-    if one != other:
-        raise ContractError(f"results told backwards change proposals {_where(one, other)}")
+    """Check that results of a batch may be told in any order."""
+    forwards, backwards = (_story(case.make(1), order) for order in (_in_order, _backwards))
+    if forwards != backwards:
+        raise ContractError(
+            f"results told backwards change proposals {_where(forwards, backwards)}"
+        )
 
 
 def failures_are_survived(case: SamplerCase) -> None:
-    """Trials that fail, are pruned, give nothing or infinity; also if all of them do."""
+    """Check that trials may fail, be pruned or give infinity, even all of them."""
     deadline = case.deadline_s
     within(deadline, "a study of which one in 2 trials fails", lambda: _fail(case, 2))
     within(deadline, "a study of which all trials fail", lambda: _fail(case, 1))
 
 
 def plain_studies_are_served(case: SamplerCase) -> None:
-    """``study.optimize`` with conditional parameters, both directions, queued trials, a copy."""
+    """Check ``study.optimize``: conditional parameters, both directions, queued trials, a copy."""
     deadline = case.deadline_s
     within(deadline, "a study that minimises", lambda: _optimize(case, "minimize"))
     within(deadline, "a study that maximises", lambda: _optimize(case, "maximize"))
@@ -145,7 +147,7 @@ def plain_studies_are_served(case: SamplerCase) -> None:
 
 @bounded("several objectives")
 def several_objectives_are_served_or_refused(case: SamplerCase) -> None:
-    """They work, or are refused by a ``ValueError`` of one line at the first trials."""
+    """Check that several objectives work, or are refused by a ``ValueError`` of one line."""
     from autoturbo.testing.watched import bowl, categories
 
     study, space = _study(case.make(0), ("minimize", "maximize")), categories()
@@ -194,14 +196,14 @@ def _study(sampler: BaseSampler, directions: Sequence[Direction] = ("minimize",)
 
 
 def _proposer(case: SamplerCase, space: Space, batch: int) -> StudyProposer:
-    """A tuning run's own way of asking."""
+    """Return the proposer of a tuning run."""
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.samplers import SamplerChoice
     from autoturbo.search.study import StudyProposer
     from autoturbo.testing.watched import Watched
 
-    made = case.make(0) if case.in_run is None else case.in_run(0, space, batch)
-    choice = SamplerChoice("tested", Watched(made), case.ordinal)
+    sampler = case.make(0) if case.in_run is None else case.in_run(0, space, batch)
+    choice = SamplerChoice("tested", Watched(sampler), case.ordinal)
     return StudyProposer(choice, space, find_objectives("latency"), 0)
 
 
@@ -216,13 +218,13 @@ def _asked(
     count: int,
     value: Callable[[dict[str, Any]], float],
 ) -> list[dict[str, Any]]:
-    """Parameters of trials asked and told one by one."""
-    found = []
+    """Return the parameters of trials asked and told one by one."""
+    asked = []
     for _ in range(count):
         trial = study.ask(space)
-        found.append(dict(trial.params))
+        asked.append(dict(trial.params))
         study.tell(trial, value(trial.params))
-    return found
+    return asked
 
 
 Order = Callable[[list[Any]], list[Any]]
@@ -237,7 +239,7 @@ def _backwards(batch: list[Any]) -> list[Any]:
 
 
 def _story(sampler: BaseSampler, order: Order) -> list[dict[str, Any]]:
-    """Parameters of all trials of a study that is asked and told in batches."""
+    """Return the parameters of all trials of a study that is asked and told in batches."""
     import optuna
 
     from autoturbo.testing.watched import bowl, categories
@@ -260,7 +262,7 @@ def _where(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> str:
 
 
 def _fail(case: SamplerCase, share: int) -> None:
-    """A study of which every ``share``-th trial ends badly, each bad end in turn.
+    """Run a study in which every ``share``-th trial fails, in each way in turn.
 
     Where all do, no trial has a value, not even an infinite one.
     """
@@ -289,7 +291,7 @@ def _is_pruned(study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 def _is_pruned_late(study: optuna.Study, trial: optuna.Trial) -> None:
-    """With an intermediate value, which the study keeps as the trial's."""
+    """Prune with an intermediate value, which the study keeps as the trial's."""
     trial.report(math.nan, step=0)
     _is_pruned(study, trial)
 

@@ -1,4 +1,4 @@
-"""What a scheduler must do to be compared with others: schedules that compute their model.
+"""The contract of schedulers: schedules that compute their model.
 
 Every check is a function of a :class:`SchedulerCase`; all of them are in :data:`SCHEDULER_CHECKS`.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerCase:
-    """A scheduler under test, and what it claims.
+    """A scheduler under test, with its claims.
 
     Attributes:
         make: yields schedules of the model and the target of a workbench.
@@ -35,7 +35,7 @@ class SchedulerCase:
 
 
 def check_scheduler(make: Callable[[Workbench], Iterable[Schedule]], **claims: Any) -> None:
-    """Make every check of :data:`SCHEDULER_CHECKS`.
+    """Run every check of :data:`SCHEDULER_CHECKS`.
 
     Args:
         make: what is tried.
@@ -49,24 +49,26 @@ def check_scheduler(make: Callable[[Workbench], Iterable[Schedule]], **claims: A
 
 @bounded("the schedules")
 def every_network_gets_schedules(case: SchedulerCase) -> None:
-    """At least one for each small network, of that network on that target and nothing else."""
+    """Check for at least one schedule per small network, of that network on that target."""
     from autoturbo.schedule.schedule import Schedule
 
     for bench in _benches(case):
-        made = list(case.make(bench))
-        if not made:
+        schedules = list(case.make(bench))
+        if not schedules:
             raise ContractError(f"no schedule of {bench.model.name}")
-        for one in made:
-            if not isinstance(one, Schedule):
-                raise ContractError(f"yields a value of type {type(one).__name__!r}, no Schedule")
-            found = (one.model.hash, one.problem.target.hash, one.problem.dtype)
-            if found != (bench.model.hash, bench.target.hash, bench.dtype):
+        for schedule in schedules:
+            if not isinstance(schedule, Schedule):
+                raise ContractError(
+                    f"yields a value of type {type(schedule).__name__!r}, no Schedule"
+                )
+            subject = (schedule.model.hash, schedule.problem.target.hash, schedule.problem.dtype)
+            if subject != (bench.model.hash, bench.target.hash, bench.dtype):
                 raise ContractError(f"{bench.model.name}: a schedule of something else")
 
 
 @bounded("a workbench")
 def the_same_workbench_gives_the_same_schedules(case: SchedulerCase) -> None:
-    """Asked again, and of a new workbench, it decides the same: results can be compared."""
+    """Check that schedules repeat, on the same workbench and on a new one."""
     again = [[one.text for one in case.make(bench)] for bench in _benches(case)]
     for bench, texts in zip(_benches(case), again, strict=True):
         first, second = ([one.text for one in case.make(bench)] for _ in range(2))
@@ -76,7 +78,7 @@ def the_same_workbench_gives_the_same_schedules(case: SchedulerCase) -> None:
 
 @bounded("the model")
 def schedules_compute_their_model(case: SchedulerCase) -> None:
-    """Regions tile every tensor, and memory is safe, by the checks of ``autoturbo verify``."""
+    """Check that regions tile every tensor and memory is safe, as ``autoturbo verify`` does."""
     from autoturbo.verify import verify_schedule
 
     for schedule in _schedules(case):
@@ -87,7 +89,7 @@ def schedules_compute_their_model(case: SchedulerCase) -> None:
 
 @bounded("a schedule file")
 def schedules_are_read_back(case: SchedulerCase) -> None:
-    """A schedule file holds decisions, of which the same schedule follows."""
+    """Check that a schedule file's decisions give the same schedule."""
     from autoturbo.schedule.files import schedule_of
 
     for schedule in _schedules(case):
@@ -101,13 +103,13 @@ def schedules_are_read_back(case: SchedulerCase) -> None:
 
 @bounded("the simulator")
 def one_of_them_can_be_measured(case: SchedulerCase) -> None:
-    """Of each network at least one candidate runs, and none beats the lower bound."""
+    """Check that a schedule of each network runs, and that none beats the lower bound."""
     from autoturbo.simulate.evaluator import Simulator
     from autoturbo.simulate.measurement import Measurement
 
     for bench in _benches(case):
         outcomes = Simulator().measure(list(case.make(bench)))
-        if not any(isinstance(one, Measurement) for one in outcomes):
+        if not any(isinstance(outcome, Measurement) for outcome in outcomes):
             raise ContractError(f"{bench.model.name}: none of its schedules can be simulated")
 
 
@@ -122,7 +124,7 @@ SCHEDULER_CHECKS: Sequence[Callable[[SchedulerCase], None]] = (
 
 
 def _benches(case: SchedulerCase) -> Iterator[Workbench]:
-    """New workbenches of small networks."""
+    """Yield new workbenches of small networks."""
     from autoturbo.schedule.pipeline import Workbench
 
     target = case.target or load_target("stcp920")

@@ -1,4 +1,4 @@
-"""What a target must be to be tuned for: valid, whole in its file, and sensible when simulated.
+"""The contract of targets: valid, complete in their file, and sensible when simulated.
 
 Every check is a function of a :class:`TargetCase`; all of them are in :data:`TARGET_CHECKS`.
 """
@@ -41,7 +41,7 @@ _TIMES = 4
 
 @dataclass(frozen=True, slots=True)
 class TargetCase:
-    """A target under test, and what it claims.
+    """A target under test, with its claims.
 
     Attributes:
         target: itself, a machine of several units, a preset's or plug-in's name, or a file.
@@ -58,7 +58,7 @@ class TargetCase:
 
 
 def check_target(target: Target | Machine | str | Path, **claims: Any) -> None:
-    """Every check of :data:`TARGET_CHECKS`.
+    """Run every check of :data:`TARGET_CHECKS`.
 
     Args:
         target: what is tried.
@@ -72,7 +72,7 @@ def check_target(target: Target | Machine | str | Path, **claims: Any) -> None:
 
 @bounded("the target")
 def it_is_valid(case: TargetCase) -> None:
-    """It loads, a file of it has no error, and it says what computes in its data types."""
+    """Check that it loads without errors, and that engines for its data types are described."""
     if _is_file(case.target) and find_machine(os.fspath(_path(case))) is None:
         for error in validate_target_file(_path(case)):
             raise ContractError(str(error))
@@ -85,20 +85,20 @@ def it_is_valid(case: TargetCase) -> None:
 
 @bounded("the file")
 def its_file_says_it_all(case: TargetCase) -> None:
-    """Written to a file and read back it is the same target, with the same hash."""
+    """Check that a target written to a file and read back is the same, with the same hash."""
     for target in _targets(case):
         read = _read_back(target)
         names = [f.name for f in dataclasses.fields(Target)]
-        other = [n for n in names if getattr(read, n) != getattr(target, n)]
-        if other:
-            raise ContractError(f"{target.name}: not the same in its file: {', '.join(other)}")
+        differing = [n for n in names if getattr(read, n) != getattr(target, n)]
+        if differing:
+            raise ContractError(f"{target.name}: not the same in its file: {', '.join(differing)}")
         if read.hash != target.hash:
             raise ContractError(f"{target.name}: its file has another hash")
 
 
 @bounded("small networks")
 def small_networks_can_be_simulated(case: TargetCase) -> None:
-    """In each of its data types; a schedule that beats the lower bound counts as none."""
+    """Check each data type; a schedule that beats the lower bound counts as none."""
     for target in _targets(case):
         for dtype in target.dtypes:
             for _ in _measured(case, target, dtype):
@@ -107,7 +107,7 @@ def small_networks_can_be_simulated(case: TargetCase) -> None:
 
 @bounded("faster parts")
 def faster_parts_never_make_it_slower(case: TargetCase) -> None:
-    """The best of a few schedulers is no slower on a chip of which one part is faster."""
+    """Check that the best of a few schedulers is no slower on a chip with one faster part."""
     for target in _targets(case):
         before = dict(_best(case, target))
         for field in FASTER:
@@ -129,20 +129,20 @@ TARGET_CHECKS: Sequence[Callable[[TargetCase], None]] = (
 
 
 def _targets(case: TargetCase) -> tuple[Target, ...]:
-    """The target, or those of a machine's units, each kind once.
+    """Return the target, or those of a machine's units, each kind once.
 
     Raises:
         ContractError: it is none.
     """
     try:
-        found = case.target
-        if isinstance(found, str | Path):
-            found = find_target(found)
+        target = case.target
+        if isinstance(target, str | Path):
+            target = find_target(target)
     except TargetError as error:
         raise ContractError(str(error)) from error
-    if isinstance(found, Machine):
-        return tuple({unit.kind: unit.target for unit in found.units}.values())
-    return (found,)
+    if isinstance(target, Machine):
+        return tuple({unit.kind: unit.target for unit in target.units}.values())
+    return (target,)
 
 
 def _is_file(target: Target | Machine | str | Path) -> bool:
@@ -169,7 +169,7 @@ def _read_back(target: Target) -> Target:
 def _measured(
     case: TargetCase, target: Target, dtype: str
 ) -> Iterator[tuple[Graph, list[Measurement]]]:
-    """What every scheduler gets out of each small network."""
+    """Yield the measurements of every scheduler for each small network."""
     from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.testing.contract import small_networks
 
@@ -186,11 +186,11 @@ def _measured(
 
 def _best(case: TargetCase, target: Target) -> Iterator[tuple[str, float]]:
     for graph, measured in _measured(case, target, target.default_dtype):
-        yield graph.name, min(one.latency for one in measured)
+        yield graph.name, min(measurement.latency for measurement in measured)
 
 
 def _faster(target: Target, field: str) -> Target | None:
-    """The target with one part faster; None where it has no such part, or may be no faster."""
+    """Return the target with one part faster; None where it has no such part, or no faster one."""
     value: Any = target.as_dict()
     section, _, name = field.rpartition(".")
     if section.startswith("engines["):

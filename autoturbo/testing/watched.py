@@ -1,4 +1,4 @@
-"""A sampler looked over the shoulder, and where it is put to work. This module loads Optuna."""
+"""A sampler whose proposals are checked, and studies to use it in. This module loads Optuna."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autoturbo.testing.contract import ContractError
 
 
 class Watched(BaseSampler):
-    """Hands everything on to a sampler and looks at what comes back.
+    """A sampler that forwards to another one and checks its proposals.
 
     Optuna itself draws anew, without a word, where a sampler proposes what is out of range.
 
@@ -37,19 +37,19 @@ class Watched(BaseSampler):
         self.sampler = sampler
 
     def reseed_rng(self) -> None:
-        """Handed on."""
+        """Forward to the sampler."""
         self.sampler.reseed_rng()
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Handed on."""
+        """Forward to the sampler."""
         return self.sampler.infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Handed on, and looked at."""
+        """Forward to the sampler, and check the values."""
         params = self.sampler.sample_relative(study, trial, search_space)
         for name, value in params.items():
             if name not in search_space:
@@ -64,13 +64,13 @@ class Watched(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Handed on, and looked at."""
+        """Forward to the sampler, and check the value."""
         value = self.sampler.sample_independent(study, trial, param_name, param_distribution)
         _look_at(param_name, value, param_distribution)
         return value
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Handed on."""
+        """Forward to the sampler."""
         self.sampler.before_trial(study, trial)
 
     def after_trial(
@@ -80,7 +80,7 @@ class Watched(BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Handed on."""
+        """Forward to the sampler."""
         self.sampler.after_trial(study, trial, state, values)
 
 
@@ -101,37 +101,37 @@ def _lies_in(value: Any, distribution: BaseDistribution) -> bool:
 
 
 def mixed(*, floats: bool) -> dict[str, BaseDistribution]:
-    """Parameters of every kind; without ``floats`` only those of finitely many values."""
-    found: dict[str, BaseDistribution] = {
+    """Return parameters of every kind; without ``floats`` only those of finitely many values."""
+    parameters: dict[str, BaseDistribution] = {
         "kind": CategoricalDistribution(("a", None, True, 2.5)),
         "n": IntDistribution(0, 20, step=5),
         "large": IntDistribution(1, 4096, log=True),
         "grid": FloatDistribution(-1, 1, step=0.25),
     }
     if floats:
-        found |= {"x": FloatDistribution(-1, 1), "rate": FloatDistribution(1e-6, 1, log=True)}
-    return found
+        parameters |= {"x": FloatDistribution(-1, 1), "rate": FloatDistribution(1e-6, 1, log=True)}
+    return parameters
 
 
 def categories(count: int = 4, choices: int = 5) -> dict[str, BaseDistribution]:
-    """Parameters of a plain study as a search over knobs has them."""
+    """Return parameters of a plain study, like those of a search over knobs."""
     return {f"x{i}": CategoricalDistribution(tuple(range(choices))) for i in range(count)}
 
 
 def bowl(params: Mapping[str, Any]) -> float:
-    """Lowest at 3 in every number; anything else counts as 0."""
+    """Return a score that is lowest at 3 in every number; anything else counts as 0."""
     numbers = [v if isinstance(v, int | float) else 0.0 for v in params.values()]
     return sum((float(n) - 3.0) ** 2 for n in numbers)
 
 
 def knob_space(*, large: bool = False) -> Space:
-    """A space with a condition: a sub-graph's own depth means nothing where it is the model's.
+    """Return a space with a condition: a sub-graph's depth has no effect if it is the model's.
 
     Args:
         large: 1,728 forms of 1,296 points, instead of 36 of 27.
     """
-    own: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "scope": ("GB",)}
-    block = Block(("layer",), own if large else {"prefetch_depth": (2,)}, {})
+    choices: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "scope": ("GB",)}
+    block = Block(("layer",), choices if large else {"prefetch_depth": (2,)}, {})
     model: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "tile_divisor": (2, 4)}
     if large:
         model |= {"binding": ("always",), "factor_scale": (2, 4, 8), "max_layers": (1, 2, 4)}
@@ -146,13 +146,13 @@ def knob_space(*, large: bool = False) -> Space:
 
 
 def outcome_of(knobs: Knobs) -> Outcome:
-    """What measuring a point of :func:`knob_space` gives; a part of them does not fit."""
+    """Return the outcome of a candidate of :func:`knob_space`; some do not fit."""
     if knobs.prefetch_depth == 3 and knobs.tile_divisor == 2:  # noqa: PLR2004
         return Failure("LB", "too full", 200, 100)
     values = [knobs.prefetch_depth, knobs.tile_divisor, knobs.factor_scale, knobs.max_layers]
     figures = [1 if value == AUTO else int(value) for value in values]
-    own = sum(len(override.as_dict()) for override in knobs.overrides)
-    seconds = 1e-3 * (1 + abs(figures[0] - 2) + figures[2] / figures[1] + 0.1 * own)
+    count = sum(len(override.as_dict()) for override in knobs.overrides)
+    seconds = 1e-3 * (1 + abs(figures[0] - 2) + figures[2] / figures[1] + 0.1 * count)
     seconds *= 1.0 + 0.01 * figures[3] + (0.05 if knobs.binding == "always" else 0.0)
     bound = LowerBound(1e-6, 1e-7, 1e-7)
     return Measurement(seconds, 8, 1000 * figures[1], 0, 0.5, 0.1, 1, 1, 1, bound)

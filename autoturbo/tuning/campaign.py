@@ -1,9 +1,9 @@
 """Several searches that share one pool of workers.
 
 Rounds are handed out to where most is expected (:mod:`autoturbo.search.loop`). What a search
-proposes follows from its own outcomes alone, so its result is the same whoever it shares the pool
-with, in whatever order rounds were handed out, and whoever measured. How many rounds are under way
-at a time follows from the pool: while one search proposes, workers have another one's round.
+proposes follows from its own outcomes alone, so its result is the same with any other searches in
+the pool, any order of rounds and any worker. The number of rounds under way follows from the pool:
+while one search proposes, workers have another one's round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AHEAD = 2
 
 
 class Campaign:
-    """Searches on one pool.
+    """Searches that share one pool.
 
     Args:
         loops: the searches, each of its own pair; their pairs are known to the executor.
@@ -52,7 +52,7 @@ class Campaign:
         self.granted: list[int] = []
 
     def run(self) -> None:
-        """Rounds until every search has stopped, or Ctrl-C.
+        """Run rounds until every search has stopped, or Ctrl-C.
 
         Raises:
             ExecutorError: no worker can be had.
@@ -90,7 +90,7 @@ class Campaign:
                     self._hand_out()
 
     def _cut(self) -> None:
-        """Begin nothing where the time of all searches is short, and end all where it is up.
+        """Begin no more tasks when the time of all searches is short; end all when it is up.
 
         Other measurements than trials may follow, for which some is set aside.
         """
@@ -107,7 +107,7 @@ class Campaign:
                 loop.cut = True
 
     def _hand_out(self) -> None:
-        """Rounds for searches, the most promising first, while workers may want for work.
+        """Open rounds of the most promising searches while workers are short of tasks.
 
         After Ctrl-C none are begun that would have to be measured; what is recorded enters.
         """
@@ -124,7 +124,7 @@ class Campaign:
                 self._close([loop])
 
     def _opened(self, loop: Loop) -> list[Task] | None:
-        """The next round of a search; None where it has stopped."""
+        """Return the tasks of a search's next round; None where it has stopped."""
         try:
             return loop.open(stopping=self._stopping.is_set())
         except (DatabaseError, ExecutorError):
@@ -139,13 +139,13 @@ class Campaign:
 
     @property
     def _wanted(self) -> float:
-        """Trials to be under way: one search at a time where this process measures itself."""
+        """Return how many trials to keep under way; one where this process measures itself."""
         width = self._executor.width
         return 1 if width == 1 else _AHEAD * width
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C has come, after which the executor begins nothing."""
+        """Return whether Ctrl-C has come, after which the executor begins nothing."""
         return self._stopping.is_set()
 
     def _collect(self) -> None:
@@ -170,7 +170,7 @@ class Campaign:
 
     @contextmanager
     def _ctrl_c(self) -> Iterator[None]:
-        """The first Ctrl-C lets what is being measured finish, the second one does not."""
+        """Let the first Ctrl-C finish measurements under way, and the second one abort them."""
         ctrl_c = (signal.SIGINT,)  # a shell ignores it for what it runs behind itself
         with (
             suppress(KeyboardInterrupt),

@@ -1,4 +1,4 @@
-"""What a run's measurements hold for, and whether what was recorded still does."""
+"""The keys under which a run's measurements hold, and the check that they still do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autoturbo.version import __version__, interpreter
 
 
 def hashes(key: PairKey) -> dict[str, str]:
-    """What of a pair's key a run's settings name besides the data type."""
+    """Return the parts of a pair's key that a run's settings name, besides the data type."""
     return {name: getattr(key, name) for name in ("graph_hash", "target_hash", "scheduler_version")}
 
 
@@ -31,17 +31,17 @@ def storage_of(info: RunInfo, given: str | None) -> str | None:
     Raises:
         RunError: the run's own had a password, which is not kept, and none is given.
     """
-    own: str | None = info.settings.get("storage")
-    if given is not None or own is None or not is_masked(own):
-        return own if given is None else given
+    storage: str | None = info.settings.get("storage")
+    if given is not None or storage is None or not is_masked(storage):
+        return storage if given is None else given
     if told := os.environ.get(STORAGE_VARIABLE):
         return told
-    message = f"run {info.id} is mirrored to {own}, whose password is not kept"
+    message = f"run {info.id} is mirrored to {storage}, whose password is not kept"
     raise RunError(message, hint=f"give the URL with --storage or in {STORAGE_VARIABLE}")
 
 
 def stored_target(info: RunInfo) -> AnyTarget:
-    """The target of a run, or its machine, from the description that is kept with it.
+    """Return a run's target, or its machine, from the description that is kept with it.
 
     Raises:
         RunError: there is none.
@@ -56,7 +56,7 @@ def stored_target(info: RunInfo) -> AnyTarget:
 
 
 def scheduler_version(measurer: str = SIMULATOR) -> str:
-    """Scheduler, simulator and knob set: a measurement of another version is not reused.
+    """Return the version of scheduler, simulator and knobs; measurements of another are not reused.
 
     Args:
         measurer: what measures; a plug-in's name and version follow those of ours.
@@ -76,7 +76,7 @@ def pair_key(
     measurer: str = SIMULATOR,
     make: MakeWorkshop | None = None,
 ) -> PairKey:
-    """What a measurement of the pair holds for, by this version of the scheduler.
+    """Return the key under which a pair's measurements hold, for this version of the scheduler.
 
     Args:
         graph: the model.
@@ -93,17 +93,17 @@ def pair_key(
 
 
 def measurer_of(info: RunInfo) -> str:
-    """Name of what measured a run's trials."""
+    """Return the name of the measurer of a run's trials."""
     return str(info.settings.get("measurer", SIMULATOR))
 
 
 def versions_here() -> dict[str, str]:
-    """Of what the proposals depend on, this package included, and of what it ran on."""
-    found = {"autoturbo": __version__, **interpreter()}
+    """Return the versions that proposals depend on, with this package and the interpreter."""
+    versions = {"autoturbo": __version__, **interpreter()}
     for name in ("numpy", "optuna", "xgboost-cpu", "xgboost"):
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
@@ -118,7 +118,7 @@ def register(draft: RunInfo, base: str, store: Database) -> RunInfo:
 
 
 def refuse_changed(info: RunInfo, found: PairKey) -> None:
-    """Raise RunError if a run's model, target, data type or versions are not what they were."""
+    """Raise RunError if a run's model, target, data type or versions have changed."""
     names = {"graph_hash": "the model", "target_hash": "the target", "dtype": "the data type",
              "scheduler_version": "the scheduler's version"}  # fmt: skip
     changed = [

@@ -1,4 +1,4 @@
-"""What tuning found."""
+"""The result of tuning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuneResult:
-    """What a run found.
+    """The result of a run.
 
     Attributes:
         run: its id, for :func:`resume`.
@@ -46,7 +46,7 @@ class TuneResult:
         front: with several objectives the trials that none beats in all of them.
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: why it ended.
-        origins: where the settings came from that it began with, besides the heuristic.
+        origins: where its warm starts came from.
         notes: what it could have begun with and did not, and why; what was left out at its end.
         objective: what was sought; several are parted by commas.
         measurer: name of what measured; ``"simulator"`` is ours.
@@ -78,11 +78,11 @@ class TuneResult:
 
     @property
     def study(self) -> optuna.Study:
-        """Every trial once, for Optuna's plots and dashboard."""
+        """Return the study of every trial once, for Optuna's plots and dashboard."""
         return self.mirror.study
 
     def outcomes(self) -> dict[str, Outcome]:
-        """What is compared; a scheduler that chose what trial 0 is does not come twice."""
+        """Return the outcomes to compare, without a baseline that equals trial 0."""
         outcomes: dict[str, Outcome] = dict(self.baselines)
         if self.on_machine:  # what trial 0 is has a row of its own
             return {**outcomes, "best": self.best.measurement}
@@ -98,7 +98,7 @@ class TuneResult:
         return f"<TuneResult {self.run}: {of}, {self.best.measurement.latency!r} s>"
 
     def view(self) -> View:
-        """How much faster, and where the files are."""
+        """Return the speedup, and where the files are."""
         best, faster = self.best.measurement, ""
         if self.default is not None:
             faster = f", {ratio(self.default.latency / best.latency)} the heuristic's speed"

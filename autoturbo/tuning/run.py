@@ -1,4 +1,4 @@
-"""A run: what it stands on, from its first trial to its result.
+"""A run, from its first trial to its result.
 
 Several runs may share one pool of workers (:mod:`autoturbo.tuning.campaign`); each ends with a
 result or an error of its own.
@@ -72,7 +72,7 @@ BASELINES = 1 / 3
 
 @dataclass(eq=False)
 class Run:
-    """What a run stands on.
+    """A run with its model, target, space and database.
 
     Attributes:
         evaluator: the simulator's, where what the run starts from was found with it.
@@ -103,7 +103,7 @@ class Run:
         """What is searched."""
 
     def _own_workshop(self) -> Workshop:
-        """What this process builds and measures with."""
+        """Return the evaluator of this process, which builds schedules and measures."""
         if self.evaluator is not None and self.elsewhere is None and not self.execution.evaluator:
             return self.evaluator
         if self.elsewhere is None or self.task.on_machine:
@@ -114,18 +114,18 @@ class Run:
         return Evaluator(*of, self.elsewhere, elsewhere=True)
 
     def use(self, executor: Executor) -> None:
-        """Have a pool measure, which is told of the pair."""
+        """Introduce the pair to a pool that measures."""
         executor.introduce(self.info.id, self.recipe, None if self.elsewhere else self.workshop)
         if self.elsewhere is not None:
             self.elsewhere.executor = executor
 
     @property
     def deadline(self) -> float:
-        """When its time is up, by the monotonic clock."""
+        """Return the end of the time budget, by the monotonic clock."""
         return self.execution.began + (self.config.time_budget or math.inf)
 
     def end_by(self, when: float) -> None:
-        """Have nothing measured in this process, or for it, that ends later."""
+        """Set the time at which measurements for this process end."""
         from autoturbo.simulate.evaluator import Evaluator
 
         if isinstance(self.workshop, Evaluator):
@@ -134,7 +134,7 @@ class Run:
             self.elsewhere.end_by(when, None if self.journal.recorded else self.deadline)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
-        """What hands out the best of the run's trials."""
+        """Return the checks and choice of the run's best trials."""
         return Handover(
             f"{self.info.model} on {self.info.target}", trials, self.workshop,
             self.execution.verifier or verifier_of(self.graph.source, numbers=numbers),
@@ -142,20 +142,20 @@ class Run:
         )  # fmt: skip
 
     def write_manifest(self) -> None:
-        """Everything that the run depends on."""
+        """Write everything that the run depends on."""
         values = {**self.info.as_dict(), "space": [d.name for d in self.space.dimensions]}
         values.pop("state")
         self.folder.write_manifest(values)
 
     @functools.cached_property
     def journal(self) -> Journal:
-        """Where outcomes are kept, with what is there."""
+        """Return the journal of the run's outcomes, with those recorded before."""
         trials = self.store.trials(self.info.id)
         recorded = {t.number: Trial(t.number, t.knobs, t.outcome) for t in trials}
         return Journal(self.store, self.info.id, self.folder, recorded)
 
     def search(self, recorded: Mapping[int, Trial], pairs: int = 1) -> Search:
-        """What is looked for.
+        """Return the search of the run.
 
         Args:
             recorded: trials of an earlier part of the run.
@@ -188,17 +188,17 @@ class Run:
         )
 
     def _heuristic(self, recorded: Mapping[int, Trial]) -> Knobs:
-        """Trial 0: the published heuristic at its best, as it was recorded if it was."""
+        """Return trial 0, the published heuristic at its best number of samples, or as recorded."""
         if 0 in recorded:
             return recorded[0].knobs
         return self.space.canonical(self.workshop.heuristic())
 
     def _initial(self) -> tuple[Knobs, ...]:
-        """The settings that the first trials after it are, whatever the sampler."""
+        """Return the candidates of the first trials after trial 0, whatever the sampler."""
         return self.task.initial(self.space, self.objectives)
 
     def proposer(self) -> Proposer | None:
-        """What proposes settings that no sampler does; None where one does."""
+        """Return the proposer that replaces a sampler; None where a sampler proposes."""
         if self.config.sampler == ANNEALING:
             return self.task.proposer(self.space, self.objectives[0], self.config.seed)
         if self.config.sampler != PROGRAM:
@@ -210,14 +210,14 @@ class Run:
         return ProgramProposer(self.execution.proposer or "", self.space, *given)
 
     def advisor(self) -> KernelAdvisor | None:
-        """The kernel model, where a sum of kernel times is what is sought."""
+        """Return the kernel model, where the objective is a sum of kernel times."""
         if self.task.on_machine or [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
         return make_advisor(self.workshop, *of, self.config.seed, self.folder.log)
 
     def probe_checks(self) -> None:
-        """Find out how long checking takes by what the heuristic gives, if time is limited."""
+        """Time one verification, so that the time budget can reserve it."""
         if self.config.time_budget is None:
             return
         began, numbers = time.monotonic(), bool(self.config.verify)
@@ -227,20 +227,20 @@ class Run:
         self.checks_s = time.monotonic() - began
 
     def baselines(self) -> dict[str, Measurement]:
-        """Other schedulers, the heuristic first, as trial 0 is its best; failures are logged."""
+        """Return the baselines' measurements, the heuristic first; failures are logged."""
         from autoturbo.registry import PUBLISHED
 
-        names, found = self.config.baselines, {}
+        names, measured = self.config.baselines, {}
         for name in sorted(names, key=lambda name: name != PUBLISHED):
             outcome = self.workshop.measure_scheduler(name)
             if isinstance(outcome, Measurement):
-                found[name] = outcome
+                measured[name] = outcome
             else:
                 self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
-        return {name: found[name] for name in names if name in found}
+        return {name: measured[name] for name in names if name in measured}
 
     def loop(self, pairs: int) -> Loop:
-        """Its search, with all the time that is left to a number of runs."""
+        """Return its loop, with all the time that is left to a number of runs."""
         search = self.search(self.journal.recorded, pairs)
         self.end_by(self.deadline)
         known = getattr(self.workshop, "known_heuristic", None) if self.elsewhere else None
@@ -251,7 +251,7 @@ class Run:
 
 
 def _workshop_of(measurer: str) -> MakeWorkshop:
-    """What measures with a measurer by name."""
+    """Return the evaluator factory of a measurer."""
     from autoturbo.heterogeneous.evaluator import evaluator_of
     from autoturbo.simulate.evaluator import MeasuredBy
 
@@ -259,7 +259,7 @@ def _workshop_of(measurer: str) -> MakeWorkshop:
 
 
 def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResult | AutoTurboError]:
-    """From the first trial to the result of each; runs' states are told whatever happens.
+    """Carry runs out from the first trial to their results, and record how each ends.
 
     Raises:
         ExecutorError: workers or the cluster failed.
@@ -301,7 +301,7 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
 
 
 def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Loop]]:
-    """Return the baselines and the searches of runs, which share a part of their time for that."""
+    """Return the baselines and the loops of runs; baselines may use a part of the time."""
     began, baselines, loops = time.monotonic(), [], []
     for place, run in enumerate(runs, 1):
         run.end_by(began + BASELINES * place / len(runs) * max(run.deadline - began, 0.0))
@@ -313,7 +313,7 @@ def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Loop
 
 @contextmanager
 def resumable(store: Database, begun: Sequence[str]) -> Iterator[None]:
-    """Have whoever interrupts the block be told how its runs go on, and their records say it.
+    """Tell a user who interrupts the block how to resume its runs, and record the interruption.
 
     Args:
         store: the database.
@@ -334,7 +334,7 @@ def resumable(store: Database, begun: Sequence[str]) -> Iterator[None]:
 
 
 def _mark_stopped(store: Database, run: str) -> bool:
-    """Whether a run is not done; its record says from now on that it was interrupted."""
+    """Mark an unfinished run as interrupted, and return whether it is one."""
     with suppress(AutoTurboError):
         if store.run(run).state == "running":
             store.set_state(run, "interrupted")
@@ -343,7 +343,7 @@ def _mark_stopped(store: Database, run: str) -> bool:
 
 
 def _resume_command(store: Database, runs: Sequence[str]) -> str:
-    """The command line that goes on with runs, in quotes."""
+    """Return the quoted command line that resumes runs."""
     words = ["autoturbo", "resume", runs[0], *(["--all"] if runs[1:] else [])]
     if str(store.path) != DATABASE:
         words += ["--db", str(store.path)]
@@ -353,7 +353,7 @@ def _resume_command(store: Database, runs: Sequence[str]) -> str:
 def _ended(
     run: Run, loop: Loop, baselines: dict[str, Measurement], failure: AutoTurboError | None
 ) -> TuneResult | AutoTurboError:
-    """The result of a run, or why it has none; others that share its pool go on."""
+    """Return the result of a run, or why it has none; others that share its pool go on."""
     try:
         if failure is not None:
             raise failure
@@ -377,7 +377,7 @@ def _tell_state(run: Run, error: BaseException) -> None:
 def hand_out(
     run: Run, trials: Sequence[Trial], why: str, *, numbers: bool, state: RunState
 ) -> tuple[Best, tuple[Trial, ...], Path]:
-    """Check what is handed out of trials, write it, and record it and the run's state.
+    """Check the best trials, write them, and record them and the run's state.
 
     Returns the best one, with several objectives the Pareto front, and the best schedule's file.
 
@@ -408,7 +408,7 @@ def hand_out(
 
 
 def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
-    """Check what is handed out, write it, report."""
+    """Check the best trials, write them, report."""
     if loop.best is None:
         raise _nothing(run, loop)
     # Whoever interrupts waits: what is handed out is run when the run is done.
@@ -443,7 +443,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
 
 
 def _nothing(run: Run, loop: Loop) -> AutoTurboError:
-    """Why there is no result at all."""
+    """Return the error of a run without any result."""
     name = f"{run.info.model} on {run.info.target}"
     command = _resume_command(run.store, [run.info.id])
     if loop.interrupted:
@@ -463,7 +463,7 @@ def _nothing(run: Run, loop: Loop) -> AutoTurboError:
 
 
 def _keep_refused(run: Run, handover: Handover) -> None:
-    """Record what failed, and take it back where an earlier run has handed it out."""
+    """Record the refused trials, and withdraw those that an earlier run has handed out."""
     run.store.set_refused(run.info.id, handover.refused)
     knobs = {trial.number: trial.knobs for trial in handover.trials}
     for refused in handover.refused:
@@ -471,14 +471,14 @@ def _keep_refused(run: Run, handover: Handover) -> None:
 
 
 def _keep_best(run: Run, best: Best) -> None:
-    """The schedule of least latency goes to the database, whatever was sought."""
+    """Store the schedule of least latency in the database, whatever the objective."""
     from autoturbo.search.warm_starts.starts import kept_decisions
 
     info, when = run.info, now()
     verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
-    kept = BestSchedule(
+    schedule = BestSchedule(
         info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
         best.schedule.text, info.id, best.trial, when, info.versions, verified,
         kept_decisions(best.schedule),
     )  # fmt: skip
-    run.store.put_best(kept)
+    run.store.put_best(schedule)

@@ -1,4 +1,4 @@
-"""What-if for architects: the latency of tuned schedules over a grid of targets.
+"""Sweeps: the latency of tuned schedules over a grid of targets.
 
 Every point of the grid is a tuning run like any other, in the same database: a sweep that is asked
 for again finds its runs there, goes on with those that were interrupted, and tunes the others.
@@ -69,7 +69,7 @@ AT_ONCE = 16
 """Points that share a pool of workers: what they remember has to fit the memory."""
 
 PHASE = "what neighbours found"
-"""Why the log of a run ends that measured settings of other points."""
+"""Last line in the log of a run that measured candidates of other points."""
 
 TUNED = 0.9
 """Share of a time budget by which points are tuned; the rest is for what neighbours found."""
@@ -110,9 +110,9 @@ def sweep(call: SweepCall) -> Sweep:
     scratch = Scratch() if execution.database is None else None
     execution = placed(execution, scratch)
     axes = axes_of(call.vary)
-    kept = {**call.settings, SWEEP: target.name}
+    settings = {**call.settings, SWEEP: target.name}
     grid = [
-        _Point(point, Pair(model, point.target, call.model_file, kept), config)
+        _Point(point, Pair(model, point.target, call.model_file, settings), config)
         for point in grid_of(target, axes)
     ]
     known = _tune(grid, config, execution)
@@ -125,17 +125,17 @@ def sweep(call: SweepCall) -> Sweep:
 
 @dataclass(eq=False)
 class _Point:
-    """A point while it is worked on.
+    """The state of a point of the grid.
 
     Attributes:
         run: that tuned it.
         failure: why that failed.
         borrows: the run that measures what its neighbours found; None before there is any.
-        bests: the fastest trial of its own (under an empty name), and of each neighbour's settings
-            by the name of its target.
-        sources: names of the targets whose settings the trials of ``borrows`` are, by number.
+        bests: the fastest trial of its own (under an empty name), and of each neighbour's
+            candidates by the name of its target.
+        sources: names of the targets whose candidates the trials of ``borrows`` are, by number.
         offered: best trials of neighbours that it was given, by their targets' names.
-        tried: settings that it was given, and those that ``run`` measured.
+        tried: candidates that it was given, and those that ``run`` measured.
     """
 
     point: GridPoint
@@ -156,33 +156,33 @@ class _Point:
 
     @property
     def target(self) -> Target:
-        """The point's target."""
+        """Return the point's target."""
         return self.point.target
 
     def take(self, trial: Trial, source: str = "") -> None:
-        """Have a trial of a neighbour's setting, or of its own."""
+        """Take a trial of a neighbour's candidate, or of its own."""
         if _latency(trial) < _latency(self.bests.get(source)):
             self.bests[source] = trial
 
     def best_for(self, name: str) -> Trial | None:
-        """Return the fastest trial whose setting is not that of a neighbour by name: it has it."""
-        found = [trial for source, trial in self.bests.items() if source != name]
-        return min(found, key=_latency, default=None)
+        """Return the fastest trial that is no candidate of a neighbour by name."""
+        trials = [trial for source, trial in self.bests.items() if source != name]
+        return min(trials, key=_latency, default=None)
 
 
 def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig) -> int:
-    """Bring all points to their end; how many had been before."""
+    """Tune all points to their end, and return how many were done before."""
     _look_up(grid, execution)
-    open_points = [one for one in grid if one.run is None or one.run.state != "done"]
+    open_points = [point for point in grid if point.run is None or point.run.state != "done"]
     for first in range(0, len(open_points), AT_ONCE):
-        some = open_points[first : first + AT_ONCE]
-        share = (first + len(some)) / len(open_points)
+        batch = open_points[first : first + AT_ONCE]
+        share = (first + len(batch)) / len(open_points)
         early = (1.0 - TUNED * share) * (
             config.time_budget or 0.0
         )  # begun so much before: less is left
         timed = dataclasses.replace(execution, began=execution.began - early)
-        _go_on([one for one in some if one.run is not None], timed)
-        _begin([one for one in some if one.run is None], config, timed)
+        _go_on([point for point in batch if point.run is not None], timed)
+        _begin([point for point in batch if point.run is None], config, timed)
     _look_up(open_points, execution)
     return len(grid) - len(open_points)
 
@@ -193,7 +193,7 @@ def _begin(points: Sequence[_Point], config: TuneConfig, execution: ExecutionCon
 
 
 def _go_on(points: Sequence[_Point], execution: ExecutionConfig) -> None:
-    """With runs that were interrupted, killed, or found nothing: what they measured is kept."""
+    """Resume runs that were interrupted, killed or without a result: their trials are kept."""
     if not points:
         return
     runs, same = [one.run.id for one in points if one.run is not None], points[0].pair.graph
@@ -203,7 +203,7 @@ def _go_on(points: Sequence[_Point], execution: ExecutionConfig) -> None:
 
 
 def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]) -> None:
-    """Keep why points failed.
+    """Record why points failed.
 
     Raises:
         InterruptedRunError: the user has interrupted.
@@ -222,7 +222,7 @@ def _interrupted() -> InterruptedRunError:
 
 
 def _look_up(points: Sequence[_Point], execution: ExecutionConfig) -> None:
-    """The run of each point: one that is done, else the oldest that can go on."""
+    """Look up the run of each point: one that is done, else the oldest that can be resumed."""
     with _opened(execution) as store:
         ours = [i for i in store.runs() if SWEEP in i.settings and BORROWS not in i.settings]
     for one in points:
@@ -233,20 +233,20 @@ def _look_up(points: Sequence[_Point], execution: ExecutionConfig) -> None:
 
 
 def _config_of(info: RunInfo) -> TuneConfig:
-    """What a sweep asked of a run; sweeps of earlier releases never began from other schedules."""
-    found = TuneConfig.of_run(info)
-    return found if "transfer" in info.settings else dataclasses.replace(found, transfer=False)
+    """Return a run's configuration; sweeps of earlier releases never transferred schedules."""
+    config = TuneConfig.of_run(info)
+    return config if "transfer" in info.settings else dataclasses.replace(config, transfer=False)
 
 
 def _comparable(config: TuneConfig) -> TuneConfig:
-    """Without what does not affect the trials."""
+    """Return the configuration without fields that do not affect the trials."""
     return dataclasses.replace(config, trials=config.total, effort="", baselines=())
 
 
 def _borrow(
     grid: Sequence[_Point], axes: Sequence[Axis], execution: ExecutionConfig, store: Database
 ) -> None:
-    """Measure on every target what its neighbours found, until none gets better.
+    """Measure the neighbours' best candidates on every target, until none improves.
 
     Raises:
         InterruptedRunError: interrupted; everything measured is saved.
@@ -279,7 +279,7 @@ def _is_late(config: TuneConfig, execution: ExecutionConfig) -> bool:
 
 
 def _bench(one: _Point) -> Workbench:
-    """Return what knows the model on a point's target."""
+    """Return the workbench of the model on a point's target."""
     from autoturbo.schedule.pipeline import Workbench
 
     return Workbench(one.pair.graph, one.target, one.config.dtype or one.target.default_dtype)
@@ -292,7 +292,7 @@ def _latency(trial: Trial | None) -> float:
 
 
 def _read(one: _Point, begun: Mapping[str, RunInfo], store: Database) -> None:
-    """Have what a point's run measured, and the run that borrows where there is one."""
+    """Read the trials of a point's run, and of the run that borrows where there is one."""
     if one.run is None:
         return
     records = store.trials(one.run.id)
@@ -306,7 +306,7 @@ def _read(one: _Point, begun: Mapping[str, RunInfo], store: Database) -> None:
 def _wanted(
     one: _Point, others: Sequence[_Point], bench_of: Callable[[_Point], Workbench] | None
 ) -> dict[Knobs, str]:
-    """Return settings of neighbours that were not measured on a target, with whose they are.
+    """Return the neighbours' candidates not measured on a target, with the neighbours' names.
 
     Args:
         one: the point with the target.
@@ -331,7 +331,7 @@ def _wanted(
 def _ways(
     one: _Point, other: _Point, knobs: Knobs, bench_of: Callable[[_Point], Workbench]
 ) -> list[Knobs]:
-    """Return settings that may do on a point's target what one does on another's."""
+    """Return candidates transferred to a point's target from another's."""
     from autoturbo.schedule.pipeline import build_schedule
     from autoturbo.search.warm_starts.transfer import decisions_of, moved
 
@@ -346,7 +346,7 @@ def _measure(
     execution: ExecutionConfig,
     store: Database,
 ) -> None:
-    """Measure neighbours' settings on some points' targets; what is recorded is known.
+    """Measure neighbours' candidates on some points' targets; recorded ones are known.
 
     Raises:
         InterruptedRunError: interrupted; everything measured is saved.
@@ -382,7 +382,7 @@ def _measure(
 def _answers(
     runs: Sequence[Run], tasks: Sequence[Task], execution: ExecutionConfig
 ) -> Iterator[Answer]:
-    """Measure, on as many workers as there are for tuning."""
+    """Measure tasks on as many workers as tuning has, and yield the answers."""
     executor = make_executor(
         jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
         runtime_env=execution.runtime_env, apart=any(run.elsewhere for run in runs),
@@ -428,7 +428,7 @@ def _begun(one: _Point, digest: str, execution: ExecutionConfig, store: Database
 def _run_of(
     one: _Point, execution: ExecutionConfig, store: Database, held: ExitStack | None = None
 ) -> Run:
-    """Return the run that borrows for a point, as what works on it.
+    """Return the run that borrows for a point.
 
     Args:
         one: the point.
@@ -445,7 +445,7 @@ def _run_of(
 
 
 def _finish(one: _Point, execution: ExecutionConfig, store: Database) -> None:
-    """Hand out what a point borrowed, where that is better than its own; its run is done."""
+    """Keep a point's borrowed schedule where it is better than its own, and end its run."""
     if one.borrows is None:
         return
     info = one.borrows = store.run(one.borrows.id)
@@ -466,7 +466,7 @@ def _finish(one: _Point, execution: ExecutionConfig, store: Database) -> None:
 
 
 def _ended(one: _Point, store: Database) -> SweepPoint:
-    """What became of a point, as its runs say."""
+    """Return the outcome of a point from its runs."""
     run, borrows, target = one.run, one.borrows, one.point.target.name
     made = 0 if run is None else run.trials
     made += 0 if borrows is None else borrows.trials - 1

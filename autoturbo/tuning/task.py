@@ -1,4 +1,4 @@
-"""What tuning asks of a target: its defaults, its space, and who proposes settings.
+"""The task of tuning for a target: its defaults, its space, and its proposer.
 
 A machine of several units answers otherwise (:mod:`autoturbo.heterogeneous.task`). The registry has
 both by the name of the target's type; nothing else in tuning tells them apart.
@@ -34,19 +34,19 @@ class TuningTask(Protocol):
 
     @staticmethod
     def defaults(config: Any, target: Any, *, own_baselines: bool) -> dict[str, Any]:
-        """Return what a configuration leaves to the target, by the name of the option."""
+        """Return the target's defaults, by the name of the option."""
         ...
 
     @staticmethod
     def check(target: Any, sampler: str, objectives: Sequence[str]) -> None:
-        """Refuse what the target cannot be tuned by or for; raises UsageError."""
+        """Refuse samplers and objectives that do not suit the target; raises UsageError."""
 
     def space(self, stored: Mapping[str, Any], workshop: object) -> Space:
-        """Return what is searched, by the settings stored with a run; called before the others."""
+        """Return the search space, by the settings stored with a run; called before the others."""
         ...
 
     def initial(self, space: Any, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
-        """Return the settings that the first trials after trial 0 are, whatever the sampler."""
+        """Return the candidates of the first trials after trial 0, whatever the sampler."""
         ...
 
     def proposer(self, space: Any, objective: Objective, seed: int) -> Proposer:
@@ -55,7 +55,7 @@ class TuningTask(Protocol):
 
 
 def task_of(graph: Graph, target: AnyTarget, dtype: str) -> TuningTask:
-    """Return the task of a model and what it is tuned for."""
+    """Return the task of a model on a target or machine."""
     made: TuningTask = TASKS.make(type(target).__name__, graph, target, dtype)
     return made
 
@@ -76,13 +76,13 @@ class TargetTask:
 
     @staticmethod
     def defaults(config: Any, target: Target, *, own_baselines: bool) -> dict[str, Any]:
-        """Return what a configuration leaves to the target: nothing."""
+        """Return no defaults: a target has none."""
         del config, target, own_baselines
         return {}
 
     @staticmethod
     def check(target: Target, sampler: str, objectives: Sequence[str]) -> None:
-        """Refuse a sampler that is not there, and energy that the target has no figures of.
+        """Refuse an unknown sampler, and energy without figures of the target.
 
         Raises:
             UsageError: one of both.
@@ -110,7 +110,7 @@ class TargetTask:
         return initial_settings(space, every_batch=bool(others))
 
     def proposer(self, space: Space, objective: Objective, seed: int) -> Proposer:
-        """Refuse: what a target's search is, samplers are."""
+        """Refuse: a target is searched by samplers."""
         del space, objective, seed
         raise UsageError(
             f"{ANNEALING} is for machines of several units", hint="leave --sampler out"

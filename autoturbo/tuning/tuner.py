@@ -69,7 +69,7 @@ SETTINGS = "more to keep with the run (``shapes``); JSON values"
 
 
 class Scratch:
-    """A temporary folder, removed with the last that holds this.
+    """A temporary folder, removed with its last user.
 
     Attributes:
         path: the folder.
@@ -88,7 +88,7 @@ def _remove(path: Path, process: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """What is tuned.
+    """A model and its target.
 
     Attributes:
         graph: the model with its batch.
@@ -125,8 +125,8 @@ def tune(call: TuneCall) -> TuneResult:
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
-        InfeasibleError: no setting that was tried fits the target.
-        MeasurerError: the measurer failed on all settings, or gave another number for the best.
+        InfeasibleError: no candidate that was tried fits the target.
+        MeasurerError: the measurer failed on all candidates, or gave another number for the best.
         RefusedError: no schedule passes the checks.
         ExecutorError: workers or the cluster failed.
         DatabaseError: the database cannot be used.
@@ -141,7 +141,7 @@ def tune_all(
     config: TuneConfig | None = None,
     execution: ExecutionConfig | None = None,
 ) -> list[TuneResult | AutoTurboError]:
-    """Tune several pairs on one pool of workers, work going where most is expected of it.
+    """Tune several pairs on one pool of workers; the most promising pair gets the next round.
 
     Each pair has the budget in trials for itself; a budget in time is that of all. The result of a
     pair is what tuning it alone gives from the same database, with any number of workers.
@@ -195,7 +195,7 @@ def tune_all(
 
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Let the collector of cycles look through large runs seldom: a fifth of their time else."""
+    """Collect cyclic garbage rarely: in large runs it takes a fifth of the time else."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 20, before[2])
     try:
@@ -208,7 +208,7 @@ def _collecting_rarely() -> Iterator[None]:
 def _told_of_compiling(
     execution: ExecutionConfig, *pairs: tuple[str, str]
 ) -> Iterator[ExecutionConfig]:
-    """Yield the same, whose ``on_progress`` also hears of functions that are compiled.
+    """Yield the configuration, with an ``on_progress`` that also reports compiling.
 
     Args:
         execution: how a call is carried out.
@@ -242,7 +242,7 @@ def _told_of_compiling(
 
 
 def placed(execution: ExecutionConfig, scratch: Scratch | None) -> ExecutionConfig:
-    """Return the same with a place for all that is written.
+    """Return the configuration with a place for all that is written.
 
     Args:
         execution: how a call is carried out.
@@ -257,7 +257,7 @@ def placed(execution: ExecutionConfig, scratch: Scratch | None) -> ExecutionConf
 
 
 def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
-    """A draft that says with which run it was begun, so that all can be resumed together."""
+    """Return a draft that names the first run of its call, so that all are resumed together."""
     if not before:
         return draft
     belongs = {CALL: before[0].info.id, PLACE: len(before)}
@@ -267,7 +267,7 @@ def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
 def _draft(
     pair: Pair, config: TuneConfig, execution: ExecutionConfig, known: Database | None
 ) -> tuple[RunInfo, Evaluator | None]:
-    """The record of a run to be, with what it starts from, and what found that."""
+    """Return the record of a new run with its warm starts, and the evaluator that found them."""
     graph, target, asked = pair.graph, pair.target, config.resolved(pair.target)
     key = _key_of(pair, asked, execution)
     start, evaluator = _start(graph, target, asked, execution, known, key)
@@ -299,14 +299,14 @@ def _key_of(pair: Pair, asked: TuneConfig, execution: ExecutionConfig) -> PairKe
 
 
 def _base_id(pair: Pair, config: TuneConfig, draft: RunInfo) -> str:
-    """The id of the first run of a pair with a configuration."""
+    """Return the id of the first run of a pair with a configuration."""
     shapes, batch = pair.settings.get("shapes"), pair.graph.batch
     asked = config.identity(pair.target)
     return run_id({**hashes(draft.key), **asked, "batch": batch, "shapes": shapes})
 
 
 def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
-    """The result of a call for one pair.
+    """Return the result of a call for one pair.
 
     Raises:
         AutoTurboError: there is none.
@@ -326,7 +326,7 @@ def resume_all(
     load_target: Callable[[RunInfo], AnyTarget] | None = None,
     together: bool = True,
 ) -> list[TuneResult | AutoTurboError]:
-    """Go on with several runs on one pool of workers.
+    """Resume several runs on one pool of workers.
 
     Args:
         runs: their ids, or the starts of them.
@@ -378,7 +378,7 @@ def _carried(
     execution: ExecutionConfig,
     store: Database,
 ) -> Run:
-    """A run as it goes on.
+    """Return a resumed run.
 
     Raises:
         RunError: what it depends on has changed.
@@ -402,7 +402,7 @@ def _carried(
 
 
 def _with_companions(chosen: Mapping[str, RunInfo], store: Database) -> dict[str, RunInfo]:
-    """The same and the runs of their calls, as they were begun."""
+    """Return the runs with the other runs of their calls, in the order in which they were begun."""
     calls = {info.settings.get(CALL, info.id) for info in chosen.values()}
     every = [store.run(info.id) for info in store.runs()]
     members = [info for info in every if info.settings.get(CALL, info.id) in calls]
@@ -421,9 +421,9 @@ def _start(
     store: Database | None,
     key: PairKey,
 ) -> tuple[StartingPoint, Evaluator | None]:
-    """What the search starts from besides the heuristic, kept with the run for :func:`resume`.
+    """Return the warm starts, kept with the run for :func:`resume`, and their evaluator.
 
-    And the evaluator that found it, which knows by then how much of the model is scheduled.
+    The evaluator knows by then how much of the model is scheduled.
     """
     from autoturbo.search.warm_starts.starts import StartingPoint, start_of_run
     from autoturbo.simulate.evaluator import Evaluator
@@ -458,7 +458,7 @@ def _check_storage(execution: ExecutionConfig) -> None:
 
 
 def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
-    """Refuse what cannot be."""
+    """Refuse arguments that contradict each other."""
     from autoturbo.search.proposer import words_of
 
     asked.check()

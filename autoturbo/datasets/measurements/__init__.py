@@ -1,4 +1,4 @@
-"""Measurements in bulk: what cost models are trained on and judged by.
+"""Measurements in bulk, for the training and evaluation of cost models.
 
 A data set is a folder of Parquet tables::
 

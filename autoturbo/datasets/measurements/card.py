@@ -1,4 +1,4 @@
-"""What is in a data set, in figures: the card, for programs as JSON and for people as Markdown.
+"""The card of a data set: its figures, as JSON for programs and as Markdown for people.
 
 It holds no date and nothing of the machine, so that the same collection has the same card.
 """
@@ -74,7 +74,7 @@ Coverage = TypedDict("Coverage", {
 
 
 class DataCard(TypedDict):
-    """What is in a data set."""
+    """The contents of a data set."""
 
     schema: Natural
     license: str
@@ -129,8 +129,8 @@ def _quantiles(values: Floats) -> Quantiles | None:
     known = values[np.isfinite(values)]
     if not len(known):
         return None
-    found = np.quantile(known, list(QUANTILES.values())).tolist()
-    least, p10, median, p90, most = (float(f"{value:.6g}") for value in found)
+    quantiles = np.quantile(known, list(QUANTILES.values())).tolist()
+    least, p10, median, p90, most = (float(f"{value:.6g}") for value in quantiles)
     return {"min": least, "p10": p10, "median": median, "p90": p90, "max": most}
 
 
@@ -241,14 +241,14 @@ ORIGIN_TITLES: Final = ("settings", "measured", *QUANTILES)
 
 def pair_cells(card: DataCard) -> list[tuple[str, ...]]:
     """Return rows of the table of models and targets."""
-    found = []
+    rows = []
     for pair in card["pairs"]:
         default, figures = pair["default_latency_s"], dict(pair)
         shown = "-" if default is None else f"{1e3 * default:.4g} ms"
         texts = (str(figures[name]) for name in PAIR_TITLES[:7])
         relative = _figures(pair["latency_over_default"], "min", "median")
-        found.append((*texts, shown, *relative))
-    return found
+        rows.append((*texts, shown, *relative))
+    return rows
 
 
 def origin_cells(card: DataCard) -> list[tuple[str, ...]]:
@@ -278,16 +278,16 @@ def knob_cells(card: DataCard) -> list[tuple[str, ...]]:
 def _sentences(sums: SumsCard) -> str:
     """Return how exact sums of kernels are, in words."""
     alike, joint = sums["alike"], sums["joint"]
-    found = (
+    sentences = (
         f"Where clusters work alike ({alike['settings']} settings), launches times seconds of a\n"
         "launch, summed up, are the latency with a relative error of at most\n"
         f"{alike['largest_relative_error']:.1e}."
     )
     errors, replayed = joint["relative_error"], joint["replayed_relative_error"]
     if not errors or not replayed:
-        return found
+        return sentences
     median, again = errors["median"], replayed["median"]
-    return found + (
+    return sentences + (
         f"\nWhere they share out one pass ({joint['settings']} settings), they run side by side\n"
         f"and wait for each other: there the sum is off by {100 * median:.3g} % in the median,\n"
         f"and sub-graphs run one after another on their clusters by {100 * again:.3g} %."

@@ -1,4 +1,4 @@
-"""Makes the shards of a data set, each once, in as many processes as one likes."""
+"""Makes the shards of a data set, each once, in any number of processes."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The shard's name, that of its files."""
+        """Return the shard's name, that of its files."""
         text = f"{self.graph.name}-b{self.graph.batch}-{self.target.name}-{self.dtype}"
         return re.sub(r"[^A-Za-z0-9._-]", "_", text)
 
     def seed(self, seed: int) -> int:
-        """Return its own seed of 48 bits, which does not depend on what else is collected."""
+        """Return a seed of 48 bits, which does not depend on the other parts."""
         text = f"{seed} {self.graph.hash} {self.target.hash} {self.dtype}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
 
     def described(self) -> dict[str, Any]:
-        """Return what the collection's file says of it."""
+        """Return the part's entry in the collection's file."""
         return {
             "shard": self.name, "model": self.graph.name, "graph_hash": self.graph.hash,
             "batch": self.graph.batch, "target": self.target.name, "target_hash": self.target.hash,
@@ -83,7 +83,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a data set is made of.
+    """The parts of a data set.
 
     Attributes:
         parts: the shards.
@@ -110,7 +110,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a collection is.
+    """The progress of a collection.
 
     Attributes:
         done: shards that are there.
@@ -133,7 +133,7 @@ def parts_of(
     targets: Sequence[tuple[Target, str]],
     dims: Mapping[str, int] | None = None,
 ) -> tuple[Part, ...]:
-    """Every model at every batch size on every target, each once.
+    """Return every model at every batch size on every target, without duplicates.
 
     Args:
         files: ONNX files.
@@ -145,15 +145,15 @@ def parts_of(
         ModelError: a model is not usable.
         UsageError: two different ones would have the same name.
     """
-    found: dict[str, Part] = {}
+    parts: dict[str, Part] = {}
     for file, batch in itertools.product(files, batches):
         graph = import_model(file, batch=batch, dims=dims or {})
         for target, dtype in targets:
             part = Part(file, graph, target, dtype)
-            if found.setdefault(part.name, part).described() != part.described():
+            if parts.setdefault(part.name, part).described() != part.described():
                 message = f"two different models or targets are called {part.name!r}"
                 raise UsageError(message, hint="rename one of them")
-    return tuple(found.values())
+    return tuple(parts.values())
 
 
 def collect(
@@ -179,10 +179,10 @@ def collect(
     if jobs > JOBS.most:
         raise UsageError(f"jobs: {jobs} processes are too many", hint=JOBS.hint)
     begin(collection, folder)
-    there = [part.name for part in collection.parts if is_there(folder, part.name)]
-    missing = [part for part in collection.parts if part.name not in there]
+    present = [part.name for part in collection.parts if is_there(folder, part.name)]
+    missing = [part for part in collection.parts if part.name not in present]
     seals = itertools.chain(
-        ((name, read_seal(folder, name), False) for name in there),
+        ((name, read_seal(folder, name), False) for name in present),
         ((name, seal, True) for name, seal in _made(collection, missing, folder, jobs)),
     )
     for done, (name, seal, new) in enumerate(seals, 1):
@@ -190,15 +190,15 @@ def collect(
 
 
 def begin(collection: Collection, folder: Path) -> None:
-    """Write what the data set is made of, or make sure that it is what was begun.
+    """Write the description of a data set, or check that it is the one that was begun.
 
     Raises:
         InputError: another data set was begun here.
     """
     path, text = folder / COLLECTION, json.dumps(collection.described(), indent=2, sort_keys=True)
     if path.exists():
-        found, wanted = read_collection(folder), json.loads(text)
-        if different := [name for name in collection.described() if found[name] != wanted[name]]:
+        begun, wanted = read_collection(folder), json.loads(text)
+        if different := [name for name in collection.described() if begun[name] != wanted[name]]:
             message = f"another data set was begun here: {', '.join(different)} differ"
             hint = "give the same arguments to go on with it, or another folder"
             raise InputError(message, Location(path), hint)
@@ -229,23 +229,23 @@ class _Described:
 
 
 def read_collection(folder: Path) -> dict[str, Any]:
-    """Return what a data set is made of.
+    """Return the parts of a data set.
 
     Raises:
         InputError: the folder holds no data set, or one of another version.
     """
     path = folder / COLLECTION
     try:
-        found = read_json(path)
-        version = found.get("schema") if isinstance(found, dict) else None
+        document = read_json(path)
+        version = document.get("schema") if isinstance(document, dict) else None
         if version == DATASET_SCHEMA:
-            TypeAdapter(_Described).validate_python(found)
+            TypeAdapter(_Described).validate_python(document)
     except (OSError, ValueError):
         hint = "make one with 'autoturbo dataset collect'"
         raise InputError("no data set that can be read", Location(path), hint) from None
     if version != DATASET_SCHEMA:
         raise other_version(path, version)
-    return dict(found)
+    return dict(document)
 
 
 def _made(
@@ -274,7 +274,7 @@ def _made(
 
 
 def _begin_worker() -> None:
-    """End without a word on Ctrl-C, which all processes of a terminal get, and with the parent.
+    """End silently on Ctrl-C, which all processes of a terminal get, and with the parent.
 
     Shards are whole or not there, so nothing is lost.
     """
@@ -302,7 +302,11 @@ def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
         "seed": seed,
     }
     rows = {
-        "settings": [{**same, **one.row} for one in drawn],
-        "kernels": [{"setting": one.number, **row} for one in drawn for row in one.reading.kernels],
+        "settings": [{**same, **drawn_setting.row} for drawn_setting in drawn],
+        "kernels": [
+            {"setting": drawn_setting.number, **row}
+            for drawn_setting in drawn
+            for row in drawn_setting.reading.kernels
+        ],
     }
     return write_shard(folder, part.name, rows, sample.repeats)

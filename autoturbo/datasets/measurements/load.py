@@ -60,71 +60,72 @@ class Measurements:
 
     @property
     def latency(self) -> Floats:
-        """Seconds; not a number for failures, ``(settings,)``."""
+        """Return seconds; not a number for failures, ``(settings,)``."""
         return self.settings["latency_s"]
 
     @property
     def times(self) -> Floats:
-        """Seconds of a launch with what comes before it; not a number where not measured."""
+        """Return seconds of a launch with its copies before; not a number where not measured."""
         return self.kernels["time_s"]
 
     @cached_property
     def statistics(self) -> Floats:
-        """Columns :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, statistics)``."""
+        """Return columns :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, statistics)``."""
         return np.stack([self.kernels[name] for name in PLAN_COLUMNS], axis=1)
 
     @cached_property
     def launches(self) -> Ints:
-        """By one cluster over the whole batch, ``(kernels,)``."""
+        """Return launches by one cluster over the whole batch, ``(kernels,)``."""
         return self.kernels["launches"].astype(np.int64)
 
     @cached_property
     def relative(self) -> Floats:
-        """Latency over that of the shard's default schedule; not a number for failures."""
+        """Return latency over that of the shard's default schedule; not a number for failures."""
         first = self.settings["number"] == 0
         default = np.full(len(self.repeats), np.nan)
         default[self.pairs[first]] = self.latency[first]
-        found: Floats = self.latency / default[self.pairs]
-        return found
+        relative: Floats = self.latency / default[self.pairs]
+        return relative
 
     @cached_property
     def measured(self) -> NDArray[np.bool_]:
-        """Which settings are no failures."""
-        found: NDArray[np.bool_] = self.settings["outcome"] == MEASURED
-        return found
+        """Return a mask of the settings that are no failures."""
+        measured: NDArray[np.bool_] = self.settings["outcome"] == MEASURED
+        return measured
 
     @cached_property
     def owner(self) -> Ints:
-        """The setting of every kernel row."""
+        """Return the setting of every kernel row."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     @cached_property
     def sums(self) -> Floats:
-        """Launches times seconds, summed up by setting: the latency where clusters work alike."""
+        """Return launches times seconds per setting: the latency where clusters work alike."""
         return np.bincount(self.owner, self.launches * self.times, len(self)).astype(np.float64)
 
     @cached_property
     def replayed(self) -> Floats:
-        """The same where clusters hand over to each other, which they do side by side.
+        """Return latencies where clusters hand over to each other, which they do in parallel.
 
         See :func:`replay`, also for what is lost.
         """
-        found = self.sums.copy()
+        latency_s = self.sums.copy()
         for row in np.flatnonzero(self.measured & (self.settings["alike"] == 0)).tolist():
-            own = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
+            kernels = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
             loops = int(self.settings["loops"][row])
             first, clusters = (
-                self.kernels[name][own].astype(np.int64) for name in ("first_cluster", "clusters")
+                self.kernels[name][kernels].astype(np.int64)
+                for name in ("first_cluster", "clusters")
             )
-            found[row] = replay(
-                self.launches[own] * self.times[own] / loops, first, clusters,
-                self.kernels["reads"][own].tolist(), loops, self.target(row).overheads.barrier,
+            latency_s[row] = replay(
+                self.launches[kernels] * self.times[kernels] / loops, first, clusters,
+                self.kernels["reads"][kernels].tolist(), loops, self.target(row).overheads.barrier,
             )  # fmt: skip
-        return found
+        return latency_s
 
     @cached_property
     def targets(self) -> Mapping[str, Target]:
-        """The targets, by their figures as text."""
+        """Return the targets, by their figures as text."""
         texts = dict.fromkeys(self.settings["target_figures"].tolist())
         return {text: Target.from_dict(json.loads(text)) for text in texts}
 
@@ -137,13 +138,13 @@ class Measurements:
         return Knobs.from_dict(json.loads(self.settings["knobs"][setting]))
 
     def plan(self, setting: int) -> PlanStatistics | None:
-        """Return what was known of a setting's kernels before scheduling; None without a plan."""
-        own = slice(int(self.offsets[setting]), int(self.offsets[setting + 1]))
-        if own.start == own.stop:
+        """Return the statistics of a setting's kernels from its plan; None without a plan."""
+        kernels = slice(int(self.offsets[setting]), int(self.offsets[setting + 1]))
+        if kernels.start == kernels.stop:
             return None
-        texts = enumerate(self.kernels["own"][own])
+        texts = enumerate(self.kernels["own"][kernels])
         overrides = {at: SubGraphKnobs(**json.loads(text)) for at, text in texts if text}
-        return PlanStatistics(self.statistics[own], self.launches[own], overrides)
+        return PlanStatistics(self.statistics[kernels], self.launches[kernels], overrides)
 
 
 def replay(

@@ -1,4 +1,4 @@
-"""Which settings of a pair are measured, and what of each is kept.
+"""The sampling of settings of a pair, and what is stored of each.
 
 Settings drawn at random are nearly all bad, and a model that knows only those cannot tell good ones
 apart. So every second setting is a mutant: of the default schedule, or of one of the best that the
@@ -47,7 +47,7 @@ TRIES = 24
 
 
 class Origin(StrEnum):
-    """How a setting came into the sample."""
+    """The origin of a setting in the sample."""
 
     DEFAULT = "default"
     NEAR_DEFAULT = "near default"
@@ -61,23 +61,23 @@ TURNS = (Origin.NEAR_DEFAULT, Origin.SPARSE, Origin.NEAR_BEST, Origin.DENSE)
 
 
 class Draws(Protocol):
-    """Where settings come from: a search space of one model on one target."""
+    """A source of candidates: a search space of one model on one target."""
 
     @property
     def default(self) -> Point:
-        """The published heuristic."""
+        """Return the published heuristic."""
         ...
 
     def random(self, rng: np.random.Generator, *, dense: bool) -> Point:
-        """Any point; ``dense`` chooses knobs for every sub-graph and not only for a few."""
+        """Return a random candidate; ``dense`` chooses knobs for every sub-graph, not for a few."""
         ...
 
     def mutant(self, rng: np.random.Generator, point: Point, rate: float) -> Point:
-        """A point near another one; ``rate`` is the chance of each further choice to change."""
+        """Return a neighbour; ``rate`` is the chance of each further choice to change."""
         ...
 
     def knobs(self, point: Point) -> Knobs:
-        """The setting of a point."""
+        """Return the candidate of an encoding."""
         ...
 
 
@@ -118,7 +118,7 @@ class Drawn:
 
     @property
     def row(self) -> Row:
-        """What the table of settings says of it."""
+        """Return its row in the table of settings."""
         outcome = self.reading.outcome
         if isinstance(outcome, Failure):
             sizes = {"demand_bytes": outcome.demand, "capacity_bytes": outcome.capacity}
@@ -258,7 +258,7 @@ def _reads(instances: InstanceGraph) -> list[list[int]]:
 
 
 def _times(schedule: Schedule, outcome: Measurement) -> list[Row]:
-    """Return what a measurement says of each sub-graph, from the kernels of all clusters."""
+    """Return a measurement's time of each sub-graph, from the kernels of all clusters."""
     order = np.concatenate([timeline.order for timeline in schedule.timelines])
     owner = schedule.instances.subgraph[order]
     signatures = [s for at in range(len(schedule.timelines)) for s in schedule.signatures(at)]
@@ -331,7 +331,7 @@ def _candidates(target: Target, rng: np.random.Generator) -> Iterator[Target]:
 
 
 def is_physical(target: Target) -> bool:
-    """Return whether no level of the memory is slower than what it feeds or is fed by."""
+    """Return whether no level of the memory is slower than the level below it."""
     buffers = target.lb.bandwidth >= target.transfer.bandwidth
     shared = not target.gb.capacity or target.gb.bandwidth >= target.ddr_bandwidth_per_cluster
     return buffers and shared

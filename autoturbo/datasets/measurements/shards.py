@@ -109,7 +109,7 @@ Count = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a shard must be.
+    """The row counts and digests of a complete shard.
 
     Attributes:
         schema: version of the columns.
@@ -163,7 +163,7 @@ def _write(path: Path, content: str | bytes) -> None:
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Return whether a shard is complete; what is missing of it is made again."""
+    """Return whether a shard is complete; missing files are made again."""
     return all(_place(folder, kind, name).exists() for kind in ("shards", *TABLES))
 
 
@@ -200,7 +200,7 @@ def read_seal(folder: Path, name: str) -> Seal:
 
 
 def damaged(path: Path, what: str) -> InputError:
-    """Return the error for a file of a data set that is not as it was written."""
+    """Return the error for a damaged file of a data set."""
     hint = "delete it, and 'autoturbo dataset collect' makes the shard again"
     return InputError(f"a damaged shard: {what}", Location(path), hint)
 

@@ -1,4 +1,4 @@
-"""Where settings are measured: in this process, in local processes, on Ray."""
+"""Executors, which measure candidates: in this process, in local processes, on Ray."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_executor(
     runtime_env: Mapping[str, Any] | None = None,
     apart: bool = False,
 ) -> Executor:
-    """The executor that flags ask for.
+    """Return the executor that the flags ask for.
 
     Args:
         jobs: workers; with Ray 0 stands for all CPUs of the cluster.

@@ -1,6 +1,6 @@
-"""What an executor is, and what becomes of evaluators that misbehave.
+"""The protocol of executors, and the handling of evaluators that misbehave.
 
-A protocol, so that a farm of boards or another cluster can stand in: the tuner puts settings of
+A protocol, so that a farm of boards or another cluster can stand in: the tuner puts candidates of
 several pairs of model and target and takes answers in any order. An evaluator that raises or
 returns nonsense yields a :class:`Failure` as if it had said so itself; :func:`guarded` sees to it,
 whichever process the evaluator runs in.
@@ -28,7 +28,7 @@ MakeEvaluator = Callable[[], Evaluates]
 """Builds an evaluator in a worker; sent to each worker once, when it first measures the pair."""
 
 TRIES = 2
-"""How often a setting is tried whose worker dies: the second time it is the setting's fault."""
+"""Tries of a candidate whose worker dies: the second time it is the candidate's fault."""
 
 _SOON_S = 0.5
 """Seconds of a measurement up to which a worker is given the next one beforehand."""
@@ -38,25 +38,25 @@ _ORDER_S = 0.02
 no more than this."""
 
 TRIES_AMONG_KILLS = 4
-"""Likewise, once :data:`ACQUITTED` settings that had lost one were measured in the end: somebody
+"""Likewise, once :data:`ACQUITTED` candidates that had lost one were measured in the end: somebody
 kills workers."""
 
 ACQUITTED = 2
 """One may be chance: a machine short of memory for a moment."""
 
 EXCUSED = 8
-"""How often a setting is tried anew whose machine is lost: then no machine is to be had for it."""
+"""Retries of a candidate whose machine is lost: after these it counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A setting to measure.
+    """A candidate to measure.
 
     Attributes:
         pair: which model on which target, as told to :meth:`Executor.introduce`.
         number: of the trial, within the pair.
-        knobs: the setting.
-        schedule: what is measured in its place, as another scheduler's; None for the setting.
+        knobs: the candidate.
+        schedule: what is measured in its place, as another scheduler's; None for the candidate.
     """
 
     pair: str
@@ -66,13 +66,13 @@ class Task:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells tasks apart."""
+        """Return a key that is unique within an executor."""
         return self.pair, self.number
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a task: :attr:`pair` and :attr:`number` are the task's."""
+    """The outcome of a task: :attr:`pair` and :attr:`number` are the task's."""
 
     pair: str
     number: int
@@ -80,16 +80,16 @@ class Answer:
 
 
 class Executor(Protocol):
-    """Measures settings of any number of pairs, somewhere."""
+    """Measures candidates of any number of pairs, somewhere."""
 
     @property
     def width(self) -> int:
-        """Settings that it measures at a time; may change as machines come and go."""
+        """Return the number of parallel measurements; it may change as machines come and go."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether something is still to be taken."""
+        """Return whether an answer is still to be taken."""
         ...
 
     def introduce(
@@ -108,11 +108,11 @@ class Executor(Protocol):
         ...
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Measure these after all others; nothing happens after :meth:`cancel`."""
+        """Queue tasks after all others; do nothing after :meth:`cancel`."""
         ...
 
     def take(self, patience: float | None = None) -> list[Answer]:
-        """Answers that have come, in any order; waits for one where there is none.
+        """Return the answers that have come, in any order; wait for one where there is none.
 
         Args:
             patience: seconds to wait at most; as long as it takes if None.
@@ -123,24 +123,24 @@ class Executor(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """Forget what was put and has not begun: what is being measured can still be taken."""
+        """Drop the tasks that have not begun; what is being measured can still be taken."""
         ...
 
     def abandon(self) -> None:
-        """Forget all that was put, and end what is being measured where that can be done."""
+        """Drop all tasks, and end measurements under way where that can be done."""
         ...
 
     def cancel(self) -> None:
-        """Begin nothing new: what is being measured can still be taken."""
+        """Begin no more tasks: what is being measured can still be taken."""
         ...
 
     def close(self) -> None:
-        """Give back all processes; a second time does nothing."""
+        """Release all processes; a second call does nothing."""
         ...
 
 
 def measured(executor: Executor, tasks: Sequence[Task]) -> Iterator[Answer]:
-    """Put tasks, then take until nothing is left."""
+    """Put tasks, and yield answers until nothing is left."""
     executor.put(tasks)
     while executor.busy:
         yield from executor.take()
@@ -165,7 +165,7 @@ class Elsewhere:
     _least_s: float = 0.0
 
     def end_by(self, when: float, first: float | None = None) -> None:
-        """Have what is being measured ended at a time of the monotonic clock.
+        """End measurements under way at a time of the monotonic clock.
 
         How long measurements take is learned anew: those before may have had to start a worker.
 
@@ -177,7 +177,7 @@ class Elsewhere:
         self._first = when if first is None else first
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
-        """Measure each; :data:`TIME_IS_UP` for those that would not end in time.
+        """Measure schedules; :data:`TIME_IS_UP` for those that would not end in time.
 
         Raises:
             ExecutorError: no worker can be had.
@@ -195,8 +195,8 @@ class Elsewhere:
         self._asked += 1
         pool.put([Task(self.pair, -self._asked, schedule.knobs, schedule)])  # trials are from 0 on
         while pool.busy and time.monotonic() < until:
-            left = None if until == math.inf else max(until - time.monotonic(), 0.0)
-            for answer in pool.take(left):
+            left_s = None if until == math.inf else max(until - time.monotonic(), 0.0)
+            for answer in pool.take(left_s):
                 took = time.monotonic() - began
                 self._least_s = min(self._least_s or took, took)
                 return answer.outcome
@@ -206,19 +206,19 @@ class Elsewhere:
 
 @dataclass
 class Blame:
-    """Counts the workers that settings have lost."""
+    """Counts the workers that candidates have lost."""
 
     tries: Counter[tuple[str, int]] = field(default_factory=Counter)
     excused: Counter[tuple[str, int]] = field(default_factory=Counter)
     acquitted: int = 0
 
     def verdict(self, task: Task, reason: str = "worker", *, guilty: bool = True) -> Answer | None:
-        """What a task gets whose worker has died; None where it is to be tried again.
+        """Return the answer of a task whose worker has died; None where it is to be tried again.
 
         Args:
             task: what was being measured.
             reason: the class of the failure, ``"worker"`` or ``"memory"``.
-            guilty: whether the setting may be what killed the worker; not so where the whole
+            guilty: whether the candidate may be what killed the worker; not so where the whole
                 machine was lost, nor where the worker had others too, of which any may have done
                 it.
         """
@@ -231,7 +231,7 @@ class Blame:
         return Answer(task.pair, task.number, lost(lives, reason))
 
     def acquit(self, answer: Answer) -> None:
-        """Take note of an answer: a setting that lost a worker and then none had not killed it."""
+        """Record an answer: a candidate that lost a worker and then none had not killed it."""
         key = (answer.pair, answer.number)
         self.excused.pop(key, None)
         if self.tries.pop(key, 0):
@@ -240,17 +240,17 @@ class Blame:
 
 @dataclass
 class Pace:
-    """How long measurements take here; says how much a worker is given at a time."""
+    """The time of measurements, which sets how many tasks a worker gets at a time."""
 
     seconds: float | None = None
 
     def note(self, seconds: float) -> None:
-        """Take note of one measurement; the last ten or so count."""
+        """Record one measurement; the last ten or so count."""
         self.seconds = seconds if self.seconds is None else 0.9 * self.seconds + 0.1 * seconds
 
     @property
     def depth(self) -> int:
-        """Orders that a worker has at a time: one, and one to go on with where that is soon.
+        """Return the orders of a worker at a time: one, and a second where measuring is fast.
 
         What a worker has been given is measured even after :meth:`Executor.cancel`, so there is
         no second one where that takes long.
@@ -259,17 +259,17 @@ class Pace:
 
     @property
     def queue(self) -> int:
-        """The same in settings where each is an order of its own: as many as make a portion."""
+        """Return the tasks of a worker at a time, where each is an order of its own."""
         return 1 if self.depth == 1 else 1 + self.portion
 
     @property
     def portion(self) -> int:
-        """Settings in one order: so many that sending and answering it does not matter."""
+        """Return the tasks of an order, enough to make the cost of sending it negligible."""
         return 1 if self.seconds is None else max(int(_ORDER_S / max(self.seconds, 1e-6)), 1)
 
 
 def answer_of(evaluator: Any, task: Task) -> Answer:
-    """Measure what a task is about; of a schedule only our own evaluators can."""
+    """Measure a task; only our own evaluators can measure a given schedule."""
     schedule = task.schedule
     if schedule is None:
         return Answer(task.pair, task.number, guarded(evaluator, task.knobs))
@@ -277,18 +277,18 @@ def answer_of(evaluator: Any, task: Task) -> Answer:
 
 
 def guarded(evaluator: Evaluates, knobs: Knobs) -> Outcome:
-    """Measure a setting; whatever goes wrong is a value (:mod:`autoturbo.simulate.outcomes`)."""
+    """Measure a candidate; whatever goes wrong is a value (:mod:`autoturbo.simulate.outcomes`)."""
     return outcome_of(lambda: evaluator.evaluate(knobs))
 
 
 def lost(tries: int, reason: str = "worker") -> Failure:
-    """What a setting gets whose workers die."""
+    """Return the failure of a candidate whose workers die."""
     how = "ran out of memory" if reason == "memory" else "died"
     return Failure(reason, f"the worker {how} while measuring it, {tries} times")
 
 
 def is_overdue(since: float, limit: float | None) -> bool:
-    """Whether a worker has been at what it does for longer than it may.
+    """Return whether a worker has exceeded its time limit.
 
     Args:
         since: when it began, by the monotonic clock.
@@ -298,14 +298,14 @@ def is_overdue(since: float, limit: float | None) -> bool:
 
 
 def until_overdue(working: Iterable[tuple[float, float | None]]) -> float | None:
-    """Seconds until the first worker is overdue; None where none can be.
+    """Return the seconds until the first worker is overdue; None where none can be.
 
     Args:
         working: per worker what :func:`is_overdue` takes.
     """
     now = time.monotonic()
-    left = [since + limit - now for since, limit in working if limit is not None]
-    return max(min(left), 0.0) + 0.01 if left else None
+    left_s = [since + limit - now for since, limit in working if limit is not None]
+    return max(min(left_s), 0.0) + 0.01 if left_s else None
 
 
 HELD = 8
@@ -316,7 +316,7 @@ Value = TypeVar("Value")
 
 
 class Held(Generic[Value]):
-    """The values of the pairs that were asked for last.
+    """A cache of values of the pairs that were used last.
 
     The tuner keeps one of these for each of its workers, so that it knows without asking what a
     worker still has: both sides see the same pairs in the same order.
@@ -333,7 +333,7 @@ class Held(Generic[Value]):
         return pair in self._values
 
     def get(self, pair: str, make: Callable[[], Value]) -> Value:
-        """The value of a pair, made where it is not held."""
+        """Return the value of a pair; make it where it is not held."""
         if pair in self._values:
             self._values.move_to_end(pair)
         else:
@@ -343,7 +343,7 @@ class Held(Generic[Value]):
         return self._values[pair]
 
     def lacks(self, pair: str) -> bool:
-        """Whether a pair is new, which it is not from now on."""
+        """Return whether a pair is new, and mark it as known."""
         new = pair not in self._values
         self.get(pair, lambda: None)  # type: ignore[arg-type, return-value]
         return new
@@ -359,27 +359,27 @@ class InProcess:
 
     @property
     def width(self) -> int:
-        """One at a time."""
+        """Return 1: it measures in this process."""
         return 1
 
     @property
     def busy(self) -> bool:
-        """Whether a task is left."""
+        """Return whether a task is left."""
         return bool(self._queue)
 
     def introduce(
         self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
     ) -> None:
-        """Use the evaluator that is there."""
+        """Keep the evaluator of a pair, or build it."""
         self._evaluators[pair] = here or make_evaluator()
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Take note of them."""
+        """Queue tasks."""
         if not self._cancelled:
             self._queue.extend(tasks)
 
     def take(self, patience: float | None = None) -> list[Answer]:
-        """Measure the next one."""
+        """Measure the next task and return its answer."""
         del patience
         if not self._queue:
             return []
@@ -387,17 +387,17 @@ class InProcess:
         return [answer_of(self._evaluators[task.pair], task)]
 
     def withdraw(self) -> None:
-        """Forget what has not begun."""
+        """Drop the tasks that have not begun."""
         self._queue.clear()
 
     def abandon(self) -> None:
-        """Forget what has not begun: nothing is being measured while others act."""
+        """Drop the tasks that have not begun: nothing is measured between calls."""
         self._queue.clear()
 
     def cancel(self) -> None:
-        """Begin nothing new."""
+        """Begin no more tasks."""
         self._cancelled = True
         self.withdraw()
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""

@@ -1,7 +1,7 @@
 """Measures in local worker processes.
 
-Each worker has a pipe of its own and a few settings at a time, of which it measures the first, so
-that it is known which setting a dead worker died of and how long each has taken, and a worker need
+Each worker has a pipe of its own and a few candidates at a time, of which it measures the first.
+So it is known which candidate a dead worker died of and how long each has taken, and a worker need
 not wait for the tuner between two. Workers are started afresh (``spawn``), never forked: forking a
 process with threads may hang.
 """
@@ -66,7 +66,7 @@ class Unbuilt:
     error: AutoTurboError | None = None
 
     def raised_by(self, worker: str) -> AutoTurboError:
-        """Return what the tuner raises."""
+        """Return the exception that the tuner raises."""
         text = f"{worker} cannot build its evaluator: {self.reason}"
         return self.error or ExecutorError(text)
 
@@ -78,7 +78,7 @@ class Bench:
         self._held: Held[Evaluates] = Held()
 
     def prepare(self, pair: str, make: MakeEvaluator | None) -> Unbuilt | None:
-        """Have the evaluator of a pair ready; built by ``make`` where this worker lacks it."""
+        """Prepare the evaluator of a pair; build it by ``make`` where this worker lacks it."""
         try:
             self._held.get(pair, lambda: _built(make))
         except AutoTurboError as error:
@@ -88,7 +88,7 @@ class Bench:
         return None
 
     def measure(self, task: Task) -> Answer:
-        """The outcome of a task whose pair is prepared."""
+        """Return the outcome of a task whose pair is prepared."""
         return answer_of(self._held.get(task.pair, lambda: _built(None)), task)
 
 
@@ -128,7 +128,7 @@ def serve(pipe: connection.Connection) -> None:
 
 
 def _leave_with_parent() -> None:
-    """End at once when the tuner is gone, also in the middle of a measurement."""
+    """End at once when the tuner is gone, even in the middle of a measurement."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -162,7 +162,7 @@ class _Worker:
     held: Held[None] = field(default_factory=Held)
 
     def prepare(self, pair: str, make: MakeEvaluator) -> None:
-        """Have it build an evaluator, which is ready when it says so."""
+        """Send the evaluator's recipe; the worker answers when it is built."""
         self.ready, self.since = False, time.monotonic()
         self.held.lacks(pair)
         self._send((pair, make))
@@ -180,7 +180,7 @@ class _Worker:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal has ended it, which no fault of a script does."""
+        """Return whether a signal has ended it, which no fault of a script does."""
         self.process.join(_DYING_S)
         return (self.process.exitcode or 0) < 0
 
@@ -211,12 +211,12 @@ class Processes:
 
     @property
     def width(self) -> int:
-        """As many as there are workers."""
+        """Return the number of workers."""
         return self._jobs
 
     @property
     def busy(self) -> bool:
-        """Whether something waits or is being measured."""
+        """Return whether a task waits or is being measured."""
         return bool(self._pending) or any(w.tasks for w in self._workers)
 
     def introduce(
@@ -227,7 +227,7 @@ class Processes:
         self._makes[pair] = make_evaluator
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Queue them, and start what workers there are on them.
+        """Queue tasks, and assign them to the workers that are ready.
 
         Raises:
             ExecutorError: workers do not start.
@@ -238,36 +238,36 @@ class Processes:
             self._assign()
 
     def take(self, patience: float | None = None) -> list[Answer]:
-        """Answers that have come, or the first one.
+        """Return the answers that have come, or wait for the first one.
 
         Raises:
             ExecutorError: workers do not start.
         """
         end = None if patience is None else time.monotonic() + patience
-        found: list[Answer] = []
-        while self.busy and not found:
+        answers: list[Answer] = []
+        while self.busy and not answers:
             self._hire()
             self._assign()
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
+            left_s = None if end is None else end - time.monotonic()
+            if left_s is not None and left_s <= 0:
                 break
-            found = self._collect(left)
+            answers = self._collect(left_s)
         self._assign()
-        return found
+        return answers
 
     def withdraw(self) -> None:
-        """Forget what has not begun."""
+        """Drop the tasks that have not begun."""
         self._pending.clear()
 
     def abandon(self) -> None:
-        """Forget all that was put: workers that measure are ended, others may be needed again."""
+        """Drop all tasks: workers that measure are ended, others may be needed again."""
         self._pending.clear()
         for worker in [w for w in self._workers if w.tasks]:
             self._workers.remove(worker)
             worker.end()
 
     def cancel(self) -> None:
-        """Begin nothing new."""
+        """Begin no more tasks."""
         self._cancelled = True
         self.withdraw()
 
@@ -294,7 +294,7 @@ class Processes:
             self._workers.append(_Worker(process, here))
 
     def _assign(self) -> None:
-        """Every ready worker gets its next setting; those with fewer come first."""
+        """Give every ready worker its next task; those with fewer come first."""
         for depth in range(1, self._pace.queue + 1):
             for worker in self._workers:
                 while self._pending and worker.ready and len(worker.tasks) < depth:
@@ -303,7 +303,7 @@ class Processes:
                     self._give(worker, self._pending[0])
 
     def _give(self, worker: _Worker, task: Task) -> None:
-        """Send the next setting, or first what builds the evaluator of its pair."""
+        """Send the next candidate, or first what builds the evaluator of its pair."""
         try:
             if task.pair in worker.held:
                 worker.give(self._pending.popleft())
@@ -313,17 +313,17 @@ class Processes:
             raise ExecutorError(f"a pair cannot be sent to a worker process: {error}") from None
 
     def _collect(self, patience: float | None) -> list[Answer]:
-        """Wait for the first news."""
+        """Wait for the first messages of workers, and return their answers."""
         pipes = [worker.pipe for worker in self._workers]
         waits = [limit for limit in (patience, self._until_overdue()) if limit is not None]
         changed = set(connection.wait(pipes, min(waits) if waits else None))
-        found: list[Answer] = []
+        answers: list[Answer] = []
         for worker in list(self._workers):
             if worker.pipe in changed:
-                found += self._news(worker)
+                answers += self._news(worker)
             elif self._overdue(worker):
-                found += self._dismiss(worker)
-        return found
+                answers += self._dismiss(worker)
+        return answers
 
     def _news(self, worker: _Worker) -> list[Answer]:
         try:
@@ -343,7 +343,7 @@ class Processes:
         return [message]
 
     def _bury(self, worker: _Worker) -> list[Answer]:
-        """A worker is dead: its settings go elsewhere, the first one once."""
+        """Remove a dead worker: its tasks go elsewhere, the first one once."""
         building, answers = not worker.ready, []
         self._workers.remove(worker)
         tasks = list(worker.tasks)
@@ -358,7 +358,7 @@ class Processes:
         return answers
 
     def _count_stillborn(self, *, started: bool) -> None:
-        """Workers may be killed from outside at any moment, but not all of them."""
+        """Count workers that die at their start: some may be killed from outside, but not all."""
         self._stillborn += 1
         if started and self._stillborn >= STILLBORN:
             raise ExecutorError("worker processes end while they build their evaluator")
@@ -374,7 +374,7 @@ class Processes:
             self._pending.extendleft(reversed(tasks))
 
     def _dismiss(self, worker: _Worker) -> list[Answer]:
-        """A worker that takes too long is ended and replaced."""
+        """End and replace a worker that takes too long."""
         self._workers.remove(worker)
         worker.end()
         if not worker.ready:
@@ -384,7 +384,7 @@ class Processes:
         return [Answer(first.pair, first.number, late(self._timeout or 0.0))]
 
     def _limit(self, worker: _Worker) -> float | None:
-        """Seconds that a worker may take for what it does; None without limit."""
+        """Return the seconds that a worker may take for its task; None without limit."""
         if not worker.ready:
             return START_S
         return self._timeout if worker.tasks else None

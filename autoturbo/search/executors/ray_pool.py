@@ -1,9 +1,9 @@
 """Measures in a pool of Ray actors, on this machine or on a cluster.
 
 Every actor holds the evaluators of the pairs that it measured last; a recipe travels once to each
-machine. An actor has one portion of settings to measure and, where that takes no time, one to go on
-with. Settings are given only to actors that have answered: one that finds no free CPU, because a
-machine has gone, holds up nothing. An actor that dies is replaced and its settings are tried
+machine. An actor has one portion of candidates to measure and, where that takes no time, a second.
+Candidates are given only to actors that have answered: one that finds no free CPU, because a
+machine has gone, holds up nothing. An actor that dies is replaced and its candidates are tried
 elsewhere, at once and each alone with an actor: answers under way are lost with an actor, so that
 of all that it had any may have killed it, and only one that was alone has done it.
 """
@@ -40,13 +40,13 @@ _LOST_MACHINE = ("node has died", "node was", "its node", "ActorUnavailable", "u
 
 
 class _Actor:
-    """What runs in an actor."""
+    """The worker that runs in an actor."""
 
     def __init__(self) -> None:
         self._bench = Bench()
 
     def hello(self) -> None:
-        """Answered once it runs."""
+        """Return once the actor runs."""
 
     def prepare(self, pair: str, recipe: Sequence[Any]) -> Unbuilt | None:
         """Build the evaluator of a pair; the reference to its recipe is fetched here."""
@@ -55,7 +55,7 @@ class _Actor:
         return self._bench.prepare(pair, ray.get(recipe[0]))
 
     def measure(self, portion: Sequence[Task]) -> list[Answer]:
-        """Answers to a few tasks of prepared pairs."""
+        """Return the answers to a few tasks of prepared pairs."""
         return [self._bench.measure(task) for task in portion]
 
 
@@ -72,7 +72,7 @@ class _Worker:
 
 @dataclass(eq=False)
 class _Order:
-    """What an actor was asked: a portion of tasks, or to start, or to build an evaluator.
+    """An order to an actor: a portion of tasks, or to start, or to build an evaluator.
 
     Attributes:
         alone: whether the actor had nothing else to do and gets nothing more before it answers.
@@ -126,12 +126,12 @@ class RayPool:
 
     @property
     def width(self) -> int:
-        """Actors that there are to be."""
+        """Return the number of actors that there are to be."""
         return self._jobs
 
     @property
     def busy(self) -> bool:
-        """Whether something waits or is being measured."""
+        """Return whether a task waits or is being measured."""
         waiting = self._pending or self._alone
         return bool(waiting) or any(order.portion for order in self._orders.values())
 
@@ -152,7 +152,7 @@ class RayPool:
             raise ExecutorError(f"a pair cannot be sent to Ray: {line_of(error)}") from None
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Queue them, and start what actors there are on them."""
+        """Queue tasks, and assign them to the actors that are ready."""
         if not self._cancelled:
             if not self.busy:
                 self._progressed = time.monotonic()
@@ -161,37 +161,37 @@ class RayPool:
             self._launch()
 
     def take(self, patience: float | None = None) -> list[Answer]:
-        """Answers that have come, or the first ones.
+        """Return the answers that have come, or wait for the first ones.
 
         Raises:
             ExecutorError: actors do not start.
         """
         end = None if patience is None else time.monotonic() + patience
-        found: list[Answer] = []
-        while self.busy and not found:
+        answers: list[Answer] = []
+        while self.busy and not answers:
             self._hire()
             self._launch()
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
+            left_s = None if end is None else end - time.monotonic()
+            if left_s is not None and left_s <= 0:
                 break
-            found = self._land(left)
+            answers = self._land(left_s)
         self._launch()
-        return found
+        return answers
 
     def withdraw(self) -> None:
-        """Forget what has not begun."""
+        """Drop the tasks that have not begun."""
         self._pending.clear()
         self._alone.clear()
 
     def abandon(self) -> None:
-        """Forget all that was put: actors that measure are ended."""
+        """Drop all tasks: actors that measure are ended."""
         self.withdraw()
         for worker in list(self._workers):
             if any(self._orders[order].portion for order in worker.orders):
                 self._end(worker)
 
     def cancel(self) -> None:
-        """Begin nothing new."""
+        """Begin no more tasks."""
         self._cancelled = True
         self.withdraw()
 
@@ -213,7 +213,7 @@ class RayPool:
             self._counted = time.monotonic()
 
     def _hire(self) -> None:
-        """Ask for actors until there are enough, and no longer for those that find no place."""
+        """Start actors until there are enough, and drop those that find no place."""
         self._count()
         while len(self._workers) < self._jobs:
             worker = _Worker(self._class.remote())
@@ -236,9 +236,9 @@ class RayPool:
         self._orders[reference] = _Order(worker, portion, alone)
 
     def _launch(self) -> None:
-        """Every ready actor gets its next portion; those with fewer come first.
+        """Give every ready actor its next portion; those with fewer come first.
 
-        A setting that has lost an actor goes to one with nothing else to do, which gets no more.
+        A candidate that has lost an actor goes to one with nothing else to do, which gets no more.
         """
         for worker in self._workers:
             if worker.ready and not worker.orders and self._alone:
@@ -250,34 +250,34 @@ class RayPool:
                     self._give(worker, self._portion())
 
     def _give_alone(self, worker: _Worker) -> None:
-        """Its pair's evaluator is built first: that is no setting's fault."""
+        """Measure a task alone; its pair's evaluator is built first, which is no task's fault."""
         if self._prepare(worker, self._alone[0].pair):
             return
         task = self._alone.popleft()
         self._order(worker, worker.actor.measure.remote((task,)), (task,), alone=True)
 
     def _portion(self) -> tuple[Task, ...]:
-        """The next settings of one pair: one where it is timed."""
+        """Return the next tasks of one pair; a single one while the pair is timed."""
         fair = len(self._pending) // (2 * max(len(self._workers), 1))
         size = 1 if self._timeout else max(min(self._pace.portion, fair), 1)
-        found = [self._pending.popleft()]
-        while self._pending and len(found) < size and self._pending[0].pair == found[0].pair:
-            found.append(self._pending.popleft())
-        return tuple(found)
+        portion = [self._pending.popleft()]
+        while self._pending and len(portion) < size and self._pending[0].pair == portion[0].pair:
+            portion.append(self._pending.popleft())
+        return tuple(portion)
 
     def _give(self, worker: _Worker, portion: tuple[Task, ...]) -> None:
         self._prepare(worker, portion[0].pair)
         self._order(worker, worker.actor.measure.remote(portion), portion)
 
     def _prepare(self, worker: _Worker, pair: str) -> bool:
-        """Have an actor build a pair's evaluator; False where it holds it."""
+        """Let an actor build a pair's evaluator; return False where it holds it."""
         lacks = worker.held.lacks(pair)
         if lacks:
             self._order(worker, worker.actor.prepare.remote(pair, [self._recipes[pair]]))
         return lacks
 
     def _land(self, patience: float | None) -> list[Answer]:
-        """Wait for the first order to be carried out, and take all that are."""
+        """Wait for the first finished order, and return the answers of all finished ones."""
         references = list(self._orders)
         wait = [limit for limit in (patience, self._until_overdue()) if limit is not None]
         limit = min([*wait, _COUNT_S])
@@ -286,18 +286,18 @@ class RayPool:
             done, _ = self._ray.wait(
                 references, num_returns=len(references), timeout=0, fetch_local=False
             )
-        found: list[Answer] = []
+        answers: list[Answer] = []
         for reference in done:
             if reference in self._orders:
-                found += self._result(reference)
+                answers += self._result(reference)
         for worker in list(self._workers):
             if self._overdue(worker):
-                found += self._dismiss(worker)
+                answers += self._dismiss(worker)
         self._check_progress(bool(done))
-        return found
+        return answers
 
     def _check_progress(self, progressed: bool) -> None:
-        """Actors that never come are an error, but not those that only take long."""
+        """Raise an error if actors never come, but not if they only take long."""
         now = time.monotonic()
         if progressed or any(worker.ready for worker in self._workers):
             self._progressed = now
@@ -328,20 +328,20 @@ class RayPool:
         return self._accept(value)
 
     def _accept(self, answers: list[Answer]) -> list[Answer]:
-        """Take note of answers: their settings kill no actor, and actors do start."""
+        """Record answers: their candidates kill no actor, and actors do start."""
         self._stillborn = 0
         for answer in answers:
             self._blame.acquit(answer)
         return answers
 
     def _remove(self, worker: _Worker) -> list[_Order]:
-        """Forget an actor; its orders, in the sequence in which they were given."""
+        """Remove an actor and return its orders, in the sequence in which they were given."""
         self._workers.remove(worker)
         return [self._orders.pop(reference) for reference in worker.orders]
 
     def _bury(self, worker: _Worker, error: Exception, reason: str = "worker") -> list[Answer]:
-        """An actor is dead: its settings go elsewhere at once, each alone."""
-        found = self._arrived(worker)
+        """Remove a dead actor: its tasks go elsewhere at once, each alone."""
+        answers = self._arrived(worker)
         orders = self._remove(worker)
         guilty = not any(sign in f"{type(error).__name__} {error}" for sign in _LOST_MACHINE)
         if guilty and "OutOfMemory" in str(error):
@@ -356,14 +356,14 @@ class RayPool:
                 if verdict is None:
                     again.append(task)
                 else:
-                    found.append(verdict)
+                    answers.append(verdict)
         if not self._cancelled:
             self._alone.extendleft(reversed(again))
-        return found
+        return answers
 
     def _arrived(self, worker: _Worker) -> list[Answer]:
-        """Answers that were there before an actor died: they are no one's fault."""
-        found: list[Answer] = []
+        """Return the answers that came before an actor died: they are no one's fault."""
+        answers: list[Answer] = []
         for reference in list(worker.orders):
             try:
                 value = self._ray.get(reference, timeout=0)
@@ -371,11 +371,11 @@ class RayPool:
                 break
             order = self._orders.pop(reference)
             worker.orders.remove(reference)
-            found += self._accept(value) if order.portion else []
-        return found
+            answers += self._accept(value) if order.portion else []
+        return answers
 
     def _count_stillborn(self, error: Exception) -> None:
-        """Actors may be killed from outside at any moment, but not all of them."""
+        """Count actors that die at their start: some may be killed from outside, but not all."""
         self._stillborn += 1
         if self._stillborn < STILLBORN and "creation task" not in str(error):
             return
@@ -390,7 +390,7 @@ class RayPool:
         return orders
 
     def _dismiss(self, worker: _Worker) -> list[Answer]:
-        """An actor that takes too long is ended and replaced."""
+        """End and replace an actor that takes too long."""
         first, *others = self._end(worker)
         if not self._cancelled:
             self._pending.extendleft(reversed([task for order in others for task in order.portion]))
@@ -401,7 +401,7 @@ class RayPool:
         ]
 
     def _limit(self, worker: _Worker) -> float | None:
-        """Seconds that an actor may take for what it does; None without limit."""
+        """Return the seconds that an actor may take for its order; None without limit."""
         if not worker.ready or not worker.orders:
             return None  # one that finds no place may still get it
         return self._timeout if self._orders[worker.orders[0]].portion else START_S

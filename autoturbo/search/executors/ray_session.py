@@ -52,7 +52,7 @@ _QUIET = {
 
 @dataclass(eq=False)
 class Session:
-    """A connection that is ours to end, or one that was there.
+    """A connection to Ray, of our own or to a running cluster.
 
     Attributes:
         owner: whether :meth:`close` ends it.
@@ -64,7 +64,7 @@ class Session:
     """``RAY_AUTH_MODE`` as it was before."""
 
     def close(self) -> None:
-        """Leave Ray; end all of it where it is of our own. A second time does nothing."""
+        """Leave Ray, and end all of it where it is our own; a second call does nothing."""
         import ray
 
         if self.owner:
@@ -113,7 +113,7 @@ def connect(
 
 
 def _refresh_authentication() -> None:
-    """Have Ray ask this process's next cluster for a token, or not, as the environment says now.
+    """Make Ray read the environment again on whether its next cluster asks for a token.
 
     Ray keeps the mode of the first one, which it sets itself for one that it starts: the head of
     another cluster could not talk to this process, and no actor would start.
@@ -143,7 +143,7 @@ def _start(**how: Any) -> None:
 
 @contextmanager
 def _own_folder() -> Iterator[tuple[subprocess.Popen[bytes] | None, str | None]]:
-    """A folder for a Ray of our own, and a watchdog for both; what is started within is marked.
+    """Make a folder for our own Ray and a watchdog for both; processes started within are marked.
 
     The folder is None, for Ray's own choice, where the temporary folder's name is too long.
     """
@@ -166,7 +166,7 @@ def _own_folder() -> Iterator[tuple[subprocess.Popen[bytes] | None, str | None]]
 
 
 def _dismiss(guard: subprocess.Popen[bytes] | None) -> None:
-    """Let the watchdog clear away, and wait for it."""
+    """Let the watchdog clean up, and wait for it."""
     if guard is None or guard.stdin is None:
         return
     guard.stdin.close()
@@ -190,12 +190,12 @@ def _hush() -> None:
 
 
 def _print_nothing(*_: object, **__: object) -> None:
-    """What takes the place of Ray's own printing."""
+    """Print nothing, in place of Ray's own printing."""
 
 
 @contextmanager
 def _same_path() -> Iterator[None]:
-    """Workers of our own Ray import what this process imports; those of a cluster what is there."""
+    """Let workers of our own Ray import what this process imports; clusters keep their own path."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     try:
@@ -206,7 +206,7 @@ def _same_path() -> Iterator[None]:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep the end of the terminal from Ray's processes, and Ray from handling SIGTERM for us.
+    """Keep hang-ups of the terminal from Ray's processes, and Ray from handling our SIGTERM.
 
     Processes inherit which signals are blocked; one that comes meanwhile is handled at the end.
     Ray's handler would end all at once, what is being measured and what holds the outcomes.
@@ -225,7 +225,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _restore(name: str, before: str | None) -> None:
-    """Give an environment variable what it had before; None where it was not there."""
+    """Restore an environment variable; None removes it."""
     if before is None:
         os.environ.pop(name, None)
     else:
@@ -249,7 +249,7 @@ def _probe(address: str) -> None:
 
 
 def _ask_health(address: str) -> None:
-    """Ray itself would try for minutes, and write all the while, where something else listens.
+    """Check a cluster's health first: Ray itself would retry for minutes, with log lines.
 
     A cluster of Ray 2.59 or later may ask for a token where nobody told this process so; Ray's own
     setting makes it send the user's, if there is one.
@@ -265,7 +265,7 @@ def _ask_health(address: str) -> None:
 
 
 def _health(address: str) -> str | None:
-    """What is wrong with a cluster, in a line; None if nothing is."""
+    """Return what is wrong with a cluster, in a line; None if nothing is."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         done = subprocess.run(  # noqa: S603  our interpreter, and an address already parsed
@@ -285,6 +285,6 @@ def _unreachable(address: str, reason: str) -> UsageError:
 
 
 def line_of(error: BaseException) -> str:
-    """The last line that an error says, where Ray's say what matters."""
+    """Return the last line of an error's message, where Ray's say what matters."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

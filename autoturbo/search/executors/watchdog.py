@@ -1,4 +1,4 @@
-"""Ends what a Ray of our own has started when the process that started it is gone, however it went.
+"""Ends the processes of our own Ray when the process that started it is gone.
 
 Ray's servers leave with the process that started them, its agents up to a minute later, its folder
 not at all. This file is run by itself, before Ray is started, and needs nothing but Python: it
@@ -20,13 +20,13 @@ _PATIENCE_S = 5.0
 
 
 def started(mark: str, folder: str = "") -> list[int]:
-    """Processes with ``mark`` in their environment, and Ray's that have a file of ``folder`` open.
+    """Return the processes with ``mark`` in their environment or with a file of ``folder`` open.
 
     A process of Ray's that names itself (``ray::...``) loses its environment; its log files it
     keeps. None are found where the system does not tell.
     """
-    found = Path("/proc").glob("[0-9]*")
-    return [int(p.name) for p in found if _marked(p, mark) or _logs_to(p, folder)]
+    folders = Path("/proc").glob("[0-9]*")
+    return [int(p.name) for p in folders if _marked(p, mark) or _logs_to(p, folder)]
 
 
 def _marked(process: Path, mark: str) -> bool:
@@ -49,15 +49,15 @@ def _logs_to(process: Path, folder: str) -> bool:
 def end(mark: str, folder: str = "") -> None:
     """Kill all that :func:`started` finds until there is nothing."""
     limit = time.monotonic() + _PATIENCE_S
-    while (found := started(mark, folder)) and time.monotonic() < limit:
-        for process in found:
+    while (processes := started(mark, folder)) and time.monotonic() < limit:
+        for process in processes:
             with suppress(OSError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.02)
 
 
 def main(mark: str, folder: str) -> None:
-    """Wait for the end of standard input, then clear away."""
+    """Wait for the end of standard input, then clean up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()

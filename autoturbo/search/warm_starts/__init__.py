@@ -1,1 +1,1 @@
-"""What a search begins with: cuts that a dynamic programme places, and other models' decisions."""
+"""Warm starts: partitions by dynamic programming, and decisions from other models."""

@@ -2,11 +2,11 @@
 
 Outputs go to DDR, bindings are chosen, weights are streamed, clusters share out samples: then a
 schedule's time is the sum of its sub-graphs' (:mod:`autoturbo.search.warm_starts.costs`), and the
-best one over a grid is found by dynamic programming over how the layers are covered
+best one over a grid is found by dynamic programming over partitions of the layers
 (:mod:`autoturbo.search.warm_starts.chain`): O(n^2) segments of a chain, with branches between forks
 and joins cut on their own.
 
-The answer is a setting of the ordinary scheduler, whose Algorithm 2 is told to merge whatever is
+The answer is a candidate of the ordinary scheduler, whose Algorithm 2 is told to merge whatever is
 not cut. Where it cannot form a set after all, that set is left out and the best other one taken.
 """
 
@@ -45,7 +45,7 @@ from autoturbo.simulate.sequence import KernelMemory
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is tried for every sub-graph.
+    """The variants that are tried for every sub-graph.
 
     Attributes:
         factors: instances, 1 among them; those above a dimension's extent are passed over.
@@ -69,17 +69,17 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best way to compute a set of layers, and its seconds in one pass of a cluster."""
+    """The best variant of a set of layers, and its seconds in one pass of a cluster."""
 
     variant: Variant
     seconds: float
 
 
 def variants_of(problem: Problem, layers: Layers, grid: Grid) -> Iterator[Variant]:
-    """Every way of a grid to compute a set of layers."""
+    """Yield every variant of a grid that computes a set of layers."""
     for depth, axis, parts in _splits(problem, layers, grid):
-        for own in grid.own:
-            yield Variant(layers, depth, axis, parts, own)
+        for knobs in grid.own:
+            yield Variant(layers, depth, axis, parts, knobs)
 
 
 def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
@@ -92,16 +92,16 @@ def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int,
 def _near_splits(
     problem: Problem, layers: Layers, grid: Grid, rules: SplitRules
 ) -> Iterator[tuple[int, int, int]]:
-    """Into about as many parts as Algorithm 1 says, one and two where it says nothing."""
-    found = best_split(problem, layers, rules)
-    if found.axis < 0:
+    """Yield splits into about as many parts as Algorithm 1 gives; one and two without a result."""
+    split = best_split(problem, layers, rules)
+    if split.axis < 0:
         yield 0, -1, 1
         return
-    extent, parts = sink(problem, layers).axes[found.axis].extent, found.instances
+    extent, parts = sink(problem, layers).axes[split.axis].extent, split.instances
     fewer = max((n for n in grid.factors if n < parts), default=1)
-    yield (found.depth, found.axis, fewer) if fewer > 1 else (0, -1, 1)
+    yield (split.depth, split.axis, fewer) if fewer > 1 else (0, -1, 1)
     enough = [n for n in grid.factors if max(parts, 2) <= n <= extent]
-    yield from ((found.depth, found.axis, n) for n in sorted(enough)[:1])
+    yield from ((split.depth, split.axis, n) for n in sorted(enough)[:1])
 
 
 def _every_split(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
@@ -114,7 +114,7 @@ def _every_split(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple
 
 @dataclass(eq=False)
 class Table:
-    """Sets of layers and what they cost.
+    """The sets of layers and their costs.
 
     Attributes:
         costs: of ways to compute them.
@@ -135,7 +135,7 @@ class Table:
     _upper: dict[_Place, float] = field(default_factory=dict)
 
     def of(self, sets: list[list[Layers]], likeness: Likeness | None = None) -> list[list[Best]]:
-        """Per layer, the best of the sets that end in it; sets that no cover needs are left out."""
+        """Return, per layer, the best variants of the sets that end in it."""
         likeness = likeness or Likeness(self.costs.problem)
         ending = [[_place(s)[1] for s in row] for row in sets]
         levels: dict[int, list[Layers]] = {}
@@ -158,22 +158,22 @@ class Table:
         return [[b for s in row if (b := self._own(likeness.of(s), s)) is not None] for row in sets]
 
     def _own(self, kind: bytes, layers: Layers) -> Best | None:
-        """What is known of its kind, for a set."""
+        """Return the best known variant of a set's kind, applied to the set."""
         best = self._best[kind]
         if best is None:
             return None
         return Best(dataclasses.replace(best.variant, layers=layers), best.seconds)
 
     def _limit(self, level: list[Layers], ending: list[list[int]]) -> None:
-        """Note the cheapest cover of each set by two that are smaller."""
+        """Record the cheapest split of each set into two smaller ones."""
         for layers in level:
             (end, mask), least = _place(layers), np.inf
             for part in ending[end]:
                 if part & mask == part != mask:
                     rest = mask ^ part
                     back = (rest & -rest).bit_length() - 1
-                    other = self._upper.get((end - back, rest >> back), np.inf)
-                    least = min(least, self._upper.get((end, part), np.inf) + other)
+                    rest_s = self._upper.get((end - back, rest >> back), np.inf)
+                    least = min(least, self._upper.get((end, part), np.inf) + rest_s)
             self._upper[end, mask] = least
 
     def _cost(self, level: list[Layers], kinds: list[bytes]) -> None:
@@ -182,21 +182,21 @@ class Table:
         for layers, kind in zip(level, kinds, strict=True):
             if kind not in self._best:
                 new.setdefault(kind, layers)
-        found = [
+        variants = [
             (kind, variant, self._upper[_place(layers)] if self.prune else np.inf)
             for kind, layers in new.items()
             for variant in variants_of(self.costs.problem, layers, self.grid)
         ]
-        self.ways += len(found)
-        found = [f for f in found if self.costs.least(f[1]) < f[2]]
-        limits = np.asarray([limit for _, _, limit in found])
-        seconds = self.costs.seconds([v for _, v, _ in found], limits)
+        self.ways += len(variants)
+        variants = [f for f in variants if self.costs.least(f[1]) < f[2]]
+        limits = np.asarray([limit for _, _, limit in variants])
+        seconds = self.costs.seconds([v for _, v, _ in variants], limits)
         self.simulated += int(np.isfinite(seconds).sum())
         self._best.update(dict.fromkeys(new))
-        for (kind, variant, limit), own in zip(found, seconds.tolist(), strict=True):
+        for (kind, variant, limit), cost_s in zip(variants, seconds.tolist(), strict=True):
             best = self._best[kind]
-            if own < limit and (best is None or own < best.seconds):
-                self._best[kind] = Best(variant, own)
+            if cost_s < limit and (best is None or cost_s < best.seconds):
+                self._best[kind] = Best(variant, cost_s)
 
 
 _Place = tuple[int, int]
@@ -213,7 +213,7 @@ def _place(layers: Layers) -> _Place:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """A way to cover all layers.
+    """A partition of all layers into sets.
 
     Attributes:
         sets: indices of the chosen sets, by end: ``(end, index among those that end there)``.
@@ -231,7 +231,7 @@ class Cover:
 def cheapest_cover(
     masks: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], most_states: int = 20_000
 ) -> Cover | None:
-    """The cheapest cover; None where the sets cover nothing whole.
+    """Return the cheapest partition; None where the sets partition nothing whole.
 
     Args:
         masks: per layer, the sets that end in it as bits, the layer's own the highest.
@@ -320,18 +320,18 @@ def _check(knobs: Knobs) -> None:
 
 
 def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
-    """The grid without knobs whose tiles in flight do not fit the staging zone of LB."""
+    """Return the grid without knobs whose tiles in flight do not fit the staging zone of LB."""
     cores = problem.target.cores
-    for own in grid.own:
-        strange = own.as_dict().keys() - {"layer", *_OWN}
+    for tried in grid.own:
+        strange = tried.as_dict().keys() - {"layer", *_OWN}
         if strange:
             raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
-        if own.cores != AUTO and cores % int(own.cores):
-            raise UsageError(f"cores: {own.cores} does not divide the {cores} cores of a cluster")
+        if tried.cores != AUTO and cores % int(tried.cores):
+            raise UsageError(f"cores: {tried.cores} does not divide the {cores} cores of a cluster")
     usable = tuple(
-        own
-        for own in grid.own
-        if tiles_overflow(problem, rules_of(problem, knobs, own).instructions) is None
+        tried
+        for tried in grid.own
+        if tiles_overflow(problem, rules_of(problem, knobs, tried).instructions) is None
     )
     if not usable or 1 not in grid.factors:
         raise UsageError("a grid needs the factor 1 and knobs whose tiles fit the local buffer")
@@ -340,13 +340,13 @@ def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """The cheapest cover of a model's layers.
+    """The cheapest partition of a model's layers.
 
     Attributes:
         knobs: build exactly this schedule.
         variants: ways to compute its sub-graphs.
         seconds: the sum of what they cost, in all passes.
-        exact: whether no other cover of the table costs less.
+        exact: whether no other partition of the table costs less.
         left_out: sets of layers that Algorithm 2 did not form.
     """
 
@@ -359,7 +359,7 @@ class Covering:
 
 @dataclass(eq=False)
 class Programme:
-    """What sets of layers cost on their own, from which covers are put together.
+    """The costs of sets of layers, and the dynamic programme over partitions into them.
 
     Attributes:
         evaluator: of the model on the target.
@@ -387,14 +387,14 @@ class Programme:
         costs: type[Costs] = Costs,
         progress: Callable[[float], None] | None = None,
     ) -> Programme:
-        """Cost what a grid has.
+        """Return the dynamic programme with every variant of a grid costed.
 
         Args:
             evaluator: of the model on the target.
             grid: ways to compute a set.
             knobs: the model's, :data:`FREE` with changes.
             prune: whether to leave out what bounds rule out.
-            costs: what sets cost; answers are of those that add up exactly, covers of any.
+            costs: what sets cost; answers need costs that add up exactly, partitions any.
             progress: is given the share of the sets that is costed, as it grows.
 
         Raises:
@@ -402,31 +402,32 @@ class Programme:
             KnobsError: more samples at once than there are.
         """
         _check(knobs)
-        own = costs(evaluator.bench, knobs, _memory(evaluator))
-        usable = _usable(own.problem, grid, knobs)
-        likeness = Likeness(own.problem)
-        sets, complete = groups_of(own.problem, usable.limits, SplitRules.of(knobs), likeness)
-        costed = Table(own, usable, prune=prune, progress=progress)
+        set_costs = costs(evaluator.bench, knobs, _memory(evaluator))
+        usable = _usable(set_costs.problem, grid, knobs)
+        likeness = Likeness(set_costs.problem)
+        sets, complete = groups_of(set_costs.problem, usable.limits, SplitRules.of(knobs), likeness)
+        costed = Table(set_costs, usable, prune=prune, progress=progress)
         table = costed.of(sets, likeness)
         every = complete and usable.near is None
-        return Programme(evaluator, usable, own, table, costed.ways, every)
+        return Programme(evaluator, usable, set_costs, table, costed.ways, every)
 
     def answer(self, longest: int | None = None) -> ChainAnswer:
-        """The best schedule whose sub-graphs have no more than some layers.
+        """Return the best schedule whose sub-graphs have no more than a number of layers.
 
         Raises:
             KnobsError: no cut of the model is one that Algorithm 2 forms.
         """
-        found = self.cover(longest)
+        covering = self.cover(longest)
         limits = dataclasses.replace(self.grid.limits, layers=self._most(longest))
         grid = dataclasses.replace(self.grid, limits=limits)
         return ChainAnswer(
-            found.knobs, found.seconds, self.evaluator.evaluate(found.knobs),
-            self.complete and found.exact, _statement(self.costs, grid), self.ways, found.left_out,
+            covering.knobs, covering.seconds, self.evaluator.evaluate(covering.knobs),
+            self.complete and covering.exact, _statement(self.costs, grid), self.ways,
+            covering.left_out,
         )  # fmt: skip
 
     def cover(self, longest: int | None = None) -> Covering:
-        """The cheapest cover by sub-graphs that have no more than some layers.
+        """Return the cheapest partition into sub-graphs of no more than a number of layers.
 
         Raises:
             KnobsError: no cut of the model is one that Algorithm 2 forms.
@@ -436,16 +437,16 @@ class Programme:
         costs = self.costs
         for _ in range(_ROUNDS):
             cover = _cover(table)
-            found = [table[end][index] for end, index in cover.sets]
-            setting = _setting(costs.problem, costs.knobs, found)
-            strangers = _not_formed(self.evaluator, setting, found)
+            chosen = [table[end][index] for end, index in cover.sets]
+            setting = _setting(costs.problem, costs.knobs, chosen)
+            strangers = _not_formed(self.evaluator, setting, chosen)
             if not strangers:
                 break
             left_out += len(strangers)
             table = [[b for b in row if b.variant.layers not in strangers] for row in table]
         else:
             raise KnobsError("no cut of the model is one that Algorithm 2 forms")
-        variants, seconds = tuple(b.variant for b in found), cover.cost * costs.share.loops
+        variants, seconds = tuple(b.variant for b in chosen), cover.cost * costs.share.loops
         return Covering(setting, variants, seconds, cover.exact and not left_out, left_out)
 
     def _most(self, longest: int | None) -> int:
@@ -467,8 +468,8 @@ def _cover(table: list[list[Best]]) -> Cover:
 
 
 def _setting(problem: Problem, knobs: Knobs, found: Iterable[Best]) -> Knobs:
-    own = tuple(_override(problem, best.variant) for best in found)
-    return dataclasses.replace(knobs, overrides=own)
+    overrides = tuple(_override(problem, best.variant) for best in found)
+    return dataclasses.replace(knobs, overrides=overrides)
 
 
 def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
@@ -485,20 +486,20 @@ def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
 
 
 def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[Best]) -> set[Layers]:
-    """Sets of several layers that are no sub-graphs of a setting."""
-    made = {s.layers for s in plan(evaluator.bench, setting).subgraphs}
-    strangers = {b.variant.layers for b in found} - made
+    """Return the sets of several layers that are no sub-graphs of a candidate."""
+    formed = {s.layers for s in plan(evaluator.bench, setting).subgraphs}
+    strangers = {b.variant.layers for b in found} - formed
     return {s for s in strangers if len(s) > 1}
 
 
 def _statement(costs: Costs, grid: Grid) -> str:
-    share, own = costs.share, [_said(o) for o in grid.own]
+    share, tried = costs.share, [_said(o) for o in grid.own]
     dims = "every output dimension" if grid.dims is None else f"dimensions {grid.dims}"
     return (
         f"{share.batches} samples at once; sub-graphs of up to {grid.limits.layers} layers with "
         f"one end that some split makes fit; cut along {dims} into "
         f"{', '.join(map(str, grid.factors))} parts{_nearness(grid)}; "
-        f"{' or '.join(own)}; outputs in DDR, weights streamed, on all cores unless said"
+        f"{' or '.join(tried)}; outputs in DDR, weights streamed, on all cores unless said"
     )
 
 
@@ -507,5 +508,5 @@ def _nearness(grid: Grid) -> str:
 
 
 def _said(own: SubGraphKnobs) -> str:
-    said = {n: v for n, v in own.as_dict().items() if n != "layer"}
-    return ", ".join(f"{n} {v}" for n, v in said.items()) or "default instructions"
+    values = {n: v for n, v in own.as_dict().items() if n != "layer"}
+    return ", ".join(f"{n} {v}" for n, v in values.items()) or "default instructions"

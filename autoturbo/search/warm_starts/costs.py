@@ -1,4 +1,4 @@
-"""What sub-graphs cost one by one, where their kernels depend on nothing but themselves.
+"""The costs of single sub-graphs, where their kernels depend on nothing but themselves.
 
 Under these settings a kernel's time does not depend on how the rest of the model is cut, split,
 bound or ordered, so that a schedule's time is the sum over its sub-graphs (tests hold it against
@@ -68,7 +68,7 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """Which sets are looked at.
+    """The limits of the sets that are considered.
 
     Attributes:
         layers: most layers of one.
@@ -94,7 +94,7 @@ def groups_of(
         likeness: of sets of the problem; what is alike fits alike.
     """
     likeness = likeness or Likeness(problem)
-    wiring, found, complete = _Wiring.of(problem), [], True
+    wiring, rows, complete = _Wiring.of(problem), [], True
     fits: dict[bytes, bool] = {}
     for end in range(len(problem.layers)):
         sets, all_of_them = _ending_in(wiring, end, limits)
@@ -106,8 +106,8 @@ def groups_of(
                 fits[kind] = _fits(problem, layers, rules)
             if fits[kind]:
                 usable.append(layers)
-        found.append(usable)
-    return found, complete
+        rows.append(usable)
+    return rows, complete
 
 
 _SEEN = -1
@@ -137,26 +137,26 @@ class _Wiring:
 
 
 def _ending_in(wiring: _Wiring, end: int, limits: GroupLimits) -> tuple[list[Layers], bool]:
-    """Sets grown from their end, which comes first, by layers that nothing outside them reads."""
+    """Return the sets that end in a layer, grown by layers that nothing outside them reads."""
     alone = frozenset({end})
     if wiring.opaque[end]:
         return [(end,)], True
-    found, queue, full = {alone: None}, deque([alone]), True
+    grown_sets, queue, full = {alone: None}, deque([alone]), True
     while queue:
-        one = queue.popleft()
-        if len(one) == limits.layers:
+        members = queue.popleft()
+        if len(members) == limits.layers:
             continue
-        makers = frozenset().union(*(wiring.makers[layer] for layer in one)) - one
+        makers = frozenset().union(*(wiring.makers[layer] for layer in members)) - members
         for layer in sorted(makers, reverse=True):
-            grown = one | {layer}
-            if not wiring.readers[layer] <= one or grown in found or wiring.opaque[layer]:
+            grown = members | {layer}
+            if not wiring.readers[layer] <= members or grown in grown_sets or wiring.opaque[layer]:
                 continue
-            if len(found) == limits.sets:
+            if len(grown_sets) == limits.sets:
                 full = False
                 break
-            found[grown] = None
+            grown_sets[grown] = None
             queue.append(grown)
-    return [tuple(sorted(s)) for s in found], full
+    return [tuple(sorted(s)) for s in grown_sets], full
 
 
 def _fits(problem: Problem, layers: Layers, rules: SplitRules) -> bool:
@@ -165,7 +165,7 @@ def _fits(problem: Problem, layers: Layers, rules: SplitRules) -> bool:
 
 @dataclass(eq=False)
 class Likeness:
-    """Tells sets of layers that cost the same whatever is chosen for them.
+    """Keys of sets of layers that cost the same under all choices.
 
     Attributes:
         problem: where the layers come from.
@@ -186,25 +186,25 @@ class Likeness:
         self._inside = [self._tensor(t, outputs, made=True) for t in tensors]
 
     def of(self, layers: Layers) -> bytes:
-        """Return what is equal for sets with the same operators, extents, wires and readers."""
-        found = self._known.get(layers)
-        if found is None:
-            found = self._known[layers] = self._of(layers)
-        return found
+        """Return a key that is equal for sets with equal operators, extents, wires and readers."""
+        digest = self._known.get(layers)
+        if digest is None:
+            digest = self._known[layers] = self._of(layers)
+        return digest
 
     def _of(self, layers: Layers) -> bytes:
-        """A digest: sets are many, and what there is to say of one takes some kilobytes."""
+        """Return a digest of a set: sets are many, and a full description takes some kilobytes."""
         names: dict[int, int] = {}
         wires = [names.setdefault(t, len(names)) for x in layers for t in self._layers[x][1]]
-        made = {t for x in layers for t in self.problem.layers[x].outputs}
+        outputs = {t for x in layers for t in self.problem.layers[x].outputs}
         numbers = array("q", [len(layers)])
         numbers.extend(self._layers[x][0] for x in layers)
         numbers.extend(wires)
-        numbers.extend(self._inside[t] if t in made else self._outside[t] for t in names)
+        numbers.extend(self._inside[t] if t in outputs else self._outside[t] for t in names)
         return hashlib.blake2b(numbers.tobytes(), digest_size=16).digest()
 
     def _layer(self, layer: Layer) -> tuple[int, tuple[int, ...]]:
-        """A number of what a layer is besides its wires, and its tensors operator by operator."""
+        """Return a number for a layer without its wires, and its tensors operator by operator."""
         operators = [self.problem.graph.operators[op] for op in layer.operators]
         kinds = tuple(
             (
@@ -217,7 +217,7 @@ class Likeness:
         return self._number((layer.in_place, kinds)), wires
 
     def _tensor(self, tensor: int, outputs: frozenset[int], *, made: bool) -> int:
-        """What of a tensor matters: its extents and where it comes from and goes."""
+        """Return a number for a tensor's extents, its source and its readers."""
         problem, found = self.problem, self.problem.graph.tensors[tensor]
         source = "made" if made else "read" if problem.producer[tensor] >= 0 else "given"
         return self._number((
@@ -235,18 +235,18 @@ SLACK = 1 - 1e-9
 
 @remembered(1)
 def least_seconds(problem: Problem) -> Floats:
-    """Per operator, least seconds of a cluster: array (operators, 3), remembered.
+    """Return each operator's lower bounds of a cluster's seconds: array (operators, 3), remembered.
 
-    On the matrix engine, on the vector engine, and of its weights on their way from DDR.
+    The bounds are of the matrix engine, of the vector engine, and of loading its weights from DDR.
     """
     integers = in_integers(problem.target, problem.dtype)
     needs = Needs.of(problem.graph, problem.dtype, integers=integers)
     readers = [set(c) for c in problem.graph.consumers]
-    own = [
+    bounds_s = [
         _row(problem, needs, index, operator, readers)
         for index, operator in enumerate(problem.graph.operators)
     ]
-    return np.asarray(own, np.float64).reshape(-1, 3)
+    return np.asarray(bounds_s, np.float64).reshape(-1, 3)
 
 
 def _row(
@@ -279,7 +279,7 @@ TOGETHER = 1024
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to compute a set of layers.
+    """A way to compute a set of layers.
 
     Attributes:
         layers: of the sub-graph.
@@ -297,13 +297,13 @@ class Variant:
 
     @property
     def subgraph(self) -> SubGraph:
-        """As the scheduler has it."""
+        """Return the variant as a sub-graph of the scheduler."""
         return SubGraph(0, self.layers, Split(self.axis, self.parts, self.depth, 0, 0))
 
 
 @dataclass(eq=False)
 class Costs:
-    """Seconds of sub-graphs of a model at some samples at once.
+    """The seconds of a model's sub-graphs, for a number of samples at once.
 
     Attributes:
         bench: model and target.
@@ -321,7 +321,7 @@ class Costs:
         self.problem: Problem = self.bench.problem(self.share.batches)
 
     def least(self, variant: Variant) -> float:
-        """Seconds that no way to compute a set in so many parts is below, before it is laid out.
+        """Return a lower bound of the seconds of a variant, before it is laid out.
 
         Work, weights and the output, which goes to DDR, at full rate, and a launch for every part.
         """
@@ -339,28 +339,28 @@ class Costs:
         return max(matrix, vector, weights + written / rate)
 
     def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
-        """Of one pass of one cluster, per variant.
+        """Return the seconds of one pass of one cluster, per variant.
 
         Args:
             variants: at least one layer each.
             limits: per variant, seconds from which on they need not be known: infinite then.
         """
-        found = np.full(len(variants), np.inf)
-        for at in range(0, len(variants), TOGETHER):
-            some = list(range(at, min(at + TOGETHER, len(variants))))
-            if limits is not None and np.isfinite(limits[some]).any():
-                least = _least(self.laid([variants[i] for i in some]))
-                some = [i for i, s in zip(some, least.tolist(), strict=True) if s < limits[i]]
-            if some:
-                found[some] = self._simulated([variants[i] for i in some])
-        return found
+        seconds = np.full(len(variants), np.inf)
+        for first in range(0, len(variants), TOGETHER):
+            batch = list(range(first, min(first + TOGETHER, len(variants))))
+            if limits is not None and np.isfinite(limits[batch]).any():
+                least = _least(self.laid([variants[i] for i in batch]))
+                batch = [i for i, s in zip(batch, least.tolist(), strict=True) if s < limits[i]]
+            if batch:
+                seconds[batch] = self._simulated([variants[i] for i in batch])
+        return seconds
 
     def _simulated(self, variants: Sequence[Variant]) -> Floats:
         laid = self.laid(variants)
         return laid.sums(kernel_seconds(laid.schedule, self.memory))
 
     def laid(self, variants: Sequence[Variant]) -> Laid:
-        """Variants one after another, each as if it were alone, with outputs in DDR."""
+        """Return the layout of variants one after another, each as if alone, its outputs in DDR."""
         layout = _lay_out(self.bench.parts(self.share.batches), variants)
         graph, first = layout.graph, layout.first
         rules = [rules_of(self.problem, self.knobs)] * first
@@ -376,7 +376,7 @@ class Costs:
         return Laid(schedule, layout)
 
     def _bindings(self, layout: Layout, variants: Sequence[Variant]) -> tuple[tuple[int, ...], ...]:
-        """The binding that ``cores`` and ``core_dim`` ask for, per instance."""
+        """Return the binding that ``cores`` and ``core_dim`` ask for, per instance."""
         problem, graph = self.problem, layout.graph
         asked: list[tuple[int, int | None]] = [(problem.target.cores, None)] * layout.first
         asked += [cores_of(problem, v.own) for v in variants]
@@ -385,21 +385,21 @@ class Costs:
 
 
 def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
-    """Cores that a sub-graph's instances run on, all unless asked, and the loop spread from."""
+    """Return the cores of a sub-graph's instances, all unless asked, and the loop spread from."""
     cores = problem.target.cores if own.cores == AUTO else int(own.cores)
     return cores, None if own.core_dim == AUTO else int(own.core_dim)
 
 
 def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, float]:
-    """Least seconds of a set on the matrix engine, on the vector engine, and of its weights."""
-    own = [op for layer in layers for op in problem.layers[layer].operators]
-    matrix, vector, weights = least_seconds(problem)[own].sum(axis=0).tolist()
+    """Return lower bounds of a set's seconds: matrix engine, vector engine, weights."""
+    operators = [op for layer in layers for op in problem.layers[layer].operators]
+    matrix, vector, weights = least_seconds(problem)[operators].sum(axis=0).tolist()
     return matrix, vector, weights
 
 
 @remembered(1)
 def _written(problem: Problem) -> list[int]:
-    """Bytes of every tensor that the model's outputs depend on, remembered."""
+    """Return the bytes of every tensor that the model's outputs depend on, remembered."""
     integers = in_integers(problem.target, problem.dtype)
     needs = Needs.of(problem.graph, problem.dtype, integers=integers)
     return [needs.bytes(t) for t in range(len(problem.graph.tensors))]
@@ -427,25 +427,25 @@ class Laid:
 
     @property
     def stages(self) -> Floats:
-        """Rows of :class:`.stitch.Stage`, layer by layer of every kernel."""
+        """Return rows of :class:`.stitch.Stage`, layer by layer of every kernel."""
         timeline = self.schedule.timeline
         return np.concatenate([timeline.templates[index].stages for index in timeline.order])
 
     @property
     def outputs(self) -> Ints:
-        """Bytes that every kernel hands over."""
-        each = [parts.output_bytes[_each_shape(parts)] for parts in self.layout.graph.parts]
-        return np.concatenate(each)
+        """Return the output bytes of every kernel."""
+        output_bytes = [parts.output_bytes[_each_shape(parts)] for parts in self.layout.graph.parts]
+        return np.concatenate(output_bytes)
 
     def sums(self, seconds: Floats) -> Floats:
-        """Per variant, from seconds per kernel."""
+        """Return sums per variant of seconds per kernel."""
         graph, first = self.layout.graph, self.layout.first
         sums = np.bincount(graph.subgraph, seconds * self.layout.times, len(graph.subgraphs))
         return np.asarray(sums[first:], np.float64)
 
 
 def _least(laid: Laid) -> Floats:
-    """Seconds that no variant is below, before its kernels' instructions are known.
+    """Return lower bounds of the variants' seconds, before their kernels' instructions are known.
 
     A kernel takes no less than its bytes from and to DDR at full rate, which weights pass at least
     once, nor than its products at the matrix engines' rate; copies before it come on top.
@@ -475,7 +475,7 @@ def _lay_out(book: PartBook, variants: Sequence[Variant]) -> Layout:
 
 
 def _each_shape(parts: Parts) -> Ints:
-    """The first part of every shape, by shape."""
+    """Return the index of the first part of every shape."""
     return np.unique(parts.shapes, return_index=True)[1]
 
 
@@ -486,28 +486,28 @@ on ipu-mk2 cost the same to 1 %."""
 
 
 class NearCosts(Costs):
-    """Seconds of sub-graphs whose inputs and outputs stay in the local buffers where they fit.
+    """The seconds of sub-graphs, with inputs and outputs in the local buffers where they fit.
 
     Those whose inputs and outputs do not fit cost what they cost with both in DDR.
     """
 
     def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
-        """Of one pass of one cluster, per variant; see :meth:`Costs.seconds`."""
+        """Return the seconds of one pass of one cluster, per variant; see :meth:`Costs.seconds`."""
         fits = np.asarray([self._fits(variant.layers) for variant in variants], np.bool_)
-        found, near, far = np.empty(len(variants)), np.flatnonzero(fits), np.flatnonzero(~fits)
-        for at in range(0, len(near), TOGETHER):
-            some = near[at : at + TOGETHER]
-            found[some] = self._estimated([variants[i] for i in some.tolist()])
+        seconds, near, far = np.empty(len(variants)), np.flatnonzero(fits), np.flatnonzero(~fits)
+        for first in range(0, len(near), TOGETHER):
+            batch = near[first : first + TOGETHER]
+            seconds[batch] = self._estimated([variants[i] for i in batch.tolist()])
         known = None if limits is None else limits[far]
-        found[far] = super().seconds([variants[i] for i in far.tolist()], known)
-        return found
+        seconds[far] = super().seconds([variants[i] for i in far.tolist()], known)
+        return seconds
 
     def fitting(self, variants: Sequence[Variant]) -> float:
-        """Share of sub-graphs whose inputs and outputs fit the local buffers; 0 of none."""
+        """Return the share of variants whose inputs and outputs fit the local buffers."""
         return float(np.mean([self._fits(v.layers) for v in variants])) if variants else 0.0
 
     def _at_full_rate(self, layers: Layers) -> float:
-        """What goes from one sub-graph to the next need not pass any memory."""
+        """Return a lower bound without outputs, which need not pass any memory."""
         return max(least_of_layers(self.problem, layers))
 
     def _fits(self, layers: Layers) -> bool:
@@ -515,7 +515,7 @@ class NearCosts(Costs):
         return row["whole_input_bytes"] + row["whole_output_bytes"] <= ROOM * row["lb_bytes"]
 
     def _estimated(self, variants: Sequence[Variant]) -> Floats:
-        """The simulator's sums without its order, for kernels that store no outputs in DDR."""
+        """Return the simulator's estimates, for kernels that store no outputs in DDR."""
         laid = self.laid(variants)
         problem, schedule = self.problem, laid.schedule
         timeline, graph = schedule.timeline, laid.layout.graph

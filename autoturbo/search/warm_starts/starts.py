@@ -1,10 +1,10 @@
-"""Settings that a search starts from, besides the published heuristic.
+"""Candidates that a search starts from, besides the published heuristic.
 
-Where cuts lie decides most, and cuts interact: moved one at a time by chance they rarely end well.
-The dynamic programme of :mod:`autoturbo.search.warm_starts` places all of them at once, at what
-sub-graphs cost with outputs in DDR; and again at what they cost with outputs in the local buffers
-where they fit, if that matters. Here it works on a coarse grid, so that it takes seconds, and
-nothing that it looks at depends on the clock: the same model, target and version give the same
+The partition decides most, and its cuts interact: moved one at a time by chance they rarely end
+well. The dynamic programme of :mod:`autoturbo.search.warm_starts` places all of them at once, by
+the cost of sub-graphs with outputs in DDR. It does so again with outputs in the local buffers where
+they fit, if that matters. Its grid is coarse, so that it takes seconds, and nothing depends on the
+clock: the same model, target and version give the same
 starts. The search then frees outputs, weights and orders, and goes on.
 
 Neighbours that only gain if both are cut alike are a start too.
@@ -70,10 +70,10 @@ PLACED = "partition by dynamic programming"
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A setting to start from.
+    """A candidate to start from.
 
     Attributes:
-        knobs: the setting.
+        knobs: the candidate.
         origin: where it comes from, in words.
     """
 
@@ -83,7 +83,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """What a run starts from besides the heuristic.
+    """The warm starts of a run, besides the heuristic.
 
     Attributes:
         settings: each with its origin, what is carried over last.
@@ -99,31 +99,31 @@ def starting_point(
     known: Sequence[Decisions] = (),
     progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
-    """Return the settings worth starting from that fit the model, and what was left out.
+    """Return the warm starts that fit the model, and the ones left out.
 
     Args:
         evaluator: of the model on the target.
         known: what schedules for the same target decided.
-        progress: is given the share of the work of placing cuts that is done.
+        progress: is given the share of the dynamic programme that is done.
     """
-    bench, found, notes = evaluator.bench, list[Beginning](), list[str]()
+    bench, fitting, notes = evaluator.bench, list[Beginning](), list[str]()
     tried = [Beginning(knobs, PLACED) for knobs in starts_of(evaluator, progress=progress)]
     try:
-        taken = transfer(bench, known)
-        tried += [] if taken is None else [Beginning(taken.knobs, _origin(taken))]
+        transferred = transfer(bench, known)
+        tried += [] if transferred is None else [Beginning(transferred.knobs, _origin(transferred))]
     except KnobsError as error:
         notes.append(f"nothing is taken over from the database: {error.message}")
-    for one in tried:
+    for beginning in tried:
         try:
-            plan(bench, one.knobs)
-            found.append(one)
+            plan(bench, beginning.knobs)
+            fitting.append(beginning)
         except KnobsError as error:
-            notes.append(f"not started from {one.origin}: {error.message}")
-    return StartingPoint(tuple(found), tuple(notes))
+            notes.append(f"not started from {beginning.origin}: {error.message}")
+    return StartingPoint(tuple(fitting), tuple(notes))
 
 
 def _origin(taken: Transfer) -> str:
-    """In words, where a setting that is carried over comes from."""
+    """Return a description of where a transferred candidate comes from."""
     share = f"{taken.known:.0%} of the MACs in layers like its"
     fitted = ""
     if taken.changed:
@@ -135,7 +135,7 @@ def _origin(taken: Transfer) -> str:
 def decisions_for(
     store: Database, key: PairKey, graph: Graph
 ) -> tuple[tuple[Decisions, ...], tuple[str, ...]]:
-    """Return the decisions of the best schedules that are nearest to a model, and what is unread.
+    """Return the decisions of the best schedules nearest to a model, and notes on unreadable ones.
 
     They are of schedules for the same target and type, the nearest first, of equals those for the
     very model, at most ``known_schedules``.
@@ -174,30 +174,30 @@ def start_of_run(
     store: Database | None,
     progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
-    """Return what a run starts from, with what a database holds where there is one.
+    """Return the warm starts of a run, from a database where there is one.
 
     Args:
         evaluator: of the model on the target.
         key: of both, and the compute type.
         store: the database; None where nothing is to be taken over.
-        progress: is given the share of the work of placing cuts that is done.
+        progress: is given the share of the dynamic programme that is done.
 
     Raises:
         DatabaseError: the database cannot be read.
     """
     model = evaluator.bench.model
     known, unread = decisions_for(store, key, model) if store is not None else ((), ())
-    found = starting_point(evaluator, known, progress)
-    return dataclasses.replace(found, notes=(*unread, *found.notes))
+    start = starting_point(evaluator, known, progress)
+    return dataclasses.replace(start, notes=(*unread, *start.notes))
 
 
 def kept_decisions(schedule: object) -> dict[str, Any]:
-    """What a schedule of ours decided, for the database; other measurers have their own kinds."""
+    """Return a schedule's decisions for the database; empty for a schedule of another measurer."""
     return decisions_of(schedule).as_dict() if isinstance(schedule, Schedule) else {}
 
 
 LONGEST = (24, 16, 10)
-"""Layers of the longest sub-graphs; every length gives other cuts from the same costs."""
+"""Layers of the longest sub-graphs; every length gives another partition from the same costs."""
 
 _FACTORS = (1, 2, 4, 8, 16)
 
@@ -220,7 +220,7 @@ _WAY_S, _COVER_S = 0.6e-3, 0.5
 
 
 def placing_seconds(bench: Workbench) -> float:
-    """Return about how long placing cuts takes: ways to compute sub-graphs that will be costed.
+    """Return the estimated seconds of the dynamic programme, from the variants to cost.
 
     Args:
         bench: the model on the target.
@@ -250,15 +250,15 @@ def starts_of(
     most: int = SEARCH.placed_starts,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Knobs, ...]:
-    """Cuts and splits worth starting from, the most promising first.
+    """Return partitions worth starting from, as warm starts, the most promising first.
 
-    None where the dynamic programme finds none: a model without operators, tiles that do not fit.
+    Empty where the dynamic programme finds none: a model without operators, tiles that do not fit.
 
     Args:
         evaluator: of the model on the target.
         most: starts at most.
         progress: is given the share of the sub-graphs that is costed, as it grows; it begins anew
-            where cuts are placed once more, for outputs that stay in the local buffers.
+            where the partition is computed once more, for outputs that stay in the local buffers.
     """
     bench = evaluator.bench
     if most <= 0 or not bench.model.operators:
@@ -267,14 +267,14 @@ def starts_of(
     worth = [cover for cover in far if cover.seconds <= SEARCH.start_slack * far[0].seconds]
     cramped = Evaluator(bench.model, _with_less_room(bench.target), bench.dtype)
     near = _on_chip(cramped, worth, progress)
-    found = _cut_alike(evaluator)
-    found += [start_from(cover.knobs, "LB") for cover in near]
-    found += [start_from(cover.knobs) for cover in worth]
-    return tuple(dict.fromkeys(found))[:most]
+    starts = _cut_alike(evaluator)
+    starts += [start_from(cover.knobs, "LB") for cover in near]
+    starts += [start_from(cover.knobs) for cover in worth]
+    return tuple(dict.fromkeys(starts))[:most]
 
 
 def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
-    """Return the heuristic with neighbours cut alike, as finely as what is between them needs.
+    """Return the heuristic with neighbours cut alike, as finely as the tensor between them needs.
 
     Parts of a tensor that is larger than the local buffers stay there if who makes it and who reads
     it are both cut along the same two axes, part after part: either alone gains nothing. Into parts
@@ -282,20 +282,22 @@ def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
     for it, or where both take longer.
     """
     heuristic = evaluator.heuristic()
-    found = plan(evaluator.bench, heuristic)
+    planned = plan(evaluator.bench, heuristic)
     tried = [heuristic]
     for policy in (AUTO, "ragged"):
-        own = _cuts(found, divide=policy == AUTO)
+        cuts = _cuts(planned, divide=policy == AUTO)
         order = dataclasses.replace(heuristic, instance_order="dfs", factor_policy=policy)
-        tried += [dataclasses.replace(order, overrides=own)] if own else []
+        tried += [dataclasses.replace(order, overrides=cuts)] if cuts else []
     outcomes = [evaluator.evaluate(knobs) for knobs in tried]
-    seconds = [one.latency if isinstance(one, Measurement) else math.inf for one in outcomes]
+    seconds = [
+        outcome.latency if isinstance(outcome, Measurement) else math.inf for outcome in outcomes
+    ]
     best = tried[seconds.index(min(seconds))]
     return [best] if best.overrides else []
 
 
 def _cuts(found: Plan, *, divide: bool) -> tuple[SubGraphKnobs, ...]:
-    """Return cuts of neighbours between which a tensor is that does not fit the local buffers."""
+    """Return cuts of neighbours whose common tensor does not fit the local buffers."""
     problem, cuts, maker = found.problem, dict[int, SubGraphKnobs](), dict[int, SubGraph]()
     for subgraph in found.subgraphs:
         maker |= dict.fromkeys(problem.layers[subgraph.layers[-1]].outputs, subgraph)
@@ -318,13 +320,15 @@ def _cut(
     problem: Problem, source: SubGraph, reader: SubGraph, parts: int, *, divide: bool
 ) -> SubGraphKnobs | None:
     """Return the cut of two sub-graphs into some parts along the outermost axes of both."""
-    one, other = (
+    source_extents, reader_extents = (
         {d: sink(problem, s.layers).axes[a].extent for d, a in split_axes(problem, s.layers)}
         for s in (source, reader)
     )
-    depths = [d for d, extent in sorted(one.items()) if other.get(d) == extent > 1][:2]
+    depths = [
+        d for d, extent in sorted(source_extents.items()) if reader_extents.get(d) == extent > 1
+    ][:2]
     factors = list[int]()
-    for extent in (one[depth] for depth in depths):
+    for extent in (source_extents[depth] for depth in depths):
         fine = (n for n in range(parts, extent) if extent % n == 0 or not divide)
         factors.append(next(fine, extent))
         parts = -(-parts // factors[-1])
@@ -337,25 +341,25 @@ def _cut(
 
 
 def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:
-    """The cuts, splits, spreads and rooms for weights of a setting; weights as the model's.
+    """Return the warm start of a candidate: its partition, splits, spreads and weight residency.
 
     Args:
-        knobs: the setting.
+        knobs: the candidate.
         scope: of outputs. Where they are to stay in the local buffers that has to be said: one
             that its reader wants spread otherwise would go through slower memory.
     """
-    own = tuple(
+    overrides = tuple(
         SubGraphKnobs(
             o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor, core_dim=o.core_dim,
             scope=scope, weight_share=o.weight_share,
         )
         for o in knobs.overrides
     )  # fmt: skip
-    return dataclasses.replace(knobs, output_scope=AUTO, overrides=own)
+    return dataclasses.replace(knobs, output_scope=AUTO, overrides=overrides)
 
 
 def _with_less_room(target: Target) -> Target:
-    """The accelerator with less room in its local buffers."""
+    """Return the accelerator with less room in its local buffers."""
     capacity = target.lb.capacity - target.lb.capacity // SEARCH.waiting_parts
     return dataclasses.replace(target, lb=dataclasses.replace(target.lb, capacity=capacity))
 
@@ -366,9 +370,9 @@ def _covers(
     own: tuple[SubGraphKnobs, ...],
     progress: Callable[[float], None] | None,
 ) -> list[Covering]:
-    """The cheapest cover for every length, the cheapest of them first.
+    """Return the best partition per maximal sub-graph length, cheapest first.
 
-    None where the target cannot hold the tiles of any kernel.
+    Empty where the target cannot hold the tiles of any kernel.
 
     Args:
         evaluator: of the model on the target.
@@ -376,18 +380,18 @@ def _covers(
         own: further knobs of sub-graphs that are tried.
         progress: is given the share of the sub-graphs that is costed.
     """
-    limits, found = _limits(len(layers_of(evaluator.bench.model))), list[Covering]()
+    limits, covers = _limits(len(layers_of(evaluator.bench.model))), list[Covering]()
     grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
     with suppress(AutoTurboError):
         programme = Programme.over(evaluator, grid, costs=costs, progress=progress)
         for longest in LONGEST:
             with suppress(AutoTurboError):
-                found.append(programme.cover(longest))
-    return sorted(found, key=_seconds)
+                covers.append(programme.cover(longest))
+    return sorted(covers, key=_seconds)
 
 
 def _limits(layers: int) -> GroupLimits:
-    """Return which sub-graphs are looked at in a model of so many layers."""
+    """Return the limits of the sub-graphs that are considered in a model of so many layers."""
     return GroupLimits(max(LONGEST), max(min(SEARCH.start_sets // max(layers, 1), 64), 4))
 
 
@@ -396,22 +400,26 @@ def _on_chip(
     others: Sequence[Covering],
     progress: Callable[[float], None] | None,
 ) -> list[Covering]:
-    """The cheapest cover where outputs stay on the chip, if others cost far more there.
+    """Return the cheapest partition for outputs on the chip, if the others cost far more there.
 
     Args:
         evaluator: of the model on the target with less room.
-        others: what is cheapest with outputs in DDR.
+        others: the cheapest partitions with outputs in DDR.
         progress: is given the share of the sub-graphs that is costed.
     """
     with suppress(AutoTurboError):
         costs = NearCosts(evaluator.bench, FREE)
         loops = costs.share.loops
         if others and all(
-            costs.fitting(other.variants) >= SEARCH.staying_share for other in others
+            costs.fitting(covering.variants) >= SEARCH.staying_share for covering in others
         ):
-            there = [loops * float(costs.seconds(other.variants).sum()) for other in others]
+            on_chip_s = [
+                loops * float(costs.seconds(covering.variants).sum()) for covering in others
+            ]
             best = _covers(evaluator, NearCosts, _KERNELS, progress)[:1]
-            return [one for one in best if min(there) >= SEARCH.nearer_ratio * one.seconds]
+            return [
+                cover for cover in best if min(on_chip_s) >= SEARCH.nearer_ratio * cover.seconds
+            ]
     return []
 
 

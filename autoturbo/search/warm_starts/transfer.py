@@ -1,4 +1,4 @@
-"""What a tuned schedule decided layer by layer, and the same decisions for another model.
+"""The decisions of a tuned schedule layer by layer, and their transfer to another model.
 
 Networks share blocks: a deeper one repeats them, another resolution only changes their extents. So
 the decisions of a schedule are kept by what a layer computes and what lies around it, and another
@@ -44,7 +44,7 @@ _WEIGHTS = 1024
 
 
 def layer_contexts(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[str, ...], ...]:
-    """Labels of every layer, the most telling first.
+    """Return the labels of every layer, the most specific first.
 
     The first :data:`RADII` + 1 count shapes, from the largest radius to 0; the last is of radius 1
     and counts only kinds of operators and shapes of weights: it is the same for a longer sequence
@@ -63,7 +63,7 @@ def layer_contexts(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[str, ..
 
 
 def _neighbours(layers: Sequence[Layer]) -> list[tuple[list[int], list[int]]]:
-    """Of every layer, those that it reads, in order of its inputs, and those that read it."""
+    """Return, per layer, the layers that it reads, in order of its inputs, and its readers."""
     maker = {tensor: layer.index for layer in layers for tensor in layer.outputs}
     before = [[maker[t] for t in layer.inputs if t in maker] for layer in layers]
     after: list[list[int]] = [[] for _ in layers]
@@ -81,17 +81,17 @@ def _wider(labels: Sequence[str], around: Sequence[tuple[list[int], list[int]]])
 
 
 def _work(graph: Graph, layer: Layer) -> list[object]:
-    """What a layer computes: kinds, attributes, shapes without samples, arithmetic a sample."""
-    found: list[object] = []
+    """Return a layer's computation: kinds, attributes, shapes without samples, MACs per sample."""
+    work: list[object] = []
     for index in layer.operators:
         operator = graph.operators[index]
         shapes = [_sampled(graph, t) for t in (*operator.inputs, *operator.outputs)]
-        found.append([operator.kind, [list(pair) for pair in operator.attributes], shapes])
-    return found
+        work.append([operator.kind, [list(pair) for pair in operator.attributes], shapes])
+    return work
 
 
 def _sampled(graph: Graph, tensor: int) -> list[int]:
-    """The shape of a tensor, of one sample where its leading extent counts samples."""
+    """Return the shape of a tensor, for one sample where its leading extent counts samples."""
     shape = list(graph.tensors[tensor].shape)
     if shape and not graph.tensors[tensor].constant and shape[0] % graph.batch == 0:
         shape[0] //= graph.batch
@@ -105,7 +105,7 @@ def _kinds(graph: Graph, layer: Layer) -> list[object]:
 
 
 def _hash(value: object) -> str:
-    """Twelve hexadecimal digits: a million layers share one by chance once in five hundred."""
+    """Return twelve hexadecimal digits: a million layers collide once in five hundred cases."""
     text = json.dumps(value, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -116,7 +116,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class LayerDecision:
-    """What was decided for one layer.
+    """The decisions for one layer.
 
     Attributes:
         contexts: its labels, the most telling first.
@@ -132,7 +132,7 @@ class LayerDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a schedule decided.
+    """The decisions of a schedule.
 
     Attributes:
         knobs: of the model, without overrides.
@@ -145,8 +145,8 @@ class Decisions:
     source: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {"knobs": self.knobs.as_dict(), "layers": [_as_dict(one) for one in self.layers]}
+        """Return JSON values."""
+        return {"knobs": self.knobs.as_dict(), "layers": [_as_dict(layer) for layer in self.layers]}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], source: str = "") -> Decisions:
@@ -157,17 +157,17 @@ class Decisions:
         """
         return Decisions(
             Knobs.from_dict(values["knobs"]),
-            tuple(_from_dict(one) for one in values["layers"]),
+            tuple(_from_dict(layer) for layer in values["layers"]),
             source,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A setting that follows from another model's.
+    """A candidate that follows from another model's.
 
     Attributes:
-        knobs: the setting.
+        knobs: the candidate.
         known: share of the model's arithmetic in layers whose decisions it takes over.
         alike: likewise, a layer counting the more the more of what lies around it is alike.
         source: the model whose decisions they are.
@@ -182,11 +182,11 @@ class Transfer:
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
-    """What a schedule decided for each of its layers, by rule or by knob."""
+    """Return the decisions of a schedule for each of its layers, made by rule or by knob."""
     problem = schedule.problem
-    said = resolve(problem, schedule.instances.subgraphs, schedule.knobs)
+    resolved = resolve(problem, schedule.instances.subgraphs, schedule.knobs)
     own = {
-        subgraph.layers[-1]: _in_effect(schedule, subgraph, said.get(subgraph.index))
+        subgraph.layers[-1]: _in_effect(schedule, subgraph, resolved.get(subgraph.index))
         for subgraph in schedule.instances.subgraphs
     }
     return Decisions(
@@ -199,7 +199,7 @@ def decisions_of(schedule: Schedule) -> Decisions:
 
 
 def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | None) -> SubGraphKnobs:
-    """A sub-graph's own knobs, with the split that rules chose where no knob did.
+    """Return a sub-graph's own knobs, with the split that rules chose where no knob did.
 
     Parts of clusters that share samples are left to the rules: they depend on how many clusters
     there are.
@@ -217,7 +217,7 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
 
 
 def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
-    """A setting for a model from the decisions about what is most like it.
+    """Return a candidate transferred from the decisions of the most similar model.
 
     None where none knows ``known_share``. Splits that this model's extents do not take (another
     batch, another resolution, another export) are made to fit.
@@ -227,11 +227,11 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
         known: of other models, or of this one; of equals the first counts.
 
     Raises:
-        KnobsError: the setting does not fit the model in another way than by its splits.
+        KnobsError: the candidate does not fit the model in another way than by its splits.
     """
     receiver = _receivers(bench.model)
-    found = [_taken_over(receiver, decisions) for decisions in known]
-    best = max(found, key=lambda one: one.alike, default=None)
+    transfers = [_taken_over(receiver, decisions) for decisions in known]
+    best = max(transfers, key=lambda one: one.alike, default=None)
     if best is None or best.known < SEARCH.known_share:
         return None
     own = _of_model(bench.model, bench.target, best.knobs)
@@ -240,41 +240,41 @@ def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
 
 
 def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> list[Knobs]:
-    """Return settings that may do on a target what one does on another: themselves, and its cuts.
+    """Return candidates that may keep their partition and tiles when moved to another target.
 
-    Rules read a target's capacities, so that the same setting may cut the model in another way
+    Rules read a target's capacities, so that the same candidate may cut the model in another way
     where there is more room. What was decided there is one way to have the same cuts, a buffer that
     is full as early as the other target's is another. Tiles grow with the buffer too, unless they
     are divided.
 
     Args:
         bench: the model on the target.
-        knobs: a setting of the same model on another target.
+        knobs: a candidate of the same model on another target.
         made: what its schedule decided there.
         lb_share: capacity of the other target's local buffer over this one's.
     """
-    found = [knobs]
+    candidates = [knobs]
     with suppress(KnobsError):
-        taken = transfer(bench, [made])
-        found += [] if taken is None else [taken.knobs]
+        transferred = transfer(bench, [made])
+        candidates += [] if transferred is None else [transferred.knobs]
     fill = lb_share * (1.0 if knobs.lb_fill == AUTO else float(knobs.lb_fill))
     if lb_share < 1.0 and fill >= (knob_specs()["lb_fill"].low or 0.0):
-        found += [dataclasses.replace(one, lb_fill=fill) for one in found]
+        candidates += [dataclasses.replace(candidate, lb_fill=fill) for candidate in candidates]
         divisor = round((1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor)) / lb_share)
         if divisor <= (knob_specs()["tile_divisor"].high or math.inf):
-            found.append(dataclasses.replace(found[-1], tile_divisor=divisor))
-    return list(dict.fromkeys(found))
+            candidates.append(dataclasses.replace(candidates[-1], tile_divisor=divisor))
+    return list(dict.fromkeys(candidates))
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
-    """Return a setting whose sub-graphs can be cut as it says, and the layers that it changed.
+    """Return a candidate with splits that the model takes, and the layers that it changed.
 
     A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
     that cannot be cut along the dimension at all is left to the rules.
 
     Args:
         bench: the model on the target.
-        knobs: a setting that may have been made for another model.
+        knobs: a candidate that may have been made for another model.
 
     Raises:
         KnobsError: it names a layer or a number of samples that the model has not.
@@ -284,23 +284,23 @@ def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[s
     subgraphs = group_for(problem, GroupRules.of(knobs), share.split)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
     room = SplitRules.of(knobs).room(problem)
-    found: dict[str, SubGraphKnobs] = {}
-    for index, said in sorted(resolve(problem, subgraphs, knobs).items()):
+    splits: dict[str, SubGraphKnobs] = {}
+    for index, asked in sorted(resolve(problem, subgraphs, knobs).items()):
         subgraph = subgraphs[index]
-        own = possible_split(problem, subgraph, scale, said, share.split, room)
-        if own != said:
-            found |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
-            found[own.layer] = own
+        possible = possible_split(problem, subgraph, scale, asked, share.split, room)
+        if possible != asked:
+            splits |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
+            splits[possible.layer] = possible
     overrides = tuple(
-        dataclasses.replace(o, **split_fields(found[o.layer])) if o.layer in found else o
+        dataclasses.replace(o, **split_fields(splits[o.layer])) if o.layer in splits else o
         for o in knobs.overrides
     )
-    changed = tuple(o.layer for o in found.values() if o.layer)
+    changed = tuple(o.layer for o in splits.values() if o.layer)
     return dataclasses.replace(knobs, overrides=overrides), changed
 
 
 def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The decisions, as in a database, of what is most like a model, the nearest first.
+    """Return the stored decisions of the models most similar to a graph, the nearest first.
 
     It is the measure by which :func:`transfer` chooses, without building what it does not.
 
@@ -320,7 +320,7 @@ def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list
 
 @dataclass(frozen=True, slots=True)
 class _Receiver:
-    """A layer that may take over a decision: its name, its labels, its arithmetic."""
+    """A layer that may take over a decision: its name, its labels, its MACs."""
 
     name: str
     labels: tuple[str, ...]
@@ -337,44 +337,48 @@ def _receivers(graph: Graph) -> list[_Receiver]:
 
 
 def _first(labels: Sequence[str], known: Container[str]) -> int:
-    """Which label is the most telling one that is known; -1 where none is."""
-    return next((at for at, label in enumerate(labels) if label in known), -1)
+    """Return the index of the most specific label that is known; -1 where none is."""
+    return next((index for index, label in enumerate(labels) if label in known), -1)
 
 
 def _alike(layer: _Receiver, at: int) -> float:
-    """The layer's arithmetic, less where only a less telling label is known."""
+    """Return the layer's arithmetic, less where only a less specific label is known."""
     return layer.macs * (1 - at / len(layer.labels)) if at >= 0 else 0.0
 
 
 def _taken_over(layers: Sequence[_Receiver], decisions: Decisions) -> Transfer:
     by_label: dict[str, LayerDecision] = {}
-    for one in decisions.layers:
-        for label in one.contexts:
-            by_label.setdefault(label, one)
+    for layer_decision in decisions.layers:
+        for label in layer_decision.contexts:
+            by_label.setdefault(label, layer_decision)
     overrides, known, alike = [], 0.0, 0.0
     for layer in layers:
-        at, decision = _nearest(layer.labels, by_label)
+        index, decision = _nearest(layer.labels, by_label)
         if decision is None:
             continue
-        own = decision.own if decision.own is not None and at <= RADII else SubGraphKnobs("")
-        overrides.append(dataclasses.replace(own, layer=layer.name, boundary=decision.boundary))
+        override = (
+            decision.own if decision.own is not None and index <= RADII else SubGraphKnobs("")
+        )
+        overrides.append(
+            dataclasses.replace(override, layer=layer.name, boundary=decision.boundary)
+        )
         known += layer.macs
-        alike += _alike(layer, at)
+        alike += _alike(layer, index)
     total = max(sum(layer.macs for layer in layers), 1)
-    taken = dataclasses.replace(decisions.knobs, overrides=tuple(overrides))
-    return Transfer(taken, known / total, alike / total, decisions.source)
+    transferred = dataclasses.replace(decisions.knobs, overrides=tuple(overrides))
+    return Transfer(transferred, known / total, alike / total, decisions.source)
 
 
 def _nearest(
     labels: Sequence[str], by_label: Mapping[str, LayerDecision]
 ) -> tuple[int, LayerDecision | None]:
-    """The decision for the most telling label that is known, and which label it is."""
-    at = _first(labels, by_label)
-    return at, by_label[labels[at]] if at >= 0 else None
+    """Return the index and the decision of the most specific label that is known."""
+    index = _first(labels, by_label)
+    return index, by_label[labels[index]] if index >= 0 else None
 
 
 def _of_model(graph: Graph, target: Target, knobs: Knobs) -> Knobs:
-    """The model's knobs, with a number of samples that this model's clusters can have."""
+    """Return the model's knobs, with a number of samples that this model's clusters can have."""
     at_once = knobs.batches_per_cluster
     if at_once == AUTO or batch_share(graph, target) % int(at_once) == 0:
         return knobs
