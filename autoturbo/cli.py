@@ -66,7 +66,7 @@ class _Stream(io.TextIOBase):
         return self.inner is not None and self.inner.isatty()
 
     def fileno(self) -> int:
-        """The system's number of the stream."""
+        """Return the file descriptor of the stream."""
         return super().fileno() if self.inner is None else self.inner.fileno()
 
     @contextlib.contextmanager
@@ -189,7 +189,7 @@ def _print_traceback(error: BaseException, arguments: Sequence[str]) -> None:
 
 
 def _without_secrets(text: str, arguments: Sequence[str]) -> str:
-    """The text without passwords of URLs that were given where something else was expected."""
+    """Remove passwords of URLs that were given where something else was expected."""
     for word in arguments:
         if "://" in word:
             text = without_secrets(text, word.partition("=")[2] if word[:1] == "-" else word)

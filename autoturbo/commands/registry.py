@@ -48,7 +48,7 @@ _EXAMPLE = "example:\n  autoturbo tune examples/models/resnet50.onnx"
 
 
 def build_parser() -> Parser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     usage = "autoturbo COMMAND [arguments]"
     parser = Parser(prog="autoturbo", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLE)
     names = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")

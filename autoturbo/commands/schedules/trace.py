@@ -53,7 +53,7 @@ class TraceLine(TypedDict):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run, the file, how much is shown."""
+    """Add the run, the file, and how much is shown."""
     add_run_argument(parser)
     add_file_option(parser, _FILE)
     text = "kernels, layers or instructions (default: layers)"

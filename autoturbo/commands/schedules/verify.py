@@ -44,7 +44,7 @@ EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model, the target, what gives the schedule, and whether to run it."""
+    """Add the model, the target, what gives the schedule, and whether to run it."""
     add_model_options(parser)
     add_target_options(parser)
     what = add_schedule_options(parser)
@@ -155,7 +155,7 @@ def _record(
     verification: Verification,
     console: Console,
 ) -> None:
-    """The database remembers it, where this very schedule is its best one."""
+    """Record the verification in the database, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified
     from autoturbo.search.handover import passed
     from autoturbo.search.progress import now

@@ -71,7 +71,7 @@ ExplainLine = FileLine | RunLine
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run, or the schedule file with its model and target."""
+    """Add the run, or the schedule file with its model and target."""
     text = "id of a run, the start of one, or its run folder; or a schedule file (JSON)"
     parser.add_argument("run", metavar="RUN", help=text)
     text = "the model of a schedule file: ONNX file, or the name of a workload"
@@ -145,7 +145,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _schedule(run: StoredRun, console: Console) -> Schedule | None:
-    """The best schedule; None where nothing fits, or another version made it."""
+    """Build the best schedule; None where nothing fits, or another version made it."""
     from autoturbo.schedule.pipeline import build_schedule
     from autoturbo.tuning.keys import measurer_of, scheduler_version
 
@@ -159,7 +159,7 @@ def _schedule(run: StoredRun, console: Console) -> Schedule | None:
 
 
 def _space(run: StoredRun) -> Space:
-    """The space that a run's trials were proposed from.
+    """Return the space that a run's trials were proposed from.
 
     Raises:
         RunError: it is on a machine, or its model or its target is not known any more.
@@ -239,7 +239,7 @@ def _row(knob: KnobReport) -> tuple[str, ...]:
 
 
 def _advice(knobs: Sequence[KnobReport]) -> list[str]:
-    """What stands at a border, and how much was tried at all."""
+    """Return lines on which knobs are best at a border, and how much was tried at all."""
     lines = [
         f"{k.knob}: the best value, {k.best}, is the {k.border} that was offered"
         for k in knobs

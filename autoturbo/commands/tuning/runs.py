@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def as_json(info: RunInfo, state: str) -> RunJson:
-    """A run, as it stands in the database, and its state now."""
+    """Return a run as it stands in the database, with its state now, for ``--json``."""
     return {
         "run": info.id, "model": info.model, "target": info.target, "batch": info.batch,
         "dtype": info.key.dtype, "state": state, "created": info.created,

@@ -173,7 +173,7 @@ def _mixed(pair: AnyPair) -> str:
 
 
 def _search(pair: AnyPair, config: TuneConfig) -> str:
-    """What the search will do."""
+    """Return what the search will do, in words."""
     asked = config.resolved(pair.target)
     over = "" if pair.on_target() else " over units and cuts"
     how = f"{_early(asked)}sampler {asked.sampler}{over}, seed {asked.seed}"
@@ -219,7 +219,7 @@ def expected_seconds(
 
 
 def _early(config: TuneConfig) -> str:
-    """What may end the search before its budget is used up."""
+    """Return what may end the search before its budget is used up."""
     rules = []
     if config.patience is not None:
         rules.append(f"{config.patience} trials without a better one")
@@ -317,7 +317,7 @@ def write_copy(path: Path | None, outputs: Outputs, result: TuneResult) -> list[
 
 
 def _complaints(result: TuneResult) -> list[str]:
-    """What was wrong with schedules, a line for each."""
+    """Return what was wrong with schedules, a line for each."""
     name = f"{result.model} @ {result.target}"
     end = f"it is not handed out, trial {result.best.trial} is"
     lines = [
@@ -336,7 +336,7 @@ def _skipped(result: TuneResult) -> str | None:
 
 
 def as_json(result: TuneResult) -> TuneLine:
-    """The object of ``tune --json``."""
+    """Return the line of ``tune --json``."""
     best, default = result.best, result.default
     line: TuneLine = {
         "model": result.model, "target": result.target, "run": result.run,

@@ -360,7 +360,7 @@ def _schema(options: argparse.Namespace, console: Console) -> int:
 
 
 def published_schemas() -> dict[str, dict[str, Any]]:
-    """The JSON schemas of what leaves AutoTurbo for other programs, by name."""
+    """Return the JSON schemas of what leaves AutoTurbo for other programs, by name."""
     from autoturbo.config import config_schema
     from autoturbo.database import record_schema
     from autoturbo.heterogeneous.files import machine_schedule_schema
@@ -419,7 +419,7 @@ def counted(counts: Counts) -> str:
 
 
 def _pairs(runs: Sequence[RunInfo]) -> list[PairJson]:
-    """Runs and trials by model, target and version of the scheduler."""
+    """Count runs and trials by model, target and version of the scheduler."""
     numbers: Counter[tuple[str, str, str]] = Counter()
     trials: Counter[tuple[str, str, str]] = Counter()
     for info in runs:
