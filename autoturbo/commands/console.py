@@ -88,7 +88,7 @@ class Console:
 
     @property
     def people(self) -> TextIO:
-        """The stream for people."""
+        """Return the stream for people."""
         return sys.stderr if self.json else sys.stdout
 
     def say(self, text: str = "") -> None:
@@ -194,7 +194,7 @@ class LiveLine:
         self._redraw(shown=False)
 
     def __call__(self, progress: Progress) -> None:
-        """Show it, if it is time to; what is compiled is shown without being told here."""
+        """Show the progress, if it is time to; compiling is shown without being told here."""
         if not progress.to_compile:
             self.update(standing_of(progress))
 

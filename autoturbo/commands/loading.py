@@ -222,7 +222,7 @@ _FOLDER = "folder"
 
 
 def add_force_option(parser: Parser) -> None:
-    """Whether outputs may replace what is not theirs."""
+    """Add whether outputs may replace what is not theirs."""
     text = "replace a file of another kind; never an input or the database"
     parser.add_argument("--force", action="store_true", help=text)
 
@@ -513,7 +513,7 @@ def _check_run(info: RunInfo, pair: AnyPair, file: str) -> None:
 def load_pairs(
     options: argparse.Namespace, models: Iterable[str], targets: Iterable[str]
 ) -> list[AnyPair]:
-    """Every model with every target, model by model; all are loaded before the first is used."""
+    """Pair every model with every target, model by model; load all before the first is used."""
     on = [_any_target(name) for name in dict.fromkeys(targets)]
     for target in on:
         chosen_dtype(target, options.dtype)
@@ -537,7 +537,7 @@ def load_targets(names: Iterable[str]) -> list[Target]:
 
 
 def load_presets() -> list[Target]:
-    """Every target that has a name; a plug-in that is broken is told of and left out."""
+    """Load every target that has a name; warn of a broken plug-in, and leave it out."""
     from autoturbo.hardware import load_target, preset_names
 
     found = []
@@ -585,5 +585,5 @@ def _target(name: str) -> Target:
 
 
 def _measurer(options: argparse.Namespace) -> str:
-    """Of commands that have the option; the simulator for others."""
+    """Return the measurer asked for; the simulator for commands without the option."""
     return getattr(options, "measurer", None) or SIMULATOR

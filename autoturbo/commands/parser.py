@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="show this help")
 
     def error(self, message: str) -> NoReturn:
-        """One sentence in place of usage and exit."""
+        """Raise an error of one sentence, in place of usage and exit."""
         match = _ABOUT_AN_ARGUMENT.fullmatch(message)
         hint = f"see '{self.prog} --help'"
         if match:
@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"unknown command {f'{self.prog} {value}'!r}", hint=hint)
 
     def flags(self) -> list[str]:
-        """Every flag it knows."""
+        """Return every flag that the parser knows."""
         return [flag for action in self._actions for flag in action.option_strings]
 
 
@@ -202,7 +202,7 @@ class Actions:
             add_global_options(inner)
 
     def run(self, options: argparse.Namespace, console: Console) -> int:
-        """Do the one that was chosen; the exit status."""
+        """Run the action that was chosen; return the exit status."""
         return self._known[options.action][0](options, console)
 
 
@@ -230,7 +230,7 @@ def whole_number(flag: str, low: int) -> Callable[[str], int]:
 
 
 def duration(flag: str) -> Callable[[str], float]:
-    """Seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
+    """Return a reader that makes seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
 
     def convert(text: str) -> float:
         match = _DURATION.fullmatch(text)

@@ -30,10 +30,10 @@ class Command(Protocol):
     EXAMPLE: str
 
     def add_arguments(self, parser: Parser, /) -> None:
-        """Its own arguments."""
+        """Add the command's own arguments."""
 
     def run(self, options: argparse.Namespace, console: Console, /) -> int:
-        """Do it; the exit status."""
+        """Run the command; return the exit status."""
 
 
 _COMMANDS: tuple[Command, ...] = (

@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
 def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _MutuallyExclusiveGroup:
     """Add what gives the schedule: a scheduler by name, a schedule file or a knobs file.
 
-    Gives the group, of which only one may be there, for further ones.
+    Return the group, of which only one may be given, for further ones.
     """
     what = parser.add_mutually_exclusive_group()
     choose = OneOf("--scheduler", "autoturbo.commands.scheduling:schedulers")
@@ -216,7 +216,7 @@ def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
 
 
 def _why_missed(database: Database, pair: AnyPair, asked: Mapping[str, str]) -> str:
-    """By names, where they tell; a model or target of the same name may be another one."""
+    """Explain a failed lookup by names, where they tell; equal names may stand for other things."""
     named: BestFilter = {
         "model": pair.model.name, "target": pair.target.name, "batch": pair.model.batch,
         "dtype": pair.dtype, "scheduler_version": asked["scheduler_version"],

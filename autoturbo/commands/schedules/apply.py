@@ -216,7 +216,7 @@ def write_kernels(
 
 
 def _check(schedule: AnySchedule, model: str | Path) -> None:
-    """Regions and memory; raises RefusedError."""
+    """Check regions and memory; raise RefusedError where a check fails."""
     from autoturbo.verify import verify_schedule
 
     findings = verify_schedule(schedule, numbers=False).findings

@@ -206,7 +206,7 @@ TRIALS = 400
 
 
 def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: Noted) -> int:
-    """Every way to share a model out among the units of a machine, side by side.
+    """Compare the ways to share a model out among the units of a machine.
 
     The tuned one is the best schedule of the database; searched for now where it has none.
     """
@@ -301,5 +301,5 @@ def _show(outcomes: Mapping[str, MachineOutcome], console: Console) -> None:
 
 
 def _shares(one: MachineMeasurement) -> str:
-    """Shares of the time in which the units were busy, in the machine's order."""
+    """Return the shares of the time in which the units were busy, in the machine's order."""
     return "/".join(f"{100 * busy / one.latency:.0f}" for busy in one.busy.values()) + " %"

@@ -92,7 +92,7 @@ def _chosen(options: argparse.Namespace) -> tuple[AnyPair, Chosen]:
 def _verify(
     options: argparse.Namespace, pair: AnyPair, chosen: Chosen, console: Console
 ) -> Verification:
-    """All checks; before each that may take long, a line on standard error."""
+    """Run all checks; before each that may take long, print a line on standard error."""
     import dataclasses
 
     from autoturbo.verify import verify_schedule

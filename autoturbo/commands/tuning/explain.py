@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _of_file(options: argparse.Namespace, console: Console) -> int:
-    """Of a schedule file there are no trials: what bounds it, and what would help."""
+    """Explain a schedule file, which has no trials: what bounds it, and what would help."""
     from autoturbo.hardware import load_target
     from autoturbo.report.explanation import bounds_of
     from autoturbo.schedule.files import load_schedule
@@ -213,7 +213,7 @@ def _print_bounds(bounds: Bounds, console: Console) -> None:
 
 
 def _shown(found: Importance, everything: bool) -> list[KnobReport]:
-    """Those that mattered most; where that is not known, what the best trial changes."""
+    """Return the knobs that mattered most; if that is not known, those that the best trial sets."""
     ordered = sorted(found.knobs, key=lambda k: -(k.share or 0.0))
     if everything:
         return ordered

@@ -183,7 +183,7 @@ def _write(found: Sweep, paths: Sequence[Path], outputs: Outputs) -> None:
 
 
 def _save_targets(grid: Sequence[GridPoint], folder: Path, outputs: Outputs) -> None:
-    """Each as a target file that ``--target`` takes.
+    """Write each target of the grid as a file that ``--target`` takes.
 
     Raises:
         UsageError: the folder cannot be written.

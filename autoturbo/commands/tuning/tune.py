@@ -98,7 +98,7 @@ class TuneLine(TypedDict):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Models and targets, the budget, how to search, on what, and where files go."""
+    """Add models and targets, the budget, how to search, on what, and where files go."""
     add_model_options(parser, several=True)
     add_target_options(parser, several=True)
     add_flags(parser, TuneConfig)
@@ -166,7 +166,7 @@ def _introduce(
 
 
 def _mixed(pair: AnyPair) -> str:
-    """Why samples cannot be told apart, and what that costs; empty where they can."""
+    """Return why samples cannot be told apart, and what that costs; empty where they can."""
     if (on := pair.on_target()) is None:
         return ""
     return mixed_sentence(mixed_samples(on.model, {on.target.name: on.target.clusters}))
@@ -186,7 +186,7 @@ def _search(pair: AnyPair, config: TuneConfig) -> str:
 
 
 def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
-    """How long the search takes; empty where it is not known before it is tried."""
+    """Return how long the search takes; empty where it is not known before it is tried."""
     asked, on = config.resolved(pair.target), pair.on_target()
     # a board is not tried just to say how long it takes
     if asked.time_budget or on is None or asked.measurer != SIMULATOR:
@@ -329,7 +329,7 @@ def _complaints(result: TuneResult) -> list[str]:
 
 
 def _skipped(result: TuneResult) -> str | None:
-    """Why the best schedule was not run, where it was to be."""
+    """Return why the best schedule was not run, where it was to be."""
     verification = result.best.verification
     numbers = None if verification is None else verification.numbers
     return None if numbers is None else numbers.skipped
@@ -364,7 +364,7 @@ def as_json(result: TuneResult) -> TuneLine:
 
 
 def _mixed_samples(result: TuneResult) -> MixedSamples | None:
-    """Why samples of the model cannot be told apart; units of a machine do not share them out."""
+    """Return why samples cannot be told apart; None on a machine, whose units do not share them."""
     from autoturbo.schedule.schedule import Schedule
 
     best = result.best.schedule
@@ -516,7 +516,7 @@ def check_places(options: argparse.Namespace) -> None:
 
 
 def _stopped(result: TuneResult) -> str:
-    """Why the run ended."""
+    """Return why the run ended."""
     from autoturbo.search.objectives import Stop
 
     best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"

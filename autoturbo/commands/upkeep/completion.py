@@ -66,7 +66,7 @@ def complete(parser: Parser) -> None:
 
 
 def _actions(parser: Parser) -> Iterator[argparse.Action]:
-    """Of all commands."""
+    """Yield the arguments of all commands."""
     for action in parser._actions:  # noqa: SLF001  argparse shows them nowhere else
         yield action
         if isinstance(action.choices, dict):

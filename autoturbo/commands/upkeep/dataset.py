@@ -76,11 +76,11 @@ class SpaceDraws:
 
     @property
     def default(self) -> tuple[int, ...]:
-        """The published heuristic."""
+        """Return the candidate of the published heuristic."""
         return (0,) * len(self._space.dimensions)
 
     def random(self, rng: np.random.Generator, *, dense: bool) -> tuple[int, ...]:
-        """Any point, in its one form."""
+        """Draw a random candidate, in canonical form."""
         return self._one(self._space.normal(self._space.random(rng, 1, dense=dense)))
 
     def mutant(
@@ -185,7 +185,7 @@ def _collection(options: argparse.Namespace) -> Collection:
 
 
 def _varied(given: Iterable[Target], options: argparse.Namespace) -> list[Target]:
-    """Each target, and those near it."""
+    """Return each target, and those near it."""
     from autoturbo.datasets.measurements import varied_targets
 
     near = ([t, *varied_targets(t, options.vary_targets, options.seed)] for t in given)
@@ -193,7 +193,7 @@ def _varied(given: Iterable[Target], options: argparse.Namespace) -> list[Target
 
 
 def _dtypes(target: Target, asked: list[str]) -> list[str]:
-    """Of the data types asked for, those that a target computes in; its default if none is asked.
+    """Return the data types asked for that a target computes in; its default if none is asked.
 
     Raises:
         UsageError: it computes in none of them.
