@@ -51,22 +51,22 @@ class _Stream(io.TextIOBase):
     encoding = property(lambda self: getattr(self.inner, "encoding", None) or "utf-8")
 
     def write(self, text: str) -> int:
-        """Write, or say why not."""
+        """Write, or raise an error that says why not."""
         with self._checked() as inner:
             return inner.write(text)
 
     def flush(self) -> None:
-        """Flush, or say why not."""
+        """Flush, or raise an error that says why not."""
         if self.inner is not None:  # io calls it once more when the object goes
             with self._checked() as inner:
                 inner.flush()
 
     def isatty(self) -> bool:
-        """Whether a terminal shows it."""
+        """Return whether the stream is a terminal."""
         return self.inner is not None and self.inner.isatty()
 
     def fileno(self) -> int:
-        """The system's number of the stream."""
+        """Return the file descriptor of the stream."""
         return super().fileno() if self.inner is None else self.inner.fileno()
 
     @contextlib.contextmanager
@@ -115,7 +115,7 @@ def _standard_streams() -> Iterator[None]:
 
 @_standard_streams()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status.
+    """Run one command; return the exit status.
 
     0: done; 1: the work failed; 2: bad input or usage; 3: no feasible schedule; 130: interrupted.
     """
@@ -189,7 +189,7 @@ def _print_traceback(error: BaseException, arguments: Sequence[str]) -> None:
 
 
 def _without_secrets(text: str, arguments: Sequence[str]) -> str:
-    """The text without passwords of URLs that were given where something else was expected."""
+    """Remove passwords of URLs that were given where something else was expected."""
     for word in arguments:
         if "://" in word:
             text = without_secrets(text, word.partition("=")[2] if word[:1] == "-" else word)

@@ -95,7 +95,7 @@ def execution_of(options: argparse.Namespace, **more: Any) -> ExecutionConfig:
 
 
 def _settings(declared: dataclasses.Field[Any]) -> dict[str, Any]:
-    """The arguments of ``add_argument`` for a field."""
+    """Return the arguments of ``add_argument`` for a field."""
     what, name = option_of(declared), {"dest": declared.name}
     if what.kind == "switch":
         return {**name, "action": "store_const", "const": declared.default is not True}
@@ -106,7 +106,7 @@ def _settings(declared: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def _default(declared: dataclasses.Field[Any]) -> str:
-    """What the help says of a default; empty where there is nothing to say."""
+    """Return what the help says of a default; empty where there is nothing to say."""
     what, value = option_of(declared), declared.default
     if what.usual or value is None or isinstance(value, bool):
         return what.usual
@@ -114,7 +114,7 @@ def _default(declared: dataclasses.Field[Any]) -> str:
 
 
 def _reader(flag: str, what: Option) -> Callable[[str], Any]:
-    """What turns the text of a flag into its value."""
+    """Return the function that turns the text of a flag into its value."""
     readers: dict[str, Callable[[str], Any]] = {
         "count": whole_number(flag, what.least or 0),
         "seconds": duration(flag),
@@ -129,7 +129,7 @@ def _reader(flag: str, what: Option) -> Callable[[str], Any]:
 
 
 def _mapping(flag: str, path: Path, options: argparse.Namespace) -> Mapping[str, Any]:
-    """What is in a file of ``runtime_env``; paths in it are those of this machine.
+    """Read a file of ``runtime_env``; paths in it are those of this machine.
 
     Raises:
         UsageError: it cannot be read, is something else, or there is no Ray.

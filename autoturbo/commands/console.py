@@ -88,31 +88,31 @@ class Console:
 
     @property
     def people(self) -> TextIO:
-        """The stream for people."""
+        """Return the stream for people."""
         return sys.stderr if self.json else sys.stdout
 
     def say(self, text: str = "") -> None:
-        """A line for people, left out with ``-q``; hidden characters are shown as escapes."""
+        """Print a line for people, unless ``-q`` is given; show hidden characters as escapes."""
         if self.verbosity >= 0:
             print(plain(text), file=self.people, flush=True)
 
     def detail(self, text: str) -> None:
-        """A line for people who asked for more with ``-v``."""
+        """Print a line for people who asked for more with ``-v``."""
         if self.verbosity > 0:
             print(plain(text), file=self.people, flush=True)
 
     def answer(self, text: str) -> None:
-        """What was asked for, as a line; under ``--json`` the object says it."""
+        """Print the result as a line; under ``--json`` the object says it."""
         if not self.json:
             print(plain(text))
 
     def document(self, text: str) -> None:
-        """What was asked for, as a whole file's text; under ``--json`` the object says it."""
+        """Print the result as a whole file's text; under ``--json`` the object says it."""
         if not self.json:
             print(text.rstrip("\n"))
 
     def show(self, table: Table) -> None:
-        """What was asked for, as a table; under ``--json`` the object says it."""
+        """Print the result as a table; under ``--json`` the object says it."""
         if not self.json:
             self.rich(sys.stdout).print(table)
 
@@ -131,12 +131,12 @@ class Console:
             self.show(comparison(outcomes, *references))
 
     def emit(self, value: Mapping[str, Any]) -> None:
-        """What was asked for, as one line of JSON; nothing without ``--json``."""
+        """Print the result as one line of JSON; nothing without ``--json``."""
         if self.json:
             print(json.dumps(value, allow_nan=False, default=str), flush=True)
 
     def rich(self, stream: TextIO) -> RichConsole:
-        """A console of the rich library that prints text as it stands."""
+        """Return a console of the rich library that prints text as it stands."""
         from rich.console import Console as RichConsole
 
         width = None if stream.isatty() else _FILE_WIDTH
@@ -149,7 +149,7 @@ def warn(text: str) -> None:
 
 
 def titled_table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    """A table with its title at the left."""
+    """Return a table with its title at the left."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -194,7 +194,7 @@ class LiveLine:
         self._redraw(shown=False)
 
     def __call__(self, progress: Progress) -> None:
-        """Show it, if it is time to; what is compiled is shown without being told here."""
+        """Show the progress, if it is time to; compiling is shown without being told here."""
         if not progress.to_compile:
             self.update(standing_of(progress))
 
@@ -260,7 +260,7 @@ class LiveLine:
 
 
 def standing_of(progress: Progress) -> Standing:
-    """What the live line says of the tuner's progress."""
+    """Return what the live line says of the tuner's progress."""
     left = progress.remaining_s
     p = progress
     return Standing(

@@ -69,7 +69,7 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
         return f"{self.model.name} @ {self.target.name}"
 
     def on_target(self) -> Pair[Target] | None:
-        """The same if it is not on a machine."""
+        """Return the pair if it is on a target; None if it is on a machine."""
         from autoturbo.hardware import Target
 
         target: AnyTarget = self.target
@@ -78,7 +78,7 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
         return None
 
     def evaluator(self) -> Evaluator | MachineEvaluator:
-        """What measures settings of it.
+        """Return the evaluator that measures candidates of the pair.
 
         Raises:
             UsageError: there is no such measurer.
@@ -110,11 +110,11 @@ class StoredRun(NamedTuple):
     verified: Verified | None
 
     def trial(self, number: int | None) -> TrialRecord | None:
-        """The trial of a number."""
+        """Return the trial with a number; None where there is none."""
         return next((trial for trial in self.trials if trial.number == number), None)
 
     def best(self) -> TrialRecord:
-        """The best trial.
+        """Return the best trial.
 
         Raises:
             RunError: no trial of the run fits the target.
@@ -127,7 +127,7 @@ class StoredRun(NamedTuple):
         return best
 
     def pair(self, verb: str) -> AnyPair:
-        """What it was about.
+        """Return the model and target of the run.
 
         Args:
             verb: what is to be done with the run, for the remedy.
@@ -147,7 +147,7 @@ class StoredRun(NamedTuple):
         return Pair(model, target_from_dict(description), info.key.dtype, measurer_of(info))
 
     def evaluator(self) -> Evaluator | MachineEvaluator:
-        """What measured its trials.
+        """Return the evaluator that measured the run's trials.
 
         Raises:
             RunError: the version is another one now, or as :meth:`pair`.
@@ -160,7 +160,7 @@ class StoredRun(NamedTuple):
         return self.pair("replay").evaluator()
 
     def evaluator_on_target(self) -> Evaluator:
-        """The same of a run that is not on a machine.
+        """Return the evaluator of a run that is not on a machine.
 
         Raises:
             RunError: it is, or as :meth:`evaluator`.
@@ -204,7 +204,7 @@ def add_run_argument(parser: Parser) -> None:
 
 
 def not_of_machines(info: RunInfo) -> RunError:
-    """What a command says of a run on a machine, where it is for runs on targets alone."""
+    """Return the error of a command that is for runs on targets alone."""
     message = f"run {info.id} is on {info.target}, a machine of several units"
     units = f"'autoturbo show {info.id}' says how units shared the work"
     return RunError(message, hint=f"{units}, and its schedule.json when every part runs")
@@ -222,7 +222,7 @@ _FOLDER = "folder"
 
 
 def add_force_option(parser: Parser) -> None:
-    """Whether outputs may replace what is not theirs."""
+    """Add whether outputs may replace what is not theirs."""
     text = "replace a file of another kind; never an input or the database"
     parser.add_argument("--force", action="store_true", help=text)
 
@@ -236,7 +236,7 @@ def outputs_of(options: argparse.Namespace) -> Outputs:
 
 
 def _names(value: object) -> Iterator[str | Path]:
-    """What in the value of an argument may name a file."""
+    """Yield what may name a file in the value of an argument."""
     if isinstance(value, list):
         for one in value:
             yield from _names(one)
@@ -245,14 +245,14 @@ def _names(value: object) -> Iterator[str | Path]:
 
 
 def add_file_option(parser: Parser, name: str) -> None:
-    """The file to write, ``name`` in the run's folder where none is given."""
+    """Add the file to write, ``name`` in the run's folder where none is given."""
     text = f"file to write (default: {name} in the run's folder)"
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=text)
     add_force_option(parser)
 
 
 def folder_of(info: RunInfo) -> Path:
-    """The run's folder, made if it is gone."""
+    """Return the run's folder, made if it is gone."""
     from autoturbo.config import RUNS
     from autoturbo.database import RunFolder
 
@@ -296,7 +296,7 @@ def load_model(
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
-    """The graph of an ONNX file, or of a workload that is part of this package.
+    """Load the graph of an ONNX file, or of a workload that is part of this package.
 
     Args:
         path: the file, or the name of a workload; of both, the file.
@@ -360,7 +360,7 @@ def resume(call: ResumeCall) -> TuneResult:
 
 
 def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
-    """What a run keeps, so that its model can be loaded again."""
+    """Return what a run keeps, so that its model can be loaded again."""
     asked = asked_inputs(options)
     shapes = {name: list(extents) for name, extents in asked["shapes"].items()}
     values = {name: list(elements) for name, elements in asked["values"].items()}
@@ -370,7 +370,7 @@ def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def model_of_run(info: RunInfo) -> Graph:
-    """The model of a run, found from the folder where the run was begun or from this one."""
+    """Load the model of a run, found from the folder where the run was begun or from this one."""
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"
         raise RunError(message, hint="give model_file to 'tune', or load_graph to autoturbo.resume")
@@ -403,7 +403,7 @@ def model_path_of_run(info: RunInfo) -> Path:
 
 
 def model_file(name: str | Path) -> Path:
-    """The file that a name stands for.
+    """Return the file that a name stands for.
 
     Raises:
         ModelError: neither a file nor a workload has that name.
@@ -421,7 +421,7 @@ def model_file(name: str | Path) -> Path:
 
 
 def add_model_options(parser: Parser, *, several: bool = False) -> None:
-    """The model, and what fixes its shapes."""
+    """Add the model, and what fixes its shapes."""
     settings: dict[str, Any] = {"nargs": "+"} if several else {}
     text = "ONNX file, or the name of a workload"
     parser.add_argument("models" if several else "model", metavar="MODEL", help=text, **settings)
@@ -429,7 +429,7 @@ def add_model_options(parser: Parser, *, several: bool = False) -> None:
 
 
 def add_shape_options(parser: Parser) -> None:
-    """What fixes the shapes of a model."""
+    """Add what fixes the shapes of a model."""
     batch = "samples processed at once (default: the model's own, or 1)"
     parser.add_argument("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
     add_extent_options(parser)
@@ -442,7 +442,7 @@ add_dim_option = takes(
 
 
 def add_extent_options(parser: Parser) -> None:
-    """What fixes dimensions of a model that are not the batch."""
+    """Add what fixes dimensions of a model that are not the batch."""
     add_dim_option(parser)
     add = functools.partial(parser.add_argument, action="append", default=[])
     text = "extents of one input; may be repeated"
@@ -452,7 +452,7 @@ def add_extent_options(parser: Parser) -> None:
 
 
 def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
-    """The target, and the data type."""
+    """Add the target, and the data type."""
     text = f"preset or target file (default: {default or DEFAULT_TARGET})"
     one: dict[str, Any] = {"default": DEFAULT_TARGET, "help": text}
     many = {
@@ -463,19 +463,19 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
 
 
 def load_pair(options: argparse.Namespace) -> Pair[Target]:
-    """The one model and target of a command."""
+    """Load the one model and target of a command."""
     target = _target(options.target)
     dtype = chosen_dtype(target, options.dtype)
     return Pair(load_given(options.model, options), target, dtype, _measurer(options))
 
 
 def load_any_pair(options: argparse.Namespace) -> AnyPair:
-    """The one model of a command, on a target or on a machine."""
+    """Load the one model of a command, on a target or on a machine."""
     return load_pairs(options, [options.model], [options.target])[0]
 
 
 def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
-    """The model that was named, with the run's batch, shapes, target and data type.
+    """Load the model that was named, with the run's batch, shapes, target and data type.
 
     Options that are given go before what the run has.
 
@@ -513,7 +513,7 @@ def _check_run(info: RunInfo, pair: AnyPair, file: str) -> None:
 def load_pairs(
     options: argparse.Namespace, models: Iterable[str], targets: Iterable[str]
 ) -> list[AnyPair]:
-    """Every model with every target, model by model; all are loaded before the first is used."""
+    """Pair every model with every target, model by model; load all before the first is used."""
     on = [_any_target(name) for name in dict.fromkeys(targets)]
     for target in on:
         chosen_dtype(target, options.dtype)
@@ -532,12 +532,12 @@ def _paired(model: Graph, target: AnyTarget, dtype: str | None, measurer: str) -
 
 
 def load_targets(names: Iterable[str]) -> list[Target]:
-    """The targets of some names, each once."""
+    """Load the targets of some names, each once."""
     return [_target(name) for name in dict.fromkeys(names)]
 
 
 def load_presets() -> list[Target]:
-    """Every target that has a name; a plug-in that is broken is told of and left out."""
+    """Load every target that has a name; warn of a broken plug-in, and leave it out."""
     from autoturbo.hardware import load_target, preset_names
 
     found = []
@@ -550,7 +550,7 @@ def load_presets() -> list[Target]:
 
 
 def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
-    """The data type asked for, or the target's default.
+    """Return the data type asked for, or the target's default.
 
     Raises:
         UsageError: the target does not compute in it.
@@ -585,5 +585,5 @@ def _target(name: str) -> Target:
 
 
 def _measurer(options: argparse.Namespace) -> str:
-    """Of commands that have the option; the simulator for others."""
+    """Return the measurer asked for; the simulator for commands without the option."""
     return getattr(options, "measurer", None) or SIMULATOR

@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="show this help")
 
     def error(self, message: str) -> NoReturn:
-        """One sentence in place of usage and exit."""
+        """Raise an error of one sentence, in place of usage and exit."""
         match = _ABOUT_AN_ARGUMENT.fullmatch(message)
         hint = f"see '{self.prog} --help'"
         if match:
@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"unknown command {f'{self.prog} {value}'!r}", hint=hint)
 
     def flags(self) -> list[str]:
-        """Every flag it knows."""
+        """Return every flag that the parser knows."""
         return [flag for action in self._actions for flag in action.option_strings]
 
 
@@ -105,7 +105,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def add_global_options(parser: Parser) -> None:
-    """The options that every command takes, before its name or after it."""
+    """Add the options that every command takes, before its name or after it."""
     group = parser.add_argument_group("global options")
     add = group.add_argument
     unset = argparse.SUPPRESS  # so that the inner parser does not overwrite what the outer one read
@@ -143,7 +143,7 @@ def add_command(
 
 
 def command_line(database: str, *words: str) -> str:
-    """A command line to be copied, with the database where that is not the usual one."""
+    """Return a command line to be copied, with the database where that is not the usual one."""
     more = () if database == DEFAULT_DATABASE else ("--db", database)
     return shlex.join(["autoturbo", *words, *more])
 
@@ -202,7 +202,7 @@ class Actions:
             add_global_options(inner)
 
     def run(self, options: argparse.Namespace, console: Console) -> int:
-        """Do the one that was chosen; the exit status."""
+        """Run the action that was chosen; return the exit status."""
         return self._known[options.action][0](options, console)
 
 
@@ -210,12 +210,12 @@ class Actions:
 
 
 def wrong(flag: str, message: str, hint: str | None = None) -> UsageError:
-    """The error for a flag's value."""
+    """Return the error for a flag's value."""
     return UsageError(message, Location(field=flag), hint)
 
 
 def whole_number(flag: str, low: int) -> Callable[[str], int]:
-    """A whole number of at least ``low``."""
+    """Return a reader of a whole number of at least ``low``."""
 
     def convert(text: str) -> int:
         try:
@@ -230,7 +230,7 @@ def whole_number(flag: str, low: int) -> Callable[[str], int]:
 
 
 def duration(flag: str) -> Callable[[str], float]:
-    """Seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
+    """Return a reader that makes seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
 
     def convert(text: str) -> float:
         match = _DURATION.fullmatch(text)
@@ -244,7 +244,7 @@ def duration(flag: str) -> Callable[[str], float]:
 
 
 def percentage(flag: str) -> Callable[[str], float]:
-    """A share of one, of ``5%`` or ``0.5 %``."""
+    """Return a reader that makes a share of one of ``5%`` or ``0.5 %``."""
 
     def convert(text: str) -> float:
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text)
@@ -269,14 +269,14 @@ class OneOf:
     choices: tuple[str, ...] | str
 
     def names(self) -> tuple[str, ...]:
-        """The names, looked up now."""
+        """Look up the names now."""
         if isinstance(self.choices, tuple):
             return self.choices
         found = resolve_name(self.choices)
         return tuple(found() if callable(found) else found)
 
     def __call__(self, text: str) -> str:
-        """The name, if it is one of them."""
+        """Return the name, if it is one of those known."""
         known = self.names()
         if text not in known:
             raise wrong(self.flag, f"{text!r} is not known", did_you_mean(text, known))
@@ -296,7 +296,7 @@ class ManyOf:
     empty: bool = False
 
     def __call__(self, text: str) -> list[str]:
-        """The names, if all are known."""
+        """Return the names, if all are known."""
         if self.empty and not text:
             return []
         return [self.each(name.strip()) for name in text.split(",")]
@@ -305,7 +305,10 @@ class ManyOf:
 def _named(
     flag: str, what: str, example: str, read: Callable[[str], _T]
 ) -> Callable[[str], tuple[str, _T]]:
-    """A name, an equals sign, and what a function makes of the rest or raises ValueError for."""
+    """Return a reader of a name, an equals sign and what ``read`` makes of the rest.
+
+    ``read`` raises ValueError for what it does not take.
+    """
 
     def convert(text: str) -> tuple[str, _T]:
         name, _, rest = text.rpartition("=")
@@ -337,7 +340,7 @@ def _extent(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    """A number; a whole one stays whole."""
+    """Return the number in a text; a whole one stays whole."""
     text = text.strip().lower()
     if text in ("true", "false"):
         return int(text == "true")
@@ -355,7 +358,7 @@ value = _named("--value", "numbers", "16000", lambda text: tuple(map(_number, te
 
 
 def merged(flag: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
-    """What is given under each name: extents by input or dimension, elements by input.
+    """Return what is given by name: extents by input or dimension, elements by input.
 
     Raises:
         UsageError: a name is given twice.

@@ -30,10 +30,10 @@ class Command(Protocol):
     EXAMPLE: str
 
     def add_arguments(self, parser: Parser, /) -> None:
-        """Its own arguments."""
+        """Add the command's own arguments."""
 
     def run(self, options: argparse.Namespace, console: Console, /) -> int:
-        """Do it; the exit status."""
+        """Run the command; return the exit status."""
 
 
 _COMMANDS: tuple[Command, ...] = (
@@ -48,7 +48,7 @@ _EXAMPLE = "example:\n  autoturbo tune examples/models/resnet50.onnx"
 
 
 def build_parser() -> Parser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     usage = "autoturbo COMMAND [arguments]"
     parser = Parser(prog="autoturbo", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLE)
     names = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")

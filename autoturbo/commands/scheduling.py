@@ -46,9 +46,9 @@ class Chosen(NamedTuple):
 
 
 def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _MutuallyExclusiveGroup:
-    """What gives the schedule: a scheduler by name, a schedule file or a knobs file.
+    """Add what gives the schedule: a scheduler by name, a schedule file or a knobs file.
 
-    Gives the group, of which only one may be there, for further ones.
+    Return the group, of which only one may be given, for further ones.
     """
     what = parser.add_mutually_exclusive_group()
     choose = OneOf("--scheduler", "autoturbo.commands.scheduling:schedulers")
@@ -64,7 +64,7 @@ def chosen_schedule(
     pair: AnyPair,
     evaluator: Evaluator | MachineEvaluator | None = None,
 ) -> Chosen:
-    """The schedule that the options name; of a scheduler by name, the best that it can do.
+    """Return the schedule that the options name; of a scheduler by name, its best one.
 
     Args:
         options: of :func:`add_schedule_options`.
@@ -100,7 +100,7 @@ def chosen_schedule(
 
 
 def required(outcome: Outcome, of: str) -> Measurement:
-    """The measurement of a command that needs one.
+    """Return the measurement of an outcome, for a command that needs one.
 
     Raises:
         InfeasibleError: the schedule does not fit, with demand, capacity and what would help.
@@ -117,7 +117,7 @@ def required(outcome: Outcome, of: str) -> Measurement:
 
 
 def schedule_of_run(run: StoredRun, pair: AnyPair) -> Chosen:
-    """The schedule of the run's best trial.
+    """Build the schedule of the run's best trial.
 
     Raises:
         RunError: no trial of the run fits the target.
@@ -128,7 +128,7 @@ def schedule_of_run(run: StoredRun, pair: AnyPair) -> Chosen:
 
 
 def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
-    """The best schedule that a database has for the pair and this version of the scheduler.
+    """Look up the best schedule of the pair for this version of the scheduler in a database.
 
     Raises:
         DatabaseError: it has none, and what the nearest one differs in.
@@ -153,7 +153,11 @@ def _schedule_of(
     place: str | Path,
     evaluator: Evaluator | MachineEvaluator | None = None,
 ) -> AnySchedule:
-    """What the text of a schedule file describes; raises ScheduleFileError, located at a place."""
+    """Return what the text of a schedule file describes.
+
+    Raises:
+        ScheduleFileError: it describes no schedule of the pair, located at a place.
+    """
     from autoturbo.hardware.machine import Machine
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.heterogeneous.files import decided
@@ -168,7 +172,7 @@ def _schedule_of(
 
 
 def _published(pair: AnyPair) -> str:
-    """The heuristic's name on a target or a machine."""
+    """Return the heuristic's name on a target or a machine."""
     return "graphturbo" if pair.on_target() else "partition_tuner"
 
 
@@ -201,7 +205,7 @@ def refused_json(refused: Iterable[Refused]) -> list[RefusedJson]:
 
 
 def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
-    """The fastest schedule that a database has for a pair; None where there is none, or no file."""
+    """Look up the fastest schedule of a pair in a database; None if there is none, or no file."""
     from autoturbo.tuning.keys import pair_key
 
     if not Path(path).exists():
@@ -212,7 +216,7 @@ def best_of_database(path: str | Path, pair: AnyPair) -> BestSchedule | None:
 
 
 def _why_missed(database: Database, pair: AnyPair, asked: Mapping[str, str]) -> str:
-    """By names, where they tell; a model or target of the same name may be another one."""
+    """Explain a failed lookup by names, where they tell; equal names may stand for other things."""
     named: BestFilter = {
         "model": pair.model.name, "target": pair.target.name, "batch": pair.model.batch,
         "dtype": pair.dtype, "scheduler_version": asked["scheduler_version"],

@@ -70,7 +70,7 @@ class ApplyLine(Noted, _Written):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model, the target, what gives the schedule, and where it goes."""
+    """Add the model, the target, what gives the schedule, and where it goes."""
     add_model_options(parser)
     add_target_options(parser)
     add_flags(parser, TuneConfig, "measurer")
@@ -139,7 +139,7 @@ def _counted(number: int, name: str) -> str:
 
 
 def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
-    """The command that checks the numbers of the same schedule."""
+    """Return the command that checks the numbers of the same schedule."""
     if chosen.run:
         return command_line(options.db, "verify", options.model, "--run", chosen.run)
     names = ("target", "dtype", "schedule", "knobs", "scheduler")
@@ -216,7 +216,7 @@ def write_kernels(
 
 
 def _check(schedule: AnySchedule, model: str | Path) -> None:
-    """Regions and memory; raises RefusedError."""
+    """Check regions and memory; raise RefusedError where a check fails."""
     from autoturbo.verify import verify_schedule
 
     findings = verify_schedule(schedule, numbers=False).findings

@@ -54,7 +54,7 @@ EXAMPLE = "autoturbo compare examples/models/resnet50.onnx --target stcp920"
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model and the target."""
+    """Add the model and the target."""
     add_model_options(parser)
     add_target_options(parser)
     add_flags(parser, TuneConfig, "measurer")
@@ -127,14 +127,14 @@ class Comparison:
     mixed_samples: MixedSamples | None = None
 
     def as_json(self) -> CompareLine:
-        """The object of ``compare --json``."""
+        """Return the line of ``compare --json``."""
         return {
             "model": self.model, "target": self.target, "mixed_samples": self.mixed_samples,
             "schedulers": {name: _as_json(one) for name, one in self.outcomes.items()},
         }  # fmt: skip
 
     def view(self) -> View:
-        """What there is to see of it."""
+        """Return the comparison as a view."""
         return comparison_view(f"{self.model} @ {self.target}, {self.dtype}", self.outcomes)
 
     def __repr__(self) -> str:
@@ -188,7 +188,7 @@ def compare(
 
 
 def _measured(evaluator: Evaluator, name: str) -> Outcome:
-    """What a scheduler gets; a plug-in that is broken fails alone."""
+    """Measure a scheduler; a plug-in that is broken fails alone."""
     try:
         return evaluator.measure_scheduler(name)
     except PluginError as error:
@@ -206,7 +206,7 @@ TRIALS = 400
 
 
 def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: Noted) -> int:
-    """Every way to share a model out among the units of a machine, side by side.
+    """Compare the ways to share a model out among the units of a machine.
 
     The tuned one is the best schedule of the database; searched for now where it has none.
     """
@@ -234,7 +234,7 @@ def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: 
 
 
 def _kept(pair: Pair[Machine], evaluator: MachineEvaluator, path: str) -> MachineOutcome | None:
-    """What the best schedule that a database has measures; None where it has none."""
+    """Measure the best schedule that a database has; None where it has none."""
     from autoturbo.heterogeneous.files import decided
     from autoturbo.heterogeneous.measurement import measure_assignment
 
@@ -248,7 +248,7 @@ def _kept(pair: Pair[Machine], evaluator: MachineEvaluator, path: str) -> Machin
 def _outcomes(
     evaluator: MachineEvaluator, kept: MachineOutcome | None
 ) -> dict[str, MachineOutcome]:
-    """What does not fit first, then the slowest."""
+    """Return the schedulers' outcomes, first what does not fit, then from the slowest on."""
     from autoturbo.heterogeneous.annealing import best_assignment
     from autoturbo.heterogeneous.evaluator import scheduler_names
     from autoturbo.heterogeneous.measurement import measure_assignment
@@ -301,5 +301,5 @@ def _show(outcomes: Mapping[str, MachineOutcome], console: Console) -> None:
 
 
 def _shares(one: MachineMeasurement) -> str:
-    """Shares of the time in which the units were busy, in the machine's order."""
+    """Return the shares of the time in which the units were busy, in the machine's order."""
     return "/".join(f"{100 * busy / one.latency:.0f}" for busy in one.busy.values()) + " %"

@@ -69,7 +69,7 @@ class DiffLine(TypedDict):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The two, and what is allowed."""
+    """Add the two schedules, and by how much B may be slower."""
     for name in ("a", "b"):
         text = "schedule file, or id of a run (its best trial)"
         parser.add_argument(name, metavar=name.upper(), help=text)
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _of_file(path: Path) -> Side:
-    """A schedule file, by what it says it measures.
+    """Read a side from a schedule file, by the measurement that the file states.
 
     Raises:
         ScheduleFileError: it cannot be read, is no schedule, or says nothing.
@@ -133,7 +133,7 @@ def _of_file(path: Path) -> Side:
 
 
 def _of_run(name: str, path: str) -> Side:
-    """The best trial of a run.
+    """Read a side from the best trial of a run.
 
     Raises:
         RunError: no such run, or no trial of it fits.
@@ -154,7 +154,7 @@ def _of_run(name: str, path: str) -> Side:
 
 
 def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's knobs by name, and sub-graphs' by layer and name."""
+    """Return the model's knobs by name, and sub-graphs' by layer and name."""
     found = {name: value for name, value in knobs.items() if name != "overrides"}
     for override in knobs.get("overrides", ()):
         for name, value in override.items():

@@ -51,7 +51,7 @@ class InspectLine(ModelFacts, Noted):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model, and the targets of the bounds."""
+    """Add the model, and the targets of the lower bounds."""
     add_model_options(parser)
     add_target_options(parser, several=True, default="every preset")
     parser.add_argument("--layers", action="store_true", help="list every layer")
@@ -126,7 +126,7 @@ _SHOWN = 3
 
 
 def model_facts(graph: Graph) -> ModelFacts:
-    """The object of ``inspect --json``, without the lower bounds.
+    """Return the line of ``inspect --json``, without the lower bounds.
 
     Bytes are those of the model's own data types; an activation is a tensor that layers hand on.
     """
@@ -153,7 +153,7 @@ def model_facts(graph: Graph) -> ModelFacts:
 
 
 def sentence(facts: ModelFacts) -> str:
-    """The facts on one line."""
+    """Return the facts on one line."""
     counted = " (incomplete)" if facts["incomplete"] else ""
     return (
         f"batch {facts['batch']}, {facts['operators']} operators in {facts['layers']} layers,"
@@ -163,7 +163,7 @@ def sentence(facts: ModelFacts) -> str:
 
 
 def opaque_sentence(facts: ModelFacts) -> str:
-    """The operators that run alone, on one line, the first unusual reason behind them.
+    """Return the opaque operators on one line, the first unusual reason behind them.
 
     Empty if there are none.
     """
@@ -185,5 +185,5 @@ def _total(graph: Graph, tensors: set[int]) -> int:
 
 
 def _stored(dtype: str) -> str:
-    """The type that a tensor of the file keeps on a device that computes in the file's own."""
+    """Return the type of the file's tensors on a device that computes in the file's own."""
     return dtype if dtype in ("float16", "bfloat16") else "float32"

@@ -40,7 +40,7 @@ class SimulateLine(MeasurementJson, Noted):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model, the target, and what gives the schedule."""
+    """Add the model, the target, and what gives the schedule."""
     add_model_options(parser)
     add_target_options(parser)
     add_flags(parser, TuneConfig, "measurer")
@@ -62,6 +62,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _measured(evaluator: Evaluator | MachineEvaluator, schedule: AnySchedule) -> Outcome:
-    """What a schedule measures; one of a machine is measured by its assignment."""
+    """Measure a schedule; one of a machine is measured by its assignment."""
     measure: Callable[[Any], Outcome] = evaluator.measure
     return measure(getattr(schedule, "assignment", schedule))

@@ -53,7 +53,7 @@ class TraceLine(TypedDict):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run, the file, how much is shown."""
+    """Add the run, the file, and how much is shown."""
     add_run_argument(parser)
     add_file_option(parser, _FILE)
     text = "kernels, layers or instructions (default: layers)"
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _is_side_car(path: Path) -> bool:
-    """Whether it is a side-car and no model; raises UsageError where it is neither."""
+    """Return whether a file is a side-car; raise UsageError if it is no model either."""
     suffix = path.suffix.lower()
     if suffix not in (".json", ".onnx"):
         message = f"{path} is no side-car and no model"
@@ -102,7 +102,7 @@ def _is_side_car(path: Path) -> bool:
 
 
 def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> NetronJson:
-    """Write what Netron shows; what it says, for ``--json``."""
+    """Write what Netron shows; return what ``--json`` says of it."""
     from autoturbo.report.trace import write_annotated, write_attachment
 
     write = write_attachment if _is_side_car(file) else write_annotated
@@ -111,7 +111,7 @@ def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> NetronJso
 
 
 def _told(netron: NetronJson, schedule: Schedule) -> str:
-    """How to look at it, and what cannot be seen."""
+    """Return how to look at the file, and what cannot be seen in it."""
     file = netron["file"]
     how = "open it in Netron"
     if _is_side_car(Path(file)):

@@ -44,7 +44,7 @@ EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model, the target, what gives the schedule, and whether to run it."""
+    """Add the model, the target, what gives the schedule, and whether to run it."""
     add_model_options(parser)
     add_target_options(parser)
     what = add_schedule_options(parser)
@@ -92,7 +92,7 @@ def _chosen(options: argparse.Namespace) -> tuple[AnyPair, Chosen]:
 def _verify(
     options: argparse.Namespace, pair: AnyPair, chosen: Chosen, console: Console
 ) -> Verification:
-    """All checks; before each that may take long, a line on standard error."""
+    """Run all checks; before each that may take long, print a line on standard error."""
     import dataclasses
 
     from autoturbo.verify import verify_schedule
@@ -155,7 +155,7 @@ def _record(
     verification: Verification,
     console: Console,
 ) -> None:
-    """The database remembers it, where this very schedule is its best one."""
+    """Record the verification in the database, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified
     from autoturbo.search.handover import passed
     from autoturbo.search.progress import now

@@ -71,7 +71,7 @@ ExplainLine = FileLine | RunLine
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run, or the schedule file with its model and target."""
+    """Add the run, or the schedule file with its model and target."""
     text = "id of a run, the start of one, or its run folder; or a schedule file (JSON)"
     parser.add_argument("run", metavar="RUN", help=text)
     text = "the model of a schedule file: ONNX file, or the name of a workload"
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _of_file(options: argparse.Namespace, console: Console) -> int:
-    """Of a schedule file there are no trials: what bounds it, and what would help."""
+    """Explain a schedule file, which has no trials: what bounds it, and what would help."""
     from autoturbo.hardware import load_target
     from autoturbo.report.explanation import bounds_of
     from autoturbo.schedule.files import load_schedule
@@ -145,7 +145,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _schedule(run: StoredRun, console: Console) -> Schedule | None:
-    """The best schedule; None where nothing fits, or another version made it."""
+    """Build the best schedule; None where nothing fits, or another version made it."""
     from autoturbo.schedule.pipeline import build_schedule
     from autoturbo.tuning.keys import measurer_of, scheduler_version
 
@@ -159,7 +159,7 @@ def _schedule(run: StoredRun, console: Console) -> Schedule | None:
 
 
 def _space(run: StoredRun) -> Space:
-    """The space that a run's trials were proposed from.
+    """Return the space that a run's trials were proposed from.
 
     Raises:
         RunError: it is on a machine, or its model or its target is not known any more.
@@ -213,7 +213,7 @@ def _print_bounds(bounds: Bounds, console: Console) -> None:
 
 
 def _shown(found: Importance, everything: bool) -> list[KnobReport]:
-    """Those that mattered most; where that is not known, what the best trial changes."""
+    """Return the knobs that mattered most; if that is not known, those that the best trial sets."""
     ordered = sorted(found.knobs, key=lambda k: -(k.share or 0.0))
     if everything:
         return ordered
@@ -239,7 +239,7 @@ def _row(knob: KnobReport) -> tuple[str, ...]:
 
 
 def _advice(knobs: Sequence[KnobReport]) -> list[str]:
-    """What stands at a border, and how much was tried at all."""
+    """Return lines on which knobs are best at a border, and how much was tried at all."""
     lines = [
         f"{k.knob}: the best value, {k.best}, is the {k.border} that was offered"
         for k in knobs

@@ -37,7 +37,7 @@ ReplayLine = Measured | Failed
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run and the trial."""
+    """Add the run and the trial."""
     add_run_argument(parser)
     number = whole_number("TRIAL", 0)
     parser.add_argument("trial", metavar="TRIAL", type=number, help="its number, from 0")

@@ -38,7 +38,7 @@ class ResumeLine(TuneLine):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run, and what may change."""
+    """Add the run, and what may change."""
     add_run_argument(parser)
     add = parser.add_argument
     together = "go on as well with the runs that 'tune' began together with it"
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:
-    """The copy of the best schedule; where it stood before is left alone if it is gone."""
+    """Write the copy of the best schedule; its former place is left alone if that is gone."""
     outputs = _outputs(options)
     if options.output is not None:
         return write_copy(options.output, outputs, result)
@@ -90,6 +90,6 @@ def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:
 
 
 def _outputs(options: argparse.Namespace) -> Outputs:
-    """What the copy may not replace: the run's model, besides what every command's may not."""
+    """Return what the copy may not replace: the run's model, and what no command's output may."""
     info = stored_run(options.run, options.db).info
     return outputs_of(options).reading(model_path_of_run(info))

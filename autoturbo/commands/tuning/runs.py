@@ -36,7 +36,7 @@ class RunsLine(TypedDict):
 
 
 def add_arguments(_parser: Parser) -> None:
-    """None of its own."""
+    """Add nothing."""
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def as_json(info: RunInfo, state: str) -> RunJson:
-    """A run, as it stands in the database, and its state now."""
+    """Return a run as it stands in the database, with its state now, for ``--json``."""
     return {
         "run": info.id, "model": info.model, "target": info.target, "batch": info.batch,
         "dtype": info.key.dtype, "state": state, "created": info.created,
@@ -68,14 +68,14 @@ def as_json(info: RunInfo, state: str) -> RunJson:
 
 
 def gain(info: RunInfo) -> str:
-    """How much faster the best is than the published heuristic."""
+    """Return how much faster the best schedule is than the published heuristic's."""
     if info.best_latency is None or info.default_latency is None:
         return "-"
     return ratio(info.default_latency / info.best_latency)
 
 
 def budget(info: RunInfo) -> str:
-    """Trials made of those asked for."""
+    """Return the trials made, of those asked for."""
     total = info.asked.get("trials")
     return str(info.trials) if total is None else f"{info.trials}/{total}"
 

@@ -35,7 +35,7 @@ class ShowLine(RunJson):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run."""
+    """Add the run."""
     add_run_argument(parser)
 
 

@@ -72,7 +72,7 @@ class SpaceLine(Noted):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model and the target."""
+    """Add the model and the target."""
     add_model_options(parser)
     add_target_options(parser)
     add_flags(parser, TuneConfig, "subgraphs")
@@ -160,7 +160,7 @@ def _kinds(space: Space) -> str:
 
 
 def _entry(row: dict[str, Any]) -> tuple[str, str, str]:
-    """A knob, what it decides, its values with what auto stands for."""
+    """Return a knob, what it decides, and its values with what auto stands for."""
     values = [f"auto ({row['published']})", *(_value(v) for v in row["choices"][1:])]
     return row["knob"], row["help"], ", ".join(values)
 

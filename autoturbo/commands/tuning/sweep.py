@@ -49,7 +49,7 @@ _LONG_S = 3600.0
 
 
 def add_arguments(parser: Parser) -> None:
-    """The model, the target, what is varied, the budget of each point, and where it goes."""
+    """Add the model, the target, what is varied, the budget of each point, and the outputs."""
     add_model_options(parser)
     add_target_options(parser)
     add = parser.add_argument
@@ -151,7 +151,7 @@ def _print(found: Sweep, files: Sequence[Path], console: Console) -> None:
 
 
 def _kind_of(path: Path) -> Kind:
-    """What a table or a plot is, by the name of its file."""
+    """Return the kind of a table or a plot, by the name of its file."""
     suffix = path.suffix.lower()
     return Kind.TABLE if suffix == _TABLE else Kind[suffix.removeprefix(".").upper()]
 
@@ -183,7 +183,7 @@ def _write(found: Sweep, paths: Sequence[Path], outputs: Outputs) -> None:
 
 
 def _save_targets(grid: Sequence[GridPoint], folder: Path, outputs: Outputs) -> None:
-    """Each as a target file that ``--target`` takes.
+    """Write each target of the grid as a file that ``--target`` takes.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -200,7 +200,7 @@ def _save_targets(grid: Sequence[GridPoint], folder: Path, outputs: Outputs) -> 
 
 
 def _require_one(found: Sweep) -> None:
-    """Raises InfeasibleError where nothing fits any target of the grid."""
+    """Raise InfeasibleError where nothing fits any target of the grid."""
     if all(point.best is None for point in found.points):
         first = found.points[0]
         message = f"no target of {len(found.points)} fits the model: {first.failure}"

@@ -98,7 +98,7 @@ class TuneLine(TypedDict):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Models and targets, the budget, how to search, on what, and where files go."""
+    """Add models and targets, the budget, how to search, on what, and where files go."""
     add_model_options(parser, several=True)
     add_target_options(parser, several=True)
     add_flags(parser, TuneConfig)
@@ -166,14 +166,14 @@ def _introduce(
 
 
 def _mixed(pair: AnyPair) -> str:
-    """Why samples cannot be told apart, and what that costs; empty where they can."""
+    """Return why samples cannot be told apart, and what that costs; empty where they can."""
     if (on := pair.on_target()) is None:
         return ""
     return mixed_sentence(mixed_samples(on.model, {on.target.name: on.target.clusters}))
 
 
 def _search(pair: AnyPair, config: TuneConfig) -> str:
-    """What the search will do."""
+    """Return what the search will do, in words."""
     asked = config.resolved(pair.target)
     over = "" if pair.on_target() else " over units and cuts"
     how = f"{_early(asked)}sampler {asked.sampler}{over}, seed {asked.seed}"
@@ -186,7 +186,7 @@ def _search(pair: AnyPair, config: TuneConfig) -> str:
 
 
 def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
-    """How long the search takes; empty where it is not known before it is tried."""
+    """Return how long the search takes; empty where it is not known before it is tried."""
     asked, on = config.resolved(pair.target), pair.on_target()
     # a board is not tried just to say how long it takes
     if asked.time_budget or on is None or asked.measurer != SIMULATOR:
@@ -219,7 +219,7 @@ def expected_seconds(
 
 
 def _early(config: TuneConfig) -> str:
-    """What may end the search before its budget is used up."""
+    """Return what may end the search before its budget is used up."""
     rules = []
     if config.patience is not None:
         rules.append(f"{config.patience} trials without a better one")
@@ -317,7 +317,7 @@ def write_copy(path: Path | None, outputs: Outputs, result: TuneResult) -> list[
 
 
 def _complaints(result: TuneResult) -> list[str]:
-    """What was wrong with schedules, a line for each."""
+    """Return what was wrong with schedules, a line for each."""
     name = f"{result.model} @ {result.target}"
     end = f"it is not handed out, trial {result.best.trial} is"
     lines = [
@@ -329,14 +329,14 @@ def _complaints(result: TuneResult) -> list[str]:
 
 
 def _skipped(result: TuneResult) -> str | None:
-    """Why the best schedule was not run, where it was to be."""
+    """Return why the best schedule was not run, where it was to be."""
     verification = result.best.verification
     numbers = None if verification is None else verification.numbers
     return None if numbers is None else numbers.skipped
 
 
 def as_json(result: TuneResult) -> TuneLine:
-    """The object of ``tune --json``."""
+    """Return the line of ``tune --json``."""
     best, default = result.best, result.default
     line: TuneLine = {
         "model": result.model, "target": result.target, "run": result.run,
@@ -364,7 +364,7 @@ def as_json(result: TuneResult) -> TuneLine:
 
 
 def _mixed_samples(result: TuneResult) -> MixedSamples | None:
-    """Why samples of the model cannot be told apart; units of a machine do not share them out."""
+    """Return why samples cannot be told apart; None on a machine, whose units do not share them."""
     from autoturbo.schedule.schedule import Schedule
 
     best = result.best.schedule
@@ -516,7 +516,7 @@ def check_places(options: argparse.Namespace) -> None:
 
 
 def _stopped(result: TuneResult) -> str:
-    """Why the run ended."""
+    """Return why the run ended."""
     from autoturbo.search.objectives import Stop
 
     best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"

@@ -28,7 +28,7 @@ class CompletionLine(TypedDict):
 
 
 def add_arguments(parser: Parser) -> None:
-    """The shell."""
+    """Add the shell."""
     shell = OneOf("SHELL", SHELLS)
     text = (
         'bash (in ~/.bashrc: eval "$(autoturbo completion bash)"), zsh (likewise, after compinit)'
@@ -66,7 +66,7 @@ def complete(parser: Parser) -> None:
 
 
 def _actions(parser: Parser) -> Iterator[argparse.Action]:
-    """Of all commands."""
+    """Yield the arguments of all commands."""
     for action in parser._actions:  # noqa: SLF001  argparse shows them nowhere else
         yield action
         if isinstance(action.choices, dict):
@@ -75,7 +75,7 @@ def _actions(parser: Parser) -> Iterator[argparse.Action]:
 
 
 def _offer(action: argparse.Action) -> Offer | None:
-    """What an argument is completed to; None leaves files to the shell."""
+    """Return what an argument is completed to; None leaves files to the shell."""
     kind = action.type.each if isinstance(action.type, ManyOf) else action.type
     if isinstance(kind, OneOf):
         names = kind.names

@@ -84,7 +84,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
 
 
 def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> Notes:
-    """Where a model comes from, and how good what is trained like it is on what was held out."""
+    """Return where a model comes from, and its accuracy on what is held out of training."""
     from autoturbo.cost_models.judging import accuracy
 
     train = f"autoturbo cost-model train{' --judge' if judge else ''} measurements -o model"

@@ -76,24 +76,24 @@ class SpaceDraws:
 
     @property
     def default(self) -> tuple[int, ...]:
-        """The published heuristic."""
+        """Return the candidate of the published heuristic."""
         return (0,) * len(self._space.dimensions)
 
     def random(self, rng: np.random.Generator, *, dense: bool) -> tuple[int, ...]:
-        """Any point, in its one form."""
+        """Draw a random candidate, in canonical form."""
         return self._one(self._space.normal(self._space.random(rng, 1, dense=dense)))
 
     def mutant(
         self, rng: np.random.Generator, point: tuple[int, ...], rate: float
     ) -> tuple[int, ...]:
-        """A point near another one, in its one form."""
+        """Return a candidate near another one, in canonical form."""
         import numpy as np
 
         near = self._space.mutate(rng, np.asarray([point], np.int64), rate)
         return self._one(self._space.normal(near))
 
     def knobs(self, point: tuple[int, ...]) -> Knobs:
-        """The setting of a point."""
+        """Return the knobs of a candidate."""
         return self._space.knobs_of(point)
 
     def _one(self, genes: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class SpaceDraws:
 
 
 def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> SpaceDraws:
-    """Settings of the space that a search would have."""
+    """Return draws of candidates from the space that a search would have."""
     from autoturbo.schedule.pipeline import Workbench
     from autoturbo.search.space import Space
 
@@ -171,7 +171,7 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
 
 
 def _collection(options: argparse.Namespace) -> Collection:
-    """What is asked for."""
+    """Return the collection that is asked for."""
     from autoturbo.datasets.measurements import Collection, parts_of
 
     given = load_targets(options.targets or [DEFAULT_TARGET])
@@ -185,7 +185,7 @@ def _collection(options: argparse.Namespace) -> Collection:
 
 
 def _varied(given: Iterable[Target], options: argparse.Namespace) -> list[Target]:
-    """Each target, and those near it."""
+    """Return each target, and those near it."""
     from autoturbo.datasets.measurements import varied_targets
 
     near = ([t, *varied_targets(t, options.vary_targets, options.seed)] for t in given)
@@ -193,7 +193,7 @@ def _varied(given: Iterable[Target], options: argparse.Namespace) -> list[Target
 
 
 def _dtypes(target: Target, asked: list[str]) -> list[str]:
-    """Of the data types asked for, those that a target computes in; its default if none is asked.
+    """Return the data types asked for that a target computes in; its default if none is asked.
 
     Raises:
         UsageError: it computes in none of them.
@@ -208,7 +208,7 @@ def _dtypes(target: Target, asked: list[str]) -> list[str]:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command without what does not matter for the result: folder, processes, paths."""
+    """Return the command without what does not change the result: folder, processes, paths."""
     parts = ["autoturbo", "dataset", "collect", *(Path(m).name for m in options.models)]
     given = {
         "--target": [Path(name).name for name in options.targets],

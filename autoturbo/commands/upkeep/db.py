@@ -163,7 +163,7 @@ def _best(options: argparse.Namespace, console: Console) -> int:
 
 
 def _filter(options: argparse.Namespace) -> BestFilter:
-    """Files and presets are looked up by what is in them, everything else by its name."""
+    """Return what a lookup asks for: files and presets by their content, the rest by its name."""
     asked: BestFilter = {
         "dtype": options.dtype, "batch": options.batch,
         "scheduler_version": options.scheduler_version,
@@ -360,7 +360,7 @@ def _schema(options: argparse.Namespace, console: Console) -> int:
 
 
 def published_schemas() -> dict[str, dict[str, Any]]:
-    """The JSON schemas of what leaves AutoTurbo for other programs, by name."""
+    """Return the JSON schemas of what leaves AutoTurbo for other programs, by name."""
     from autoturbo.config import config_schema
     from autoturbo.database import record_schema
     from autoturbo.heterogeneous.files import machine_schedule_schema
@@ -405,21 +405,21 @@ def _show(best: Iterable[BestSchedule], console: Console) -> None:
 
 
 def _checks(best: BestSchedule) -> str:
-    """How many of the checks it passed."""
+    """Return how many of the checks a schedule passed."""
     from autoturbo.verify.findings import Check
 
     return f"{len(best.verified.checks) if best.verified else 0}/{len(Check)}"
 
 
 def counted(counts: Counts) -> str:
-    """How many records of each kind, for people."""
+    """Say how many records of each kind there are."""
     parts = dataclasses.asdict(counts).items()
     names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel"}
     return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
 
 
 def _pairs(runs: Sequence[RunInfo]) -> list[PairJson]:
-    """Runs and trials by model, target and version of the scheduler."""
+    """Count runs and trials by model, target and version of the scheduler."""
     numbers: Counter[tuple[str, str, str]] = Counter()
     trials: Counter[tuple[str, str, str]] = Counter()
     for info in runs:

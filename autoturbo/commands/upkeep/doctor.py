@@ -57,7 +57,7 @@ class DoctorLine(TypedDict):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Whether to compile ahead, and to reach for a cluster."""
+    """Add whether to compile ahead, and whether to connect to a cluster."""
     text = "compile ahead all that 'tune', 'verify' and 'explain' would compile first"
     parser.add_argument("--warm", action="store_true", help=text)
     text = "connect to a cluster, or start a local one without ADDRESS"
@@ -105,7 +105,7 @@ def _version(package: str) -> str | None:
 
 
 def _cache() -> CacheFinding:
-    """Where compiled code is kept, and how much."""
+    """Return where compiled code is kept, and how much."""
     from autoturbo import compiled
     from autoturbo.compiled import kept_in
 
@@ -129,7 +129,7 @@ def _cache() -> CacheFinding:
 
 
 def _warmed(console: Console) -> int:
-    """Compile what is not compiled, and say so; how many functions that were."""
+    """Compile what is not compiled, and say so; return how many functions that were."""
     from autoturbo.compiled import CompileProgress, watched_compiling
 
     with watched_compiling(CompileProgress()) as progress:
@@ -153,7 +153,7 @@ def warm_up() -> None:
 
 
 def _ray(address: str | None) -> Finding:
-    """Whether Ray can be used; a cluster is reached for only when asked."""
+    """Return whether Ray can be used; connect to a cluster only when asked."""
     from importlib.util import find_spec
 
     if find_spec("ray") is None:
@@ -164,7 +164,7 @@ def _ray(address: str | None) -> Finding:
 
 
 def _reached(address: str) -> Finding:
-    """Connect as a tuning run does."""
+    """Connect to a cluster as a tuning run does."""
     from importlib import import_module
 
     from autoturbo.search.executors.ray_session import connect

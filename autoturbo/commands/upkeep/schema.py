@@ -30,7 +30,7 @@ SchemaLine = NamesLine | Annotated[dict[str, Any], JsonSchema()]
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command."""
+    """Add the command."""
     text = "a command, with its action where it has several, or 'error' (default: list them)"
     parser.add_argument("names", metavar="COMMAND", nargs="*", help=text)
 

@@ -121,7 +121,7 @@ def _summary_of_units(machine: Machine) -> MachineJson:
 
 
 def _row_of_units(machine: Machine) -> tuple[str, str, str]:
-    """Its name, what it is, and what its units reach."""
+    """Return a machine's name, what it is, and what its units reach."""
     dtype = machine.dtypes[0]
     rates = {u.kind: u.target.matrix_macs_per_second(dtype) for u in machine.units}
     counts = Counter(unit.kind for unit in machine.units)
@@ -142,7 +142,7 @@ def _summary(target: Target) -> UnitJson:
 
 
 def _row(target: Target) -> tuple[str, str, str]:
-    """Its name, what it is, and its figures."""
+    """Return a target's name, what it is, and its figures."""
     dtype = target.default_dtype
     figures = (
         f"{target.clusters} x {target.cores} cores",
@@ -199,7 +199,7 @@ def _validate(options: argparse.Namespace, console: Console) -> int:
 
 
 def _wrong_with(name: str) -> list[TargetError]:
-    """All that is wrong with a target's file; the first thing that is wrong with a machine's."""
+    """Return all that is wrong with a target's file; the first thing only with a machine's."""
     from autoturbo.hardware import validate_target_file
     from autoturbo.hardware.document import read_document
     from autoturbo.hardware.machine import find_machine, is_machine
