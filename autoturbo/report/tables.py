@@ -125,7 +125,7 @@ def comparison_rows(
 def versus(base: str | None) -> str:
     """Return the heading of a column of speed-ups over a scheduler."""
     if base is None:
-        return "speed-up"
+        return "vs -"
     if base == "default":
         return "vs trial 0"
     return f"vs {base}" if len(base) <= _LONGEST_NAME else "vs first"

@@ -35,7 +35,7 @@ def test_what_people_see(cli: Cli) -> None:
     assert "partition_tuner" in shown
     assert "graphturbo" not in shown
     assert "autoturbo report" not in shown  # which is of targets
-    assert "\nunits       busy cpu " in shown
+    assert "\nunits        busy cpu " in shown
 
 
 def test_the_best_is_read_back(cli: Cli, run: str) -> None:
@@ -118,4 +118,4 @@ def test_a_scheduler_that_no_trial_equals_is_named(cli: Cli, objective: str, sai
 def test_resume_says_what_the_run_began_with(cli: Cli, run: str) -> None:
     lines = cli("resume", run).out.splitlines()
     assert lines[:2] == ["fork @ zcu102-vta4", f"  run     {run} of autoturbo.db"]
-    assert lines[2] == "  starts  every unit alone and what published schedulers decide"
+    assert lines[2] == "  starts  every unit alone, and the schedules of published schedulers"

@@ -296,7 +296,7 @@ def _show(outcomes: Mapping[str, MachineOutcome], console: Console) -> None:
             str(len(one.assignment.parts)),
         )
 
-    head = ("scheduler", "latency", "samples/s", "speed-up", "busy", "copying", "DDR", "parts")
+    head = ("scheduler", "latency", "samples/s", "vs first", "busy", "copying", "DDR", "parts")
     console.table(head, (row(name, one) for name, one in outcomes.items()), close=True)
 
 
