@@ -9,6 +9,7 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser, add_command, add_global_options
 from autoturbo.commands.schedules import apply, compare, diff, inspect, simulate, trace, verify
 from autoturbo.commands.tuning import (
+    dashboard,
     explain,
     replay,
     report,
@@ -38,7 +39,8 @@ class Command(Protocol):
 
 _COMMANDS: tuple[Command, ...] = (
     *(tune, resume, runs, show, inspect, space, simulate, compare, sweep, explain, diff, replay),
-    *(report, trace, verify, apply, targets, db, dataset, cost_model, doctor, schema, completion),
+    *(report, dashboard, trace, verify, apply, targets, db, dataset, cost_model, doctor, schema),
+    completion,
 )
 COMMANDS = {one.__name__.rpartition(".")[2].replace("_", "-"): one for one in _COMMANDS}
 """Every subcommand, in the order of the help."""

@@ -222,12 +222,13 @@ class ListedRun:
         return "-" if best is None or default is None else ratio(default / best)
 
 
-def index(runs: Sequence[ListedRun], database: str) -> str:
+def index(runs: Sequence[ListedRun], database: str, *, refresh_s: int | None = None) -> str:
     """Return a page of all runs: the fastest of every model on every target, then each.
 
     Args:
         runs: The oldest first.
         database: Name of what they are in.
+        refresh_s: Seconds after which the page is loaded again; None for a file.
     """
     matrix: dict[str, dict[str, ListedRun]] = {}
     for run in runs:
@@ -240,8 +241,8 @@ def index(runs: Sequence[ListedRun], database: str) -> str:
             cells[info.target] = run
     targets = list(dict.fromkeys(target for cells in matrix.values() for target in cells))
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    shown = {"runs": runs, "matrix": matrix, "targets": targets, "database": database}
-    return rendered("index.html", policy=policy, **shown) + "\n"
+    shown = {"matrix": matrix, "targets": targets, "database": database, "refresh_s": refresh_s}
+    return rendered("index.html", policy=policy, runs=runs, **shown) + "\n"
 
 
 def _digest(code: str) -> str:

@@ -57,6 +57,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "diff": ("diff best.json {run}", "diff {run} {goya} --fail-if-slower 2%"),
     "replay": ("replay {run} 0", "replay {failed} 0", "replay {run} 999"),
+    "dashboard": ("dashboard --port 0 --for 0.1", "dashboard --port 70000"),
     "report": ("report {run} -o report.html", "report --all"),
     "trace": ("trace {run} -o trace.json", "trace {run} --netron side.json"),
     "verify": (

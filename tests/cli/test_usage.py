@@ -35,8 +35,8 @@ USAGE_ERRORS = [
         "xyz",
         (
             "unknown command 'autoturbo xyz'; one of tune, resume, runs, show, inspect, space,"
-            " simulate, compare, sweep, explain, diff, replay, report, trace, verify, apply,"
-            " targets, db, dataset, cost-model, doctor, schema, completion"
+            " simulate, compare, sweep, explain, diff, replay, report, dashboard, trace, verify,"
+            " apply, targets, db, dataset, cost-model, doctor, schema, completion"
         ),
     ),
     ("targets lst", "unknown command 'autoturbo targets lst'; did you mean 'list'?"),

@@ -92,16 +92,20 @@ def _index(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _link(info: RunInfo, index: Path) -> str | None:
-    """Return the address of a run's report as seen from the index; None where there is none."""
+def report_of(info: RunInfo) -> Path | None:
+    """Return the report in a run's folder; None where there is none."""
     from autoturbo.config import RUNS
     from autoturbo.database import RunFolder
 
     root = info.asked.get("runs_folder", RUNS)
     report = RunFolder.named(root, info.model, info.target, info.id) / _FILE
-    if not report.is_file():
-        return None
-    return quote(os.path.relpath(report, index.absolute().parent))
+    return report if report.is_file() else None
+
+
+def _link(info: RunInfo, index: Path) -> str | None:
+    """Return the address of a run's report as seen from the index; None where there is none."""
+    report = report_of(info)
+    return None if report is None else quote(os.path.relpath(report, index.absolute().parent))
 
 
 def _report(options: argparse.Namespace, console: Console) -> int:

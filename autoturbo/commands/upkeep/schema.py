@@ -55,7 +55,10 @@ ERROR: Final = "error"
 
 _ROOMS: Final = {
     "schedules": ("apply", "compare", "diff", "inspect", "simulate", "trace", "verify"),
-    "tuning": ("explain", "replay", "report", "resume", "runs", "show", "space", "sweep", "tune"),
+    "tuning": (
+        *("dashboard", "explain", "replay", "report", "resume", "runs", "show", "space", "sweep"),
+        "tune",
+    ),
     "upkeep": (
         *("completion", "cost-model evaluate", "cost-model list", "cost-model train"),
         *("dataset collect", "dataset stats", "db best", "db check", "db export", "db import"),

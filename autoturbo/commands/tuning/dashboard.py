@@ -1,0 +1,120 @@
+"""Show the runs of the database while they go, on a page of this computer."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+from autoturbo.commands.console import Console
+from autoturbo.commands.loading import opened
+from autoturbo.commands.parser import Parser, duration, whole_number, wrong
+from autoturbo.commands.tuning.report import report_of
+from autoturbo.errors import AutoTurboError
+from autoturbo.schema import TypedDict
+
+USAGE = "[--port N] [--for TIME] [options]"
+EXAMPLE = "autoturbo dashboard --port 8765"
+
+_HOST = "127.0.0.1"
+_PORT = 8765
+_REFRESH_S = 2
+_REPORT = "/report/"
+_PORTS = 1 << 16
+
+
+class DashboardLine(TypedDict):
+    """Where the page is, and what it shows."""
+
+    url: str
+    database: str
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the port, and how long it is served."""
+    text = f"port of {_HOST} (default: {_PORT}); 0 takes a free one"
+    parser.add_argument(
+        "--port", metavar="N", type=whole_number("--port", 0), default=_PORT, help=text
+    )
+    text = "end after that time (default: with Ctrl-C)"
+    parser.add_argument("--for", dest="for_s", metavar="TIME", type=duration("--for"), help=text)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Serve the page until the time is up or Ctrl-C comes."""
+    opened(options.db).close()  # a database that cannot be read is said here, not on the page
+    if options.port >= _PORTS:
+        raise wrong("--port", str(options.port), f"at most {_PORTS - 1}")
+    try:
+        server = ThreadingHTTPServer((_HOST, options.port), partial(_Page, options.db))
+    except OSError as error:
+        raise wrong("--port", f"{options.port}: {error.strerror}", "take another, or 0") from None
+    url = f"http://{_HOST}:{server.server_port}/"
+    line: DashboardLine = {"url": url, "database": str(options.db)}
+    console.emit(line)
+    console.answer(f"{url} shows the runs of {options.db}; Ctrl-C ends it")
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            threading.Event().wait(options.for_s)
+        except KeyboardInterrupt:
+            console.say("ended")
+        finally:
+            server.shutdown()
+    return 0
+
+
+class _Page(BaseHTTPRequestHandler):
+    """Answers requests from this computer, and none that another page sends here."""
+
+    def __init__(self, database: str, *connection: object) -> None:
+        self._database = database
+        super().__init__(*connection)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Answer with the index of all runs, or with the report of one."""
+        port = self.connection.getsockname()[1]
+        if self.headers.get("Host") not in (f"{_HOST}:{port}", f"localhost:{port}"):
+            self._answer(HTTPStatus.FORBIDDEN, b"this page is for this computer alone")
+            return
+        try:
+            page = self._page(unquote(self.path))
+        except AutoTurboError as error:
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, str(error).encode())
+        else:
+            self._answer(
+                HTTPStatus.NOT_FOUND if page is None else HTTPStatus.OK, page or b"no page"
+            )
+
+    def _page(self, path: str) -> bytes | None:
+        """Return the page of a path; None where there is none."""
+        from autoturbo.report.page import ListedRun, index
+
+        with opened(self._database) as database:
+            runs = [(info, database.state(info)) for info in database.runs()]
+        reports = {info.id: report_of(info) for info, _ in runs}
+        if path.startswith(_REPORT):
+            report = reports.get(path.removeprefix(_REPORT))
+            return None if report is None else report.read_bytes()
+        if path != "/":
+            return None
+        listed = [
+            ListedRun(info, state, f"{_REPORT}{info.id}" if reports[info.id] else None)
+            for info, state in runs
+        ]
+        return index(listed, str(self._database), refresh_s=_REFRESH_S).encode()
+
+    def _answer(self, status: HTTPStatus, page: bytes) -> None:
+        """Send a page, or a line of text where it is none."""
+        kind = "text/html" if status is HTTPStatus.OK else "text/plain"
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None:
+        """Keep requests to itself: standard error is for people."""
