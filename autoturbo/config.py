@@ -110,7 +110,7 @@ class ResumeConfig:
     """What decides the result of a run and may change when the run is resumed."""
 
     trials: int | None = field(default=None, metadata=option(
-        "trials of each run in all, also after a resume", "count",
+        "trials of each run in total, also after a resume", "count",
         metavar="N", unit="trials", least=1, early=True,
         usual="as the effort says; without limit with a time budget",
     ))  # fmt: skip
@@ -130,7 +130,7 @@ class ResumeConfig:
         metavar="PERCENT", least=0, early=True, more="In Python a share of one: 0.05.",
     ))  # fmt: skip
     verify: bool | None = field(default=None, metadata=option(
-        "run what is handed out in ONNX Runtime as well, against the model", "switch",
+        "also run the best schedule in ONNX Runtime, against the model", "switch",
     ))  # fmt: skip
 
     def check(self) -> None:
@@ -177,7 +177,7 @@ class TuneConfig(ResumeConfig):
         metavar="N", least=0, usual="8; Optuna's samplers: 0", absent=0,
     ))  # fmt: skip
     transfer: bool = field(default=True, metadata=option(
-        "start from what schedules in the database decided for layers like these", "switch",
+        "warm-start from schedules in the database with layers like these", "switch",
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
         "the same seed, the same result", "count", metavar="N", least=0, early=True,
@@ -374,7 +374,7 @@ class ExecutionConfig:
         more="Without a database, a temporary folder that goes with the result.",
     ))  # fmt: skip
     proposer: str | None = field(default=None, metadata=option(
-        "a program that proposes settings, by lines of JSON, for --sampler program", "text",
+        "a program that proposes candidates, by lines of JSON, for --sampler program", "text",
         metavar="COMMAND", more="It is kept nowhere: 'resume' is given it again.",
     ))  # fmt: skip
     storage: str | None = field(default=None, repr=False, metadata=option(

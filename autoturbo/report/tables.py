@@ -118,8 +118,12 @@ def comparison_rows(
     name = reference if reference in measured else next(iter(measured), None)
     base = None if name is None else measured[name]
     titles = {**_TITLES, "default": f"{published} (trial 0)"}
-    rows = (_row(titles.get(name, name), outcome, base) for name, outcome in outcomes.items())
-    return tuple(text or versus(name) for text in _COMPARISON), tuple(rows)
+    rows = [_row(titles.get(name, name), outcome, base) for name, outcome in outcomes.items()]
+    headers = tuple(text or versus(name) for text in _COMPARISON)
+    if len(rows) == 1:  # it is compared with nothing
+        apart = _COMPARISON.index("")
+        headers, *rows = (row[:apart] + row[apart + 1 :] for row in (headers, *rows))
+    return headers, tuple(rows)
 
 
 def versus(base: str | None) -> str:

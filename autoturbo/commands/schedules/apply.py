@@ -1,4 +1,4 @@
-"""Write a model with its schedule as ONNX: every instance a call of a function.
+"""Write the scheduled model as ONNX: every instance is a call of a function.
 
 A name that ends in ``.json`` gives the schedule spelled out instead: kernels, tiles, buffers.
 The schedule is the best one in the database, or of a schedule file, a knobs file, or a scheduler.

@@ -1,4 +1,4 @@
-"""Show what a tuning run would try: the knobs, how many settings, how long it takes.
+"""Show the search space of a run: its knobs, its size, how long a search takes.
 
 The knobs of the model come first, then those that its heaviest sub-graphs have besides. A dry run:
 a few settings are measured for the time that one takes, and nothing is kept.

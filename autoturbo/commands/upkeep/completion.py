@@ -1,4 +1,4 @@
-"""Print what makes a shell complete commands, flags and names.
+"""Print the script that completes commands, flags and names in a shell.
 
 A line in the shell's own file runs it: see the help of SHELL.
 """

@@ -1,4 +1,4 @@
-"""Train cost models on data sets of measurements, judge them, and show which there are."""
+"""Train cost models on data sets of measurements, evaluate and list them."""
 
 from __future__ import annotations
 

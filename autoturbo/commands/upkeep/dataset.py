@@ -1,4 +1,4 @@
-"""Collect measurements in bulk, to train cost models on, and show what is in them."""
+"""Collect data sets of measurements to train cost models on, and describe them."""
 
 from __future__ import annotations
 

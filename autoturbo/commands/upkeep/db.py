@@ -1,4 +1,4 @@
-"""Look into the tuned-schedule database, export it and import into it."""
+"""Query, export, import, merge and check the database of tuned schedules."""
 
 from __future__ import annotations
 

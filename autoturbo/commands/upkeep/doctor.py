@@ -1,4 +1,4 @@
-"""Check what AutoTurbo stands on: versions, compiled code, Ray, the database."""
+"""Check the installation: versions, compiled code, Ray, the database."""
 
 from __future__ import annotations
 
