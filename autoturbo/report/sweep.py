@@ -157,7 +157,7 @@ class Sweep:
 
     @property
     def told(self) -> tuple[tuple[SweepPoint, bool, str | None], ...]:
-        """Return points, whether each is on the front, and the lesser target that is faster."""
+        """Return each point, whether it is on the Pareto front, and a smaller target that wins."""
         front, lesser = set(map(id, self.front)), self.faster_lesser
         return tuple(
             (point, id(point) in front, lesser[id(point)].target if id(point) in lesser else None)

@@ -142,7 +142,7 @@ class KernelStatistics:
 
     @property
     def full(self) -> bool:
-        """Return whether it holds so many kernels that it should begin anew."""
+        """Return whether the cache holds so many kernels that it should be emptied."""
         return len(self.kernels) > MOST
 
     def kernels_of(self, settings: Sequence[Knobs]) -> list[PlannedKernels | None]:

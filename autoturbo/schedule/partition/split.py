@@ -192,7 +192,7 @@ class Asked:
         self.bounds |= {name: (getattr(self.rules, name),) * 2 for name in names}
 
     def side(self, name: str, threshold: float) -> None:
-        """Record on which side of a threshold a numeric rule must be to give the same answer.
+        """Record a threshold of a numeric rule: values on one side give the same answer.
 
         A rule within rounding of the threshold must be equal.
         """

@@ -164,7 +164,7 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A candidate that follows from another model's.
+    """A candidate carried over from the schedule of another model.
 
     Attributes:
         knobs: the candidate.
