@@ -48,7 +48,7 @@ def rendered(name: str, **given: object) -> str:
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
     )  # fmt: skip
     environment.filters |= {"line": _line, "united": united, "number": units.count}
-    for unit in ("capacity", "clock", "duration", "joules", "percent", "ratio", "size"):
+    for unit in ("capacity", "clock", "duration", "gain", "joules", "percent", "ratio", "size"):
         environment.filters[unit] = getattr(units, unit)
     return environment.get_template(name).render(**given)
 

@@ -51,7 +51,7 @@ from autoturbo.report.search import (
     ranked,
 )
 from autoturbo.report.timeline import MOST_CORES, memory_chart, occupancies, time_charts
-from autoturbo.report.units import duration, ratio
+from autoturbo.report.units import duration
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.shares import schedule_shares
 from autoturbo.version import __version__, interpreter
@@ -214,12 +214,6 @@ class ListedRun:
     info: RunInfo
     state: str
     report: str | None = None
-
-    @property
-    def gain(self) -> str:
-        """Return how much faster the tuned schedule is than the published heuristic."""
-        best, default = self.info.best_latency, self.info.default_latency
-        return "-" if best is None or default is None else ratio(default / best)
 
 
 def index(runs: Sequence[ListedRun], database: str, *, refresh_s: int | None = None) -> str:

@@ -19,7 +19,7 @@ from autoturbo.errors import UsageError
 from autoturbo.hardware.fields import Dtype
 from autoturbo.hardware.grid import Axis, Value
 from autoturbo.report.tables import table
-from autoturbo.report.units import duration, percent, plain, ratio, size
+from autoturbo.report.units import duration, gain, percent, plain, size
 from autoturbo.schema import Bool, Duration, Natural, Real, TypedDict
 from autoturbo.simulate.measurement import Measurement, MeasurementJson
 
@@ -224,7 +224,7 @@ def _row(point: SweepPoint, mark: str) -> tuple[str, ...]:
     return (
         *values,
         duration(best.latency),
-        "-" if point.default is None else ratio(point.default / best.latency),
+        gain(best.latency, point.default),
         percent(best.bound_fraction),
         size(best.ddr_bytes),
         mark,

@@ -79,6 +79,11 @@ def ratio(value: float) -> str:
     return f"{_digits(value)}x"
 
 
+def gain(latency_s: float | None, base_s: float | None) -> str:
+    """Return how many times as fast a latency is as a base; ``-`` where one is missing."""
+    return "-" if latency_s is None or base_s is None else ratio(base_s / latency_s)
+
+
 def clock(seconds: float) -> str:
     """Return a span of seconds as on a watch: ``0:38``, ``1:02:03``."""
     minutes, rest_s = divmod(max(0, round(seconds)), 60)

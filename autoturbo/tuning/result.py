@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoturbo.database.records import Refused, RunState
-from autoturbo.registry import Printer
+from autoturbo.registry import SIMULATOR, Printer
 from autoturbo.report.lines import View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.handover import Best
@@ -73,7 +73,7 @@ class TuneResult:
     origins: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     objective: str = "latency"
-    measurer: str = "simulator"
+    measurer: str = SIMULATOR
     scratch: object = None
 
     @property

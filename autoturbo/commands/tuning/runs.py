@@ -9,7 +9,7 @@ from autoturbo.commands.console import Console, Dtype, Moment
 from autoturbo.commands.loading import opened
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import RefusedJson, refused_json
-from autoturbo.report.units import duration, ratio
+from autoturbo.report.units import duration, gain
 from autoturbo.schema import Choice, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
@@ -67,13 +67,6 @@ def as_json(info: RunInfo, state: str) -> RunJson:
     }  # fmt: skip
 
 
-def gain(info: RunInfo) -> str:
-    """Return how much faster the best schedule is than the published heuristic's."""
-    if info.best_latency is None or info.default_latency is None:
-        return "-"
-    return ratio(info.default_latency / info.best_latency)
-
-
 def budget(info: RunInfo) -> str:
     """Return the trials made, of those asked for."""
     total = info.asked.get("trials")
@@ -83,4 +76,4 @@ def budget(info: RunInfo) -> str:
 def _row(info: RunInfo, state: str) -> tuple[str, ...]:
     best = "-" if info.best_latency is None else duration(info.best_latency)
     names = (info.id, info.model, info.target, state)
-    return (*names, budget(info), best, gain(info))
+    return (*names, budget(info), best, gain(info.best_latency, info.default_latency))
