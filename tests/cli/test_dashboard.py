@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import Cli, cli_in
-from tests.report.browser import CHROMIUM, browser
+from tests.report.browser import CHROMIUM, Page, browser
 
 
 @pytest.fixture
@@ -48,6 +48,11 @@ def wait_for(seen: Callable[[], bool]) -> None:
     while not seen():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def text(page: Page) -> str:
+    """Return what the page shows; nothing while it loads itself anew and has no body yet."""
+    return str(page.run("document.body?.innerText ?? ''"))
 
 
 def asked(port: int, path: str, host: str | None = None) -> tuple[int, str]:
@@ -84,7 +89,7 @@ def test_a_browser_sees_a_run_begin(cli: Cli, run: str, port: int, tmp_path: Pat
     with browser(tmp_path / "profile") as page:
         page.size(800, 600)
         page.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
-        wait_for(lambda: run in page.run("document.body.innerText"))
-        assert page.run("document.documentElement.scrollWidth") <= 800
+        wait_for(lambda: run in text(page))
+        wait_for(lambda: 0 < page.run("document.documentElement?.scrollWidth ?? 0") <= 800)
         more = cli("--json", "tune", "zfnet", "--batch", "1", "--trials", "2").object["run"]
-        wait_for(lambda: more in page.run("document.body.innerText"))
+        wait_for(lambda: more in text(page))
