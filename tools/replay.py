@@ -62,7 +62,7 @@ SLOWER = 1.005
 
 OF_MODEL = {
     "dim": (0, 1, 2, 3), "factor": (2, 3, 4, 8), "inner_dim": (0, 1, 2, 3), "inner_factor": (2, 4),
-    "cores": (1, 2, 4), "core_dim": (0, 1, 2),
+    "cores": (1, 2, 4), "core_parallel_dim": (0, 1, 2),
 }  # fmt: skip
 """Values of knobs of sub-graphs whose values depend on the model: those that do not fit are made
 to where that is possible, and are a result of their own where it is not."""
@@ -162,7 +162,7 @@ def drawn_settings(name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{}]
     while len(found) < SETTINGS:
         values = _drawn(rng, {n: s.choices for n, s in knob_specs().items()})
-        if rng.random() < OTHERWISE and values.get("cluster_split", "batch") == "batch":
+        if rng.random() < OTHERWISE and values.get("cluster_partitioning", "batch") == "batch":
             values["batches_per_cluster"] = rng.choice(samples)
         layers = [layer.name for layer in bench.problem(bench.share().batches).layers]
         chosen = rng.sample(layers, min(rng.choice((0, 0, 1, 2, 6)), len(layers)))

@@ -56,11 +56,12 @@ OVERRIDE_NAMES: Final = knob_names("subgraph")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
 PLACING: Final = (
-    "dim", "inner_dim", "cores", "core_dim", "scope", "spill_victim", "prefetch_depth",
+    "dim", "inner_dim", "cores", "core_parallel_dim", "scope", "spill_victim", "prefetch_depth",
 )  # fmt: skip
 """Knobs of a sub-graph that may move data where the kernel's own statistics are the same: they
 decide what its neighbours find near them. The others change the statistics or nothing, but for
-``weight_share``, of which more only takes room from tensors where the statistics are the same."""
+``weight_buffer_fraction``, of which more only takes room from tensors where the statistics are the
+same."""
 
 PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in OVERRIDE_NAMES))
 """The first columns: of them alone a model that is to serve other models and targets is made. What
@@ -125,7 +126,7 @@ def _own_number(name: str, value: Value) -> float:
     Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
     """
     spec = subgraph_knob_specs()[name]
-    if name in ("dim", "inner_dim", "core_dim"):
+    if name in ("dim", "inner_dim", "core_parallel_dim"):
         return 0.0 if value == AUTO else float(value) + 1
     if name in ("factor", "cores") and value == AUTO:
         return -1.0
@@ -168,7 +169,7 @@ def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
     """Return columns :data:`PORTABLE` of kernels, from the arguments of :func:`kernel_rows`."""
     if not is_planned(statistics.shape[1]):
         return overrides
-    share = overrides[:, OVERRIDE_NAMES.index("weight_share")]
+    share = overrides[:, OVERRIDE_NAMES.index("weight_buffer_fraction")]
     return np.concatenate([ratios(statistics, share), overrides], axis=1, dtype=np.float32)
 
 

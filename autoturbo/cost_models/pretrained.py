@@ -24,6 +24,7 @@ from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
 from autoturbo.schedule.codegen.work import Flags
+from autoturbo.schedule.knobs import current_name
 from autoturbo.schema import Natural, TypedDict
 
 TREES: Final = 150
@@ -110,7 +111,7 @@ def read_card(path: Path) -> dict[str, Any]:
         raise InputError("no card of a cost model that can be read", Location(path)) from None
     if not isinstance(card, dict) or "features_schema" not in card:
         raise InputError("not the card of a pretrained cost model", Location(path))
-    if card["features_schema"] != FEATURES_SCHEMA or card.get("names") != list(PORTABLE):
+    if card["features_schema"] != FEATURES_SCHEMA or _names(card) != list(PORTABLE):
         schema = card["features_schema"]
         message = f"features of version {schema}, this release reads {FEATURES_SCHEMA}"
         raise InputError(message, Location(path), "train it again")
@@ -118,6 +119,12 @@ def read_card(path: Path) -> dict[str, Any]:
         message = f"it learned from {stale}"
         raise InputError(message, Location(path), "collect the measurements again and train it")
     return card
+
+
+def _names(card: Mapping[str, Any]) -> list[str]:
+    """Return the features of a card, in today's names of the knobs."""
+    parts = (str(name).rpartition(".") for name in card.get("names") or ())
+    return [f"{scope}{dot}{current_name(name)}" for scope, dot, name in parts]
 
 
 def _stale(versions: object) -> str:

@@ -187,14 +187,14 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
     """
     if _COPIES in best.busy:
         return _by_units(best)
-    if knobs.cluster_split == AUTO:
+    if knobs.cluster_partitioning == AUTO:
         return ""
     apart = [
         outcome.latency
         for own, outcome in trials
-        if own.cluster_split == AUTO and isinstance(outcome, Measurement)
+        if own.cluster_partitioning == AUTO and isinstance(outcome, Measurement)
     ]
-    line = f"share out {_WHAT[str(knobs.cluster_split)]}: {duration(best.latency)}"
+    line = f"share out {_WHAT[str(knobs.cluster_partitioning)]}: {duration(best.latency)}"
     if not apart:
         return line
     alone = "one cluster alone" if best.batch == 1 else "each with samples of its own"
@@ -243,7 +243,7 @@ def mixed_sentence(mixed: MixedSamples | None) -> str:
     return (
         f"cannot be told apart: {mixed['node']} ({mixed['op_type']}) {mixed['reason']}; "
         f"{', '.join(costs)}; {mixed['change']}"
-        f"{', or let clusters share out other work (knob cluster_split)' if idle else ''}"
+        f"{', or let clusters share out other work (knob cluster_partitioning)' if idle else ''}"
     )
 
 

@@ -37,6 +37,20 @@ MIDDLE_PRIORITY = 5
 AUTO: Final = "auto"
 Value = str | int | float
 
+_OLD_NAMES = {
+    "cluster_split": "cluster_partitioning",
+    "core_dim": "core_parallel_dim",
+    "factor_scale": "instance_multiplier",
+    "lb_fill": "lb_occupancy_limit",
+    "tile_divisor": "tile_subdivision",
+    "weight_share": "weight_buffer_fraction",
+}
+_OLD_VALUES = {
+    "merge_order": {"s": "straight", "d": "diamond", "b": "branch"},
+    "split_key": {"o": "operators", "f": "factor", "d": "depth"},
+}
+"""Names and letters of earlier states of version 0.1, which are read until version 0.2."""
+
 KnobScope = Literal["model", "subgraph", "layer"]
 """What a knob is about: all sub-graphs, the one that a layer ends up in, or the layer alone."""
 
@@ -154,7 +168,7 @@ class Knobs:
     max_layers: int | str = _partition(
         "most layers in one sub-graph", (1, 2, 4, 8, 16, 32), "no limit", low=1
     )
-    lb_fill: float | str = _partition(
+    lb_occupancy_limit: float | str = _partition(
         "share of the local buffer that counts as full when splitting",
         (0.25, 0.5, 0.75, 0.9),
         "1",
@@ -170,15 +184,27 @@ class Knobs:
     )
     merge_order: str = _partition(
         "order of the merge patterns (straight, diamond, branch)",
-        ("sbd", "dsb", "dbs", "bsd", "bds"),
-        "sdb",
-        word="sdb",
+        (
+            "straight-branch-diamond",
+            "diamond-straight-branch",
+            "diamond-branch-straight",
+            "branch-straight-diamond",
+            "branch-diamond-straight",
+        ),
+        "straight-diamond-branch",
+        word="straight-diamond-branch",
     )
     split_key: str = _partition(
         "order of the keys that choose a split (operators cut, factor, depth)",
-        ("odf", "fod", "fdo", "dof", "dfo"),
-        "ofd",
-        word="ofd",
+        (
+            "operators-depth-factor",
+            "factor-operators-depth",
+            "factor-depth-operators",
+            "depth-operators-factor",
+            "depth-factor-operators",
+        ),
+        "operators-factor-depth",
+        word="operators-factor-depth",
     )
     split_dims: str = _partition(
         "which output dimensions may be split",
@@ -192,7 +218,7 @@ class Knobs:
         "the paper's list 1, 2, 4, 8, 9, 10, ...",
         word="published",
     )
-    factor_scale: int | str = _partition(
+    instance_multiplier: int | str = _partition(
         "instances per sub-graph over the smallest number that fits", (2, 4, 8), "1", low=1, high=64
     )
     instance_order: str = _order(
@@ -214,7 +240,7 @@ class Knobs:
     )
     spill_victim: str = _memory(
         "which tensor leaves the local buffer first",
-        ("largest", "size_x_life"),
+        ("largest", "size_times_lifetime"),
         "longest-lived",
         word="longest",
     )
@@ -227,7 +253,7 @@ class Knobs:
     prefetch_depth: int | str = _codegen(
         "tiles loaded ahead of the one computed", (2, 3, 4), "1", low=1, high=16
     )
-    tile_divisor: int | str = _codegen(
+    tile_subdivision: int | str = _codegen(
         "anchor tiles per largest tile that fits", (2, 4, 8), "1", low=1, high=256
     )
     instruction_scheduling: str = _codegen(
@@ -236,13 +262,13 @@ class Knobs:
         "on",
         word="on",
     )
-    cluster_split: str = _share(
+    cluster_partitioning: str = _share(
         "what the clusters share out: samples, rows, channels or sub-graphs in a pipeline",
         ("spatial", "channel", "pipeline"),
         "samples",
         word="batch",
     )
-    weight_share: float | str = _memory(
+    weight_buffer_fraction: float | str = _memory(
         "share of a core's local buffer for weight tiles",
         (0.1, 0.2, 0.3, 0.5),
         "the target's weight buffer",
@@ -293,7 +319,7 @@ class Knobs:
         Raises:
             KnobsError: an unknown knob, or a value that it does not take.
         """
-        place, known = at or Location(), dict(values)
+        place, known = at or Location(), _respelled(values)
         items = known.pop("overrides", [])
         if not isinstance(items, list):
             raise KnobsError("expected a list", dataclasses.replace(place, field="overrides"))
@@ -380,7 +406,7 @@ class SubGraphKnobs:
         "all of them",
         low=1,
     )
-    core_dim: int | str = _own_bind(
+    core_parallel_dim: int | str = _own_bind(
         "output dimension spread over cores first, then those inside it",
         (),
         "as Algorithm 4 binds it",
@@ -401,9 +427,9 @@ class SubGraphKnobs:
     )
     spill_victim: str = _overriding("spill_victim", "longest")
     weight_residency: str = _overriding("weight_residency", "stream")
-    weight_share: float | str = _overriding("weight_share")
+    weight_buffer_fraction: float | str = _overriding("weight_buffer_fraction")
     prefetch_depth: int | str = _overriding("prefetch_depth", 1)
-    tile_divisor: int | str = _overriding("tile_divisor", 1)
+    tile_subdivision: int | str = _overriding("tile_subdivision", 1)
     instruction_scheduling: str = _overriding("instruction_scheduling", "on")
 
     def __post_init__(self) -> None:
@@ -535,11 +561,28 @@ def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, .
     return tuple(sorted(nonempty, key=lambda o: o.layer))
 
 
+def current_name(name: str) -> str:
+    """Return today's name of a knob; a name that is not an earlier one stays as it is."""
+    return _OLD_NAMES.get(name, name)
+
+
+def _respelled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return knobs with earlier names and values in today's spelling."""
+    spelled = {}
+    for old, value in values.items():
+        name = old if current_name(old) in values else current_name(old)
+        letters = _OLD_VALUES.get(name, {})
+        if isinstance(value, str) and len(value) == len(letters) and set(value) == set(letters):
+            value = "-".join(letters[letter] for letter in value)  # noqa: PLW2901
+        spelled[name] = "size_times_lifetime" if value == "size_x_life" else value
+    return spelled
+
+
 def _override(item: Any, at: Location) -> SubGraphKnobs:
     at = dataclasses.replace(at, field="overrides")
     if not isinstance(item, dict) or not isinstance(item.get("layer"), str):
         raise KnobsError("an override needs the name of a layer", at, '{"layer": "conv1", ...}')
-    specs = subgraph_knob_specs()
+    item, specs = _respelled(item), subgraph_knob_specs()
     for name in (name for name in item if name != "layer"):
         if name not in specs:
             raise KnobsError(f"unknown field {name!r}", at, did_you_mean(name, ("layer", *specs)))

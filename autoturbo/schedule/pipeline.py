@@ -251,7 +251,7 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
     Raises:
         KnobsError: the candidate does not fit the model.
     """
-    cache, share = bench.cache, bench.share(knobs.batches_per_cluster, knobs.cluster_split)
+    cache, share = bench.cache, bench.share(knobs.batches_per_cluster, knobs.cluster_partitioning)
     problem = bench.problem(share.batches)
     # a split of its own that is impossible is refused where an override, whatever it says, names
     # the layer that makes the output
@@ -262,7 +262,7 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
     overrides = resolve(problem, grouped, knobs)
 
     def make() -> Plan:
-        scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+        scale = 1 if knobs.instance_multiplier == AUTO else int(knobs.instance_multiplier)
         room = SplitRules.of(knobs).room(problem)
         subgraphs = tuple(
             settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in grouped
@@ -336,13 +336,13 @@ def _placement(
     parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
     forced: dict[int, Binding] = {}
     for subgraph, override in overrides.items():
-        if override.cores == AUTO == override.core_dim:
+        if override.cores == AUTO == override.core_parallel_dim:
             continue
         cores = whole if override.cores == AUTO else int(override.cores)
         if whole % cores:
             message = f"cores: {cores} does not divide the {whole} cores of a cluster"
             raise KnobsError(message, Location(field="overrides"))
-        depth = None if override.core_dim == AUTO else int(override.core_dim)
+        depth = None if override.core_parallel_dim == AUTO else int(override.core_parallel_dim)
         for index in parts[subgraph]:
             shape = int(instances.shape[index])
             forced[index] = chosen_binding(instances.book, shape, cores, depth)

@@ -360,7 +360,7 @@ def openings(space: Space) -> Genes:
     batches = _each(space, "batches_per_cluster")
     starts = _each(space, START)
     freed = [{**start, **more} for start in starts[:1] for more in FREED]
-    splits = _each(space, "cluster_split")
+    splits = _each(space, "cluster_partitioning")
     return _points(space, [*batches, *starts, *freed, *splits])
 
 

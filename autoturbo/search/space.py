@@ -55,7 +55,7 @@ def choices_of(
     choices = spec.choices
     if name == "batches_per_cluster":
         choices = tuple(b for b in range(share, 0, -1) if share % b == 0)
-    if name == "cluster_split" and target.clusters == 1:
+    if name == "cluster_partitioning" and target.clusters == 1:
         choices = ()
     return tuple(c for c in choices if canonical(name, spec, c, share, layers) != AUTO)
 

@@ -163,10 +163,12 @@ def _offers(
         "inner_dim": lambda: depths,
         "inner_factor": lambda: _factors(extents) if depths else (),
         "cores": lambda: tuple(n for n in range(target.cores - 1, 0, -1) if target.cores % n == 0),
-        "core_dim": lambda: _spread_dims(problem, subgraph),
+        "core_parallel_dim": lambda: _spread_dims(problem, subgraph),
         "scope": lambda: here("scope"),
         "weight_residency": lambda: here("weight_residency") if weighty else (),
-        "weight_share": lambda: specs["weight_share"].choices if weighty else (),
+        "weight_buffer_fraction": lambda: (
+            specs["weight_buffer_fraction"].choices if weighty else ()
+        ),
     }
 
 

@@ -225,7 +225,7 @@ class KernelStatistics:
         """Return what determines a kernel in isolation: its part, its cores and its rules."""
         values: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
         cores = self.bench.target.cores if values["cores"] == AUTO else int(values["cores"])
-        depth = None if values["core_dim"] == AUTO else int(values["core_dim"])
+        depth = None if values["core_parallel_dim"] == AUTO else int(values["core_parallel_dim"])
         # what spills of a part alone is found with the published victim
         rules = {name: values[name] for name in RULE_KNOBS if name != "spill_victim"}
         problem = self.bench.problem(self._subgraphs[part][0])

@@ -120,7 +120,8 @@ def scheduled(graph: Graph, array: str, names: tuple[str, ...]) -> Iterator[Leve
 def layerwise(graph: Graph, array: str) -> Level:
     """One kernel a layer with its output in DRAM, the best of some sizes of tiles."""
     settings = [
-        Knobs(max_layers=1, output_scope="DDR", tile_divisor=divisor) for divisor in TILE_DIVISORS
+        Knobs(max_layers=1, output_scope="DDR", tile_subdivision=divisor)
+        for divisor in TILE_DIVISORS
     ]
     return _best(graph, array, LAYERWISE, settings)
 
@@ -132,12 +133,15 @@ def channels(graph: Graph, array: str) -> Level:
     """
     bench = Evaluator(graph, machine(array), DTYPE).bench
     overrides = tuple(
-        SubGraphKnobs(layer=layer.name, core_dim=len(graph.tensors[layer.outputs[0]].shape) - 1)
+        SubGraphKnobs(
+            layer=layer.name, core_parallel_dim=len(graph.tensors[layer.outputs[0]].shape) - 1
+        )
         for layer in bench.problem(1).layers
         if _weights(graph, layer) > sum(graph.tensors[t].elements for t in layer.inputs)
     )
     settings = [
-        Knobs(max_layers=1, tile_divisor=divisor, overrides=overrides) for divisor in TILE_DIVISORS
+        Knobs(max_layers=1, tile_subdivision=divisor, overrides=overrides)
+        for divisor in TILE_DIVISORS
     ]
     return _best(graph, array, CHANNELS, settings)
 
@@ -263,10 +267,10 @@ def evaluation_cost(graph: Graph) -> None:
     """
     target = machine("fixed")
     for scale in (1, 2, 8):
-        knobs = Knobs(factor_scale=scale, max_layers=1)
+        knobs = Knobs(instance_multiplier=scale, max_layers=1)
         bench = Evaluator(graph, target, DTYPE)
         cold, outcome = _timed(partial(bench.evaluate, knobs))
-        others = [dataclasses.replace(knobs, tile_divisor=2 + n) for n in range(ROUNDS)]
+        others = [dataclasses.replace(knobs, tile_subdivision=2 + n) for n in range(ROUNDS)]
         warm = sum(_timed(partial(bench.evaluate, other))[0] for other in others) / ROUNDS
         if isinstance(outcome, Measurement):
             count = outcome.kernels

@@ -194,7 +194,7 @@ def compare(layer: Layer) -> Result:
 
 def _settings() -> list[Knobs]:
     """The heuristics' setting, and finer tiles, which hide more of the first load."""
-    return [Knobs(tile_divisor=divisor) for divisor in (1, 4, 16)]
+    return [Knobs(tile_subdivision=divisor) for divisor in (1, 4, 16)]
 
 
 def _measured(graph: Graph, layer: Layer, knobs: Knobs) -> Measurement:

@@ -42,7 +42,7 @@ class Plans:
         )
 
     def times(self, knobs: Knobs) -> list[float]:
-        depth = 1 if knobs.tile_divisor == "auto" else int(knobs.tile_divisor)
+        depth = 1 if knobs.tile_subdivision == "auto" else int(knobs.tile_subdivision)
         return [1e-3 * depth, 2e-3 / depth**0.5]
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
@@ -57,7 +57,7 @@ def advisor(plans: Plans) -> KernelAdvisor:
 
 
 def settings(count: int) -> list[Knobs]:
-    return [Knobs(tile_divisor=n) for n in range(2, 2 + count)]
+    return [Knobs(tile_subdivision=n) for n in range(2, 2 + count)]
 
 
 def taught(plans: Plans, tried: Sequence[Knobs]) -> KernelAdvisor:
@@ -78,14 +78,14 @@ def test_it_says_what_is_missing_until_it_knows_enough() -> None:
 
 def test_failures_do_not_count_as_measured() -> None:
     plans = Plans()
-    failed = [Knobs(prefetch_depth=2, tile_divisor=n) for n in range(2, 20)]
+    failed = [Knobs(prefetch_depth=2, tile_subdivision=n) for n in range(2, 20)]
     assert taught(plans, failed).obstacle is not None
 
 
 def test_it_ranks_as_the_truth_does() -> None:
     plans = Plans()
     found = taught(plans, settings(40))
-    fresh = [Knobs(tile_divisor=n, binding="always") for n in (3, 10, 20, 39)]
+    fresh = [Knobs(tile_subdivision=n, binding="always") for n in (3, 10, 20, 39)]
     scores = found.rank(fresh)
     assert scores is not None
     assert np.argsort(scores).tolist() == [0, 1, 2, 3]
@@ -95,7 +95,7 @@ def test_it_ranks_as_the_truth_does() -> None:
 @pytest.mark.full
 def test_seconds_are_what_it_ranks_by_without_the_chance_of_failing() -> None:
     plans = Plans()
-    fresh = [Knobs(tile_divisor=n, binding="always") for n in (3, 10)]
+    fresh = [Knobs(tile_subdivision=n, binding="always") for n in (3, 10)]
     assert taught(plans, settings(2)).seconds(fresh) is None
     found = taught(plans, settings(40))
     ranked, seconds = found.rank(fresh), found.seconds([*fresh, Knobs(prefetch_depth=16)])
@@ -108,9 +108,9 @@ def test_seconds_are_what_it_ranks_by_without_the_chance_of_failing() -> None:
 
 def test_what_fails_comes_after_what_does_not() -> None:
     plans = Plans()
-    failed = [Knobs(prefetch_depth=2, tile_divisor=n) for n in range(2, 20)]
+    failed = [Knobs(prefetch_depth=2, tile_subdivision=n) for n in range(2, 20)]
     found = taught(plans, [*settings(18), *failed])
-    scores = found.rank([Knobs(tile_divisor=30, prefetch_depth=2), Knobs(tile_divisor=30)])
+    scores = found.rank([Knobs(tile_subdivision=30, prefetch_depth=2), Knobs(tile_subdivision=30)])
     assert scores is not None
     assert scores[0] > scores[1]
 
@@ -163,7 +163,7 @@ class OwnPlans(Plans):
     """The first kernel takes as long as the tiles of its own sub-graph say."""
 
     def times(self, knobs: Knobs) -> list[float]:
-        own = [o.tile_divisor for o in knobs.overrides if o.layer == "a"]
+        own = [o.tile_subdivision for o in knobs.overrides if o.layer == "a"]
         return [1e-3 * float(own[0] if own else 1), 2e-3]
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
@@ -173,7 +173,7 @@ class OwnPlans(Plans):
 
 def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
     def own(divisor: int, **more: Any) -> Knobs:
-        return Knobs(overrides=(SubGraphKnobs("a", tile_divisor=divisor),), **more)
+        return Knobs(overrides=(SubGraphKnobs("a", tile_subdivision=divisor),), **more)
 
     found = taught(OwnPlans(), [own(n) for n in range(2, 42)])
     scores = found.rank([own(n, prefetch_depth=3) for n in (40, 3, 20, 10)])

@@ -164,7 +164,7 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     changes = changes_of(space, base, base[None])
     genes = np.concatenate([base[None], changes.points[changes.blocks > 0]])
     kinds = known.kinds(known.of(space.settings(genes)))
-    share = np.asarray([d.name.endswith(":weight_share") for d in space.dimensions])
+    share = np.asarray([d.name.endswith(":weight_buffer_fraction") for d in space.dimensions])
     took: dict[bytes, list[tuple[bool, float]]] = {}
     for kind, row in zip(kinds, genes, strict=True):
         outcome = evaluator.evaluate(space.knobs_of(row))

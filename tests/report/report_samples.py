@@ -81,7 +81,7 @@ def small_facts() -> Facts:
 def measured(split: str = "auto") -> Measured:
     """The published schedule, or one whose clusters do not work alike."""
     evaluator = Evaluator(workload("squeezenet1_1", 4), STCP920, "float16")
-    schedule = evaluator.schedule(Knobs(cluster_split=split))
+    schedule = evaluator.schedule(Knobs(cluster_partitioning=split))
     outcome = evaluator.measure(schedule)
     assert isinstance(outcome, Measurement)
     return Measured.of(schedule, outcome)

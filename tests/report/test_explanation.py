@@ -202,7 +202,7 @@ def test_a_spot_that_nothing_helps_says_so(bounds: Bounds) -> None:
 def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
     evaluator = Evaluator(network(129), STCP920, "float16")
     names = {r.change["knob"] for r in bounds.model_knobs}
-    assert {"max_layers", "cluster_split", "prefetch_depth"} <= names
+    assert {"max_layers", "cluster_partitioning", "prefetch_depth"} <= names
     for remedy in bounds.model_knobs:
         value = {remedy.change["knob"]: remedy.change["value"]}
         outcome = evaluator.evaluate(dataclasses.replace(KNOBS, **value))

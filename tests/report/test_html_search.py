@@ -103,7 +103,7 @@ def test_spearman_is_the_correlation_of_ranks() -> None:
 def test_predictions_are_those_of_the_time() -> None:
     """A round is predicted from the rounds before it, never from itself."""
     space = np.random.default_rng(0)
-    knobs = [Knobs(prefetch_depth=int(d), tile_divisor=int(t)) for d in (1, 2, 3) for t in
+    knobs = [Knobs(prefetch_depth=int(d), tile_subdivision=int(t)) for d in (1, 2, 3) for t in
              (1, 2, 4, 8)]  # fmt: skip
     knobs = [Knobs(), *(knobs[i] for i in space.permutation(len(knobs)))]
     doubles = Landscape(walls=False)

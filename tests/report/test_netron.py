@@ -22,7 +22,9 @@ from tests.schedule.schedule_samples import STCP920, Net
 SQUEEZENET = workloads.get("squeezenet1_1").file
 
 
-@pytest.fixture(scope="module", params=[Knobs(), Knobs(cluster_split="channel", max_layers=3)])
+@pytest.fixture(
+    scope="module", params=[Knobs(), Knobs(cluster_partitioning="channel", max_layers=3)]
+)
 def schedule(request: pytest.FixtureRequest) -> Schedule:
     graph = import_model(SQUEEZENET, batch=4)
     return Evaluator(graph, STCP920, "float16").schedule(request.param)

@@ -167,7 +167,7 @@ def test_what_there_is_to_check() -> None:
 
     graph = import_model(workloads.get("squeezenet1_1").file, batch=8)
     bench = Workbench(graph, load_target("stcp920"), "float16")
-    shared = build_schedule(bench, Knobs(cluster_split="pipeline"))
+    shared = build_schedule(bench, Knobs(cluster_partitioning="pipeline"))
     found = checked_sizes([shared])
     assert found["kernels"] == found["instances"] == len(shared.order)
     assert found["subgraphs"] == len(shared.instances.subgraphs)

@@ -26,7 +26,7 @@ Event = dict[str, Any]
 def schedule(request: pytest.FixtureRequest) -> Schedule:
     graph = import_model(workloads.get("squeezenet1_1").file, batch=4)
     evaluator = Evaluator(graph, load_target("stcp920"), "float16")
-    return build_schedule(evaluator.bench, Knobs(cluster_split=request.param))
+    return build_schedule(evaluator.bench, Knobs(cluster_partitioning=request.param))
 
 
 @pytest.mark.parametrize("detail", DETAILS)

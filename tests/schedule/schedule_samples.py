@@ -328,7 +328,7 @@ def settings_of(
     """Random settings; overrides, where layers are given, and samples at once up to a share."""
     values = {name: draw(_values(name)) for name in knob_specs()}
     if split is not None:
-        values["cluster_split"] = split
+        values["cluster_partitioning"] = split
     values["batches_per_cluster"] = draw(st.just("auto") | st.integers(1, samples))
     chosen = draw(st.lists(st.sampled_from(names), max_size=2)) if names else []
     overrides = tuple(

@@ -33,18 +33,23 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
 
-BASES: tuple[dict[str, Any], ...] = ({}, {"max_layers": 1}, {"lb_fill": 0.25}, {"lb_fill": 0.05})
+BASES: tuple[dict[str, Any], ...] = (
+    {},
+    {"max_layers": 1},
+    {"lb_occupancy_limit": 0.25},
+    {"lb_occupancy_limit": 0.05},
+)
 EXTRA: tuple[dict[str, Any], ...] = (
     {"output_scope": "GB"},
     {"weight_residency": "GB"},
     {"batches_per_cluster": 1},
-    {"batches_per_cluster": 1, "tile_divisor": 2},
+    {"batches_per_cluster": 1, "tile_subdivision": 2},
 )
 SETTINGS = tuple(
     Knobs.from_dict(values)
     for values in (
         *(
-            {**base, "prefetch_depth": ahead, "tile_divisor": tiles}
+            {**base, "prefetch_depth": ahead, "tile_subdivision": tiles}
             for base, ahead, tiles in itertools.product(BASES, (1, 2, 4), (1, 2, 4))
         ),
         *EXTRA,

@@ -46,7 +46,9 @@ def test_candidates_are_one_two_four_eight_nine_and_on() -> None:
     assert found == {2: 2, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8, 9: 9, 10: 10, 11: 11}
 
 
-@pytest.mark.parametrize(("key", "depth", "factor"), [("ofd", 0, 3), ("fod", 3, 2)])
+@pytest.mark.parametrize(
+    ("key", "depth", "factor"), [("operators-factor-depth", 0, 3), ("factor-operators-depth", 3, 2)]
+)
 def test_the_best_split_cuts_most_operators_before_it_has_fewest_parts(
     key: str, depth: int, factor: int
 ) -> None:
@@ -85,14 +87,14 @@ def test_merges_of_the_example_step_by_step() -> None:
         return [[problem.layers[x].name for x in layers] for layers in sets]
 
     three, shortcut, second = ["conv0", "conv1", "conv2"], ["conv3"], ["conv4", "conv5", "conv6"]
-    assert merger.merge("s") == 4
+    assert merger.merge("straight") == 4
     assert now() == [three, shortcut, ["relu2"], second, ["relu5"]]
-    assert merger.merge("d") == 0
-    assert merger.merge("b") == 2
+    assert merger.merge("diamond") == 0
+    assert merger.merge("branch") == 2
     assert now() == [three, [*shortcut, "relu2"], [*second, "relu5"]]
-    assert merger.merge("s") == 2
+    assert merger.merge("straight") == 2
     assert now() == [[*three, *shortcut, "relu2", *second, "relu5"]]
-    assert (merger.merge("s"), merger.merge("d"), merger.merge("b")) == (0, 0, 0)
+    assert (merger.merge("straight"), merger.merge("diamond"), merger.merge("branch")) == (0, 0, 0)
 
 
 def test_a_diamond_leaves_its_entry_out() -> None:
@@ -102,7 +104,7 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
     problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
     merger = Merging(problem, GroupRules())
-    assert (merger.merge("s"), merger.merge("d")) == (0, 1)
+    assert (merger.merge("straight"), merger.merge("diamond")) == (0, 1)
     assert sorted(n.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
 
 

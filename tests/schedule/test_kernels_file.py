@@ -26,8 +26,8 @@ from tests.schedule.steps import instance_of
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedule-format.md"
 SETTINGS = {
     "published": Knobs(),
-    "cut": Knobs(factor_scale=2, output_scope="GB", weight_residency="GB", prefetch_depth=3),
-    "pipeline": Knobs(cluster_split="pipeline"),
+    "cut": Knobs(instance_multiplier=2, output_scope="GB", weight_residency="GB", prefetch_depth=3),
+    "pipeline": Knobs(cluster_partitioning="pipeline"),
 }
 
 

@@ -21,8 +21,8 @@ from tests.schedule.schedule_samples import Net, bench, target
 SETTINGS = (
     Knobs(),
     Knobs(max_layers=4),
-    Knobs(max_layers=1, lb_fill=0.5),
-    Knobs(merged_factor_ratio=8, merge_order="dbs", lb_fill=0.75),
+    Knobs(max_layers=1, lb_occupancy_limit=0.5),
+    Knobs(merged_factor_ratio=8, merge_order="diamond-branch-straight", lb_occupancy_limit=0.75),
 )
 
 

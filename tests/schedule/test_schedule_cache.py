@@ -77,7 +77,7 @@ def test_what_passes_remember_of_a_model_goes_with_it() -> None:
     samples = evaluator.bench.batch_choices()[0]
     problem, book = evaluator.bench.problem(samples), evaluator.bench.parts(samples)
     own = SubGraphKnobs(problem.layers[0].name, cores=2, factor=2)
-    for knobs in (Knobs(), Knobs(overrides=(own,)), Knobs(cluster_split="spatial")):
+    for knobs in (Knobs(), Knobs(overrides=(own,)), Knobs(cluster_partitioning="spatial")):
         assert isinstance(evaluator.evaluate(knobs), Measurement)
     KernelStatistics(evaluator.bench).of_plan(Knobs())
     there = weakref.WeakSet[object]([problem, book])

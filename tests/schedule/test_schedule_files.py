@@ -99,7 +99,9 @@ def test_the_text_is_made_for_reading() -> None:
     """One field a line, one instance a line, a line feed at the end."""
     net = Net(x=(2, 4))
     net.linear("x", 4)
-    schedule = build_schedule(Workbench(net.graph(), target(), "float16"), Knobs(factor_scale=2))
+    schedule = build_schedule(
+        Workbench(net.graph(), target(), "float16"), Knobs(instance_multiplier=2)
+    )
     lines = schedule.text.splitlines()
     assert schedule.text.endswith("}\n")
     assert lines[1] == '"format": "autoturbo-schedule",'
@@ -231,8 +233,8 @@ EDITS: dict[str, tuple[Edit, str]] = {
         "order[0].scope: unknown scope 'L2'; known scopes: LB, GB, DDR",
     ),
     "bad knob": (
-        lambda d: d.update(knobs={"lb_fill": 7}),
-        "knobs.lb_fill: 7 is out of range; from 0.05 to 1",
+        lambda d: d.update(knobs={"lb_occupancy_limit": 7}),
+        "knobs.lb_occupancy_limit: 7 is out of range; from 0.05 to 1",
     ),
     "clusters": (
         lambda d: d["share"].update(clusters=4),

@@ -116,12 +116,13 @@ def test_a_merge_override_breaks_the_rule_but_not_the_memory() -> None:
 
 def test_rules_follow_the_knobs() -> None:
     knobs = Knobs(
-        producer_factor_ratio=0.5, merged_factor_ratio=2.0, max_layers=4, merge_order="dsb",
+        producer_factor_ratio=0.5, merged_factor_ratio=2.0, max_layers=4,
+        merge_order="diamond-straight-branch",
         overrides=(SubGraphKnobs("a", "cut"), SubGraphKnobs("b", "merge"), SubGraphKnobs("c")),
     )  # fmt: skip
     rules = GroupRules.of(knobs)
     assert (rules.producer_factor_ratio, rules.merged_factor_ratio) == (0.5, 2.0)
-    assert (rules.max_layers, rules.merge_order) == (4, "dsb")
+    assert (rules.max_layers, rules.merge_order) == (4, "diamond-straight-branch")
     assert (sorted(rules.cuts), sorted(rules.merges)) == (["a"], ["b"])
 
 
@@ -136,7 +137,9 @@ def test_groups_are_remembered_per_rules() -> None:
 @settings(max_examples=20, deadline=None)
 @given(
     graph=networks(most=12), lb=st.sampled_from((256, 1024, 8192)),
-    order=st.sampled_from(("sdb", "sbd", "dsb", "dbs", "bsd", "bds")),
+    order=st.sampled_from(("straight-diamond-branch", "straight-branch-diamond",
+    "diamond-straight-branch", "diamond-branch-straight", "branch-straight-diamond",
+    "branch-diamond-straight")),
     limit=st.sampled_from((1, 3, 100)),
 )  # fmt: skip
 def test_sub_graphs_are_a_partition_that_can_run(

@@ -78,7 +78,7 @@ def test_rules_of_stcp920() -> None:
 
 
 def test_rules_follow_the_knobs() -> None:
-    found = rules(prefetch_depth=3, tile_divisor=4, instruction_scheduling="layer")
+    found = rules(prefetch_depth=3, tile_subdivision=4, instruction_scheduling="layer")
     assert (found.ahead, found.divisor, found.across, found.serial) == (3, 4, False, False)
     found = rules(prefetch_depth=3, instruction_scheduling="off")
     assert (found.ahead, found.across, found.serial) == (0, False, True)
@@ -86,7 +86,11 @@ def test_rules_follow_the_knobs() -> None:
 
 def test_a_knob_changes_one_rule() -> None:
     base = rules()
-    for knobs in ({"prefetch_depth": 2}, {"tile_divisor": 2}, {"instruction_scheduling": "layer"}):
+    for knobs in (
+        {"prefetch_depth": 2},
+        {"tile_subdivision": 2},
+        {"instruction_scheduling": "layer"},
+    ):
         assert sum(a != b for a, b in zip(rules(**knobs), base, strict=True)) == 1
 
 
@@ -173,9 +177,9 @@ def test_without_a_pipeline_one_instruction_runs_after_another() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("divisor", [2, 8])
-def test_tile_divisor_makes_more_tiles(divisor: int) -> None:
+def test_tile_subdivision_makes_more_tiles(divisor: int) -> None:
     one = program([product(512, 64, 64)])
-    several = program([product(512, 64, 64)], tile_divisor=divisor)
+    several = program([product(512, 64, 64)], tile_subdivision=divisor)
     assert len(on(several, MATRIX_ENGINE)) > len(on(one, MATRIX_ENGINE))
 
 
@@ -217,7 +221,7 @@ def test_amounts_are_conserved(
     streams[0, IN_DDR] = streams[-1, OUT_DDR] = streamed
     knobs = {
         "prefetch_depth": data.draw(st.sampled_from(("auto", 2, 4))),
-        "tile_divisor": data.draw(st.sampled_from(("auto", 4))),
+        "tile_subdivision": data.draw(st.sampled_from(("auto", 4))),
         "instruction_scheduling": data.draw(st.sampled_from(("auto", "layer", "off"))),
     }
     found = program(stages, streams, **knobs)

@@ -110,10 +110,15 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "merged_factor_ratio": (0, 0.5, 1, 2, 4, 1.3),
     "recompute_limit": (1, 1.25, 1.5, 4, 1.7),
     "max_layers": (1, 2, 4, 7, 16, 500),
-    "lb_fill": (0.25, 1),
-    "split_key": ("ofd", "fod", "dof", "odf"),
+    "lb_occupancy_limit": (0.25, 1),
+    "split_key": (
+        "operators-factor-depth",
+        "factor-operators-depth",
+        "depth-operators-factor",
+        "operators-depth-factor",
+    ),
     "factor_policy": ("published", "divisors", "ragged"),
-    "merge_order": ("sdb", "dbs"),
+    "merge_order": ("straight-diamond-branch", "diamond-branch-straight"),
     "split_dims": ("all", "spatial"),
 }
 

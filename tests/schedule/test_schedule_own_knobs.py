@@ -85,15 +85,15 @@ def test_cores_are_as_many_as_asked_for(cores: int) -> None:
 
 def test_cores_spread_over_the_dimension_asked_for_first() -> None:
     assert built().placement.bindings[0] == (4, 1, 1, 1)
-    assert built(core_dim=1).placement.bindings[0] == (1, 1, 4, 1)
-    assert built(core_dim=3, cores=2).placement.bindings[0] == (1, 2, 1, 1)
+    assert built(core_parallel_dim=1).placement.bindings[0] == (1, 1, 4, 1)
+    assert built(core_parallel_dim=3, cores=2).placement.bindings[0] == (1, 2, 1, 1)
 
 
 @pytest.mark.full
 def test_cores_that_are_left_go_to_the_dimensions_inside_it_then_outside() -> None:
     def bound(cores: int, depth: int) -> tuple[int, ...]:
         machine = dataclasses.replace(target(lb=1 << 14), cores=cores)
-        return built(machine, core_dim=depth).placement.bindings[0]
+        return built(machine, core_parallel_dim=depth).placement.bindings[0]
 
     assert bound(16, 0) == (4, 1, 4, 1)
     assert bound(16, 1) == (1, 1, 8, 2)
@@ -157,7 +157,7 @@ def test_weights_without_room_in_lb_are_streamed() -> None:
 
 def test_a_share_for_weight_tiles_is_taken_from_the_room_for_tensors() -> None:
     machine = target(lb=1 << 14, weights=256)
-    schedule = built(machine, weight_share=0.5)
+    schedule = built(machine, weight_buffer_fraction=0.5)
     assert schedule.rules_of(0).weight_room == 1 << 13
     assert schedule.rules_of(1).weight_room == schedule.rules.weight_room == 1 << 10
     tiles = [i for i, n in enumerate(names_of(schedule.timeline)) if n.kind == "tiles"]
@@ -168,7 +168,7 @@ def test_a_share_for_weight_tiles_is_taken_from_the_room_for_tensors() -> None:
     ("name", "value", "rule"),
     [
         ("prefetch_depth", 3, ("ahead", 3)),
-        ("tile_divisor", 4, ("divisor", 4)),
+        ("tile_subdivision", 4, ("divisor", 4)),
         ("instruction_scheduling", "layer", ("across", False)),
         ("instruction_scheduling", "off", ("serial", True)),
     ],
@@ -207,7 +207,7 @@ def test_any_split_and_spread_gives_a_valid_schedule(graph: Graph, data: st.Data
         inner_dim=data.draw(st.just("auto") | st.integers(0, 3)),
         inner_factor=data.draw(st.integers(1, 4)),
         cores=data.draw(st.sampled_from([c for c in (1, 2, 4, 8) if c <= machine.cores])),
-        core_dim=data.draw(st.just("auto") | st.integers(0, 3)),
+        core_parallel_dim=data.draw(st.just("auto") | st.integers(0, 3)),
     )  # fmt: skip
     knobs = Knobs(
         overrides=(override,), weight_residency=data.draw(st.sampled_from(("auto", "LB")))
@@ -233,7 +233,7 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
     bench = Workbench(*NETWORKS[network], "float16")
     schedule = build_schedule(bench, knobs)
     return {
-        Stage.SHARE: bench.share(knobs.batches_per_cluster, knobs.cluster_split),
+        Stage.SHARE: bench.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
         Stage.PARTITION: (schedule.share, schedule.instances.subgraphs, plan(bench, knobs).homes),
         Stage.ORDER: schedule.order,
         Stage.BIND: schedule.placement.bindings,
@@ -248,7 +248,7 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
 
 OF_MODEL: dict[str, tuple[Any, ...]] = {
     "batches_per_cluster": (1,), "dim": (1, 2), "factor": (2, 4), "inner_dim": (1, 2),
-    "inner_factor": (2, 4), "cores": (1, 2), "core_dim": (0, 1),
+    "inner_factor": (2, 4), "cores": (1, 2), "core_parallel_dim": (0, 1),
 }  # fmt: skip
 """Values of knobs whose values depend on the model."""
 

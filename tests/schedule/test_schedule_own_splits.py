@@ -46,7 +46,7 @@ def test_final_splits_are_what_is_said_where_that_is_possible(
     names = [layer.name for layer in problem.layers]
     for subgraph in subgraphs:
         scale, own = data.draw(st.sampled_from((1, 2, 3))), data.draw(decisions(names))
-        room = SplitRules(lb_fill=data.draw(st.sampled_from((0.25, 1.0)))).room(problem)
+        room = SplitRules(lb_occupancy_limit=data.draw(st.sampled_from((0.25, 1.0)))).room(problem)
         axes, extents = (
             dict(split_axes(problem, subgraph.layers)),
             sink(problem, subgraph.layers).axes,

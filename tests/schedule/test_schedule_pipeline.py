@@ -90,21 +90,21 @@ def test_problems_are_made_once_per_batch() -> None:
     assert workbench.problem(2).graph is workbench.model
 
 
-def test_factor_scale_multiplies() -> None:
+def test_instance_multiplier_multiplies() -> None:
     assert splits(Knobs()) == [(-1, 1)]
-    assert [n for _, n in splits(Knobs(factor_scale=2))] == [2]
-    assert [n for _, n in splits(Knobs(factor_scale=4))] == [4]
+    assert [n for _, n in splits(Knobs(instance_multiplier=2))] == [2]
+    assert [n for _, n in splits(Knobs(instance_multiplier=4))] == [4]
 
 
 @pytest.mark.full
-def test_factor_scale_that_does_not_divide_changes_nothing() -> None:
-    assert [n for _, n in splits(Knobs(factor_scale=8))] == [1]
-    assert [n for _, n in splits(Knobs(factor_scale=2), (3, 4, 8, 8))] == [1]
+def test_instance_multiplier_that_does_not_divide_changes_nothing() -> None:
+    assert [n for _, n in splits(Knobs(instance_multiplier=8))] == [1]
+    assert [n for _, n in splits(Knobs(instance_multiplier=2), (3, 4, 8, 8))] == [1]
 
 
 @pytest.mark.full
-def test_factor_scale_on_resnet_doubles_every_stage() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs(factor_scale=2))
+def test_instance_multiplier_on_resnet_doubles_every_stage() -> None:
+    schedule = build_schedule(bench("resnet50"), Knobs(instance_multiplier=2))
     assert [s.split.instances for s in schedule.instances.subgraphs] == [16, 8, 4, 2]
 
 

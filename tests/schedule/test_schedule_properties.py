@@ -114,7 +114,7 @@ def test_a_schedule_depends_on_nothing_but_its_arguments(
 @given(graph=networks(), machine=targets())
 def test_kernels_of_one_signature_are_one_program(graph: Graph, machine: Target) -> None:
     """Kernels are simulated once per signature, so equal signatures must mean equal programs."""
-    schedule = build_schedule(Workbench(graph, machine, "float16"), Knobs(factor_scale=2))
+    schedule = build_schedule(Workbench(graph, machine, "float16"), Knobs(instance_multiplier=2))
     programs: dict[str, bytes] = {}
     for step in steps_of(schedule.timeline):
         program = program_of(schedule, step)

@@ -51,14 +51,15 @@ def axis_names(problem: Problem, layers: tuple[int, ...], dims: str = "all") -> 
 
 def test_rules_default_to_the_paper() -> None:
     assert SplitRules.of(Knobs()) == SplitRules(
-        1.0, DEFAULT_RECOMPUTE_LIMIT, "ofd", "all", "published"
+        1.0, DEFAULT_RECOMPUTE_LIMIT, "operators-factor-depth", "all", "published"
     )
 
 
 def test_rules_follow_the_knobs() -> None:
-    knobs = Knobs(lb_fill=0.5, recompute_limit=2.0, split_key="fdo", split_dims="batch",
+    knobs = Knobs(lb_occupancy_limit=0.5, recompute_limit=2.0, split_key="factor-depth-operators",
+    split_dims="batch",
                   factor_policy="ragged")  # fmt: skip
-    assert SplitRules.of(knobs) == SplitRules(0.5, 2.0, "fdo", "batch", "ragged")
+    assert SplitRules.of(knobs) == SplitRules(0.5, 2.0, "factor-depth-operators", "batch", "ragged")
 
 
 def test_a_convolution_splits_over_samples_rows_columns_channels() -> None:
@@ -163,11 +164,13 @@ def test_fill(fill: float, factor: int) -> None:
     net = Net(x=(4, 4, 8, 8))
     net.conv("x", 4, 1)
     problem = problem_of(net.graph(), target(cores=1, lb=4369))
-    assert best_split(problem, (0,), SplitRules(lb_fill=fill)).factor == factor
+    assert best_split(problem, (0,), SplitRules(lb_occupancy_limit=fill)).factor == factor
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("key", "expected"), [("ofd", 0), ("dfo", 0)])
+@pytest.mark.parametrize(
+    ("key", "expected"), [("operators-factor-depth", 0), ("depth-factor-operators", 0)]
+)
 def test_equal_splits_take_the_outermost_dimension(key: str, expected: int) -> None:
     net = Net(x=(4, 4, 4, 4))
     net.relu("x")
@@ -180,8 +183,12 @@ def test_key_order_matters() -> None:
     net = Net(x=(9, 4, 8, 8))
     net.relu("x")
     problem = problem_of(net.graph(), target(cores=1, lb=5000))
-    by_factor = best_split(problem, (0,), SplitRules(split_key="fod", factor_policy="divisors"))
-    by_depth = best_split(problem, (0,), SplitRules(split_key="dfo", factor_policy="divisors"))
+    by_factor = best_split(
+        problem, (0,), SplitRules(split_key="factor-operators-depth", factor_policy="divisors")
+    )
+    by_depth = best_split(
+        problem, (0,), SplitRules(split_key="depth-factor-operators", factor_policy="divisors")
+    )
     assert (by_factor.factor, by_factor.depth) == (2, 1)
     assert (by_depth.factor, by_depth.depth) == (3, 0)
 
@@ -314,7 +321,11 @@ def test_the_best_of_all_splits_that_may_be_tried(
     first = data.draw(st.sampled_from(all_layers(problem)))
     layers = tuple(range(first, data.draw(st.sampled_from(all_layers(problem)[first:])) + 1))
     limit = data.draw(st.sampled_from((1.0, 1.25, 4.0)))
-    key = data.draw(st.sampled_from(("ofd", "fod", "dfo")))
+    key = data.draw(
+        st.sampled_from(
+            ("operators-factor-depth", "factor-operators-depth", "depth-factor-operators")
+        )
+    )
     split = best_split(problem, layers, SplitRules(1.0, limit, key, "all", "divisors"))
     whole, work, _ = part_cost(problem, layers, -1, 0, 0)
     room = problem.cluster_lb_bytes
@@ -330,9 +341,9 @@ def test_the_best_of_all_splits_that_may_be_tried(
             if own * factor > limit * work + factor:
                 break
             if peak <= room:
-                rank = {"o": cut, "f": -factor, "d": -depth}
+                rank = {"operators": cut, "factor": -factor, "depth": -depth}
                 found.append(
-                    ([rank[letter] for letter in key], Split(axis, factor, depth, cut, peak))
+                    ([rank[name] for name in key.split("-")], Split(axis, factor, depth, cut, peak))
                 )
                 break
     if whole <= room:

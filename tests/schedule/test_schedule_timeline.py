@@ -186,7 +186,7 @@ def test_parts_with_weights_of_their_own_load_their_own() -> None:
 def test_weights_do_not_stay_where_there_is_no_room() -> None:
     machine = target(gb=512, lb=1 << 16)
     workbench = Workbench(block(), machine, "float16")
-    schedule = build_schedule(workbench, Knobs(weight_residency="GB", factor_scale=2))
+    schedule = build_schedule(workbench, Knobs(weight_residency="GB", instance_multiplier=2))
     assert not any(s.weights_resident for s in steps_of(schedule.timeline))
     check_schedule(schedule)
 

@@ -71,7 +71,8 @@ def small_chain() -> tuple[Graph, Target, Space]:
     graph = chain("conv", "relu", "conv", "pool", "conv", "relu", shape=(8, 8, 16, 16))
     target = _with_small_tiles(machine_of(clusters=2))
     names = [
-        "batches_per_cluster", "max_layers", "factor_scale", "output_scope", "tile_divisor",
+        "batches_per_cluster", "max_layers", "instance_multiplier", "output_scope",
+        "tile_subdivision",
         "instruction_scheduling", "subgraph:conv0:boundary", "subgraph:conv0:factor",
     ]  # fmt: skip
     space = Space.of(Workbench(graph, target, "float16"), subgraphs=2)

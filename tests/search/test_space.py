@@ -63,9 +63,9 @@ def test_limits_above_the_model_s_layers_are_left_out() -> None:
 @pytest.mark.parametrize(
     "same",
     [
-        {"merge_order": "sdb"},
+        {"merge_order": "straight-diamond-branch"},
         {"recompute_limit": 1.25},
-        {"lb_fill": 1},
+        {"lb_occupancy_limit": 1},
         {"prefetch_depth": 1},
         {"batches_per_cluster": 16},
     ],
@@ -81,8 +81,8 @@ def test_equal_numbers_are_written_alike() -> None:
 def test_a_setting_outside_the_space_says_which_knob() -> None:
     with pytest.raises(KnobsError, match="prefetch_depth: 7 is not in the search space"):
         SPACE.from_knobs(Knobs(prefetch_depth=7))
-    with pytest.raises(KnobsError, match="tile_divisor: 4 is not in the search space"):
-        Space(SPACE.dimensions[:2]).from_knobs(Knobs(tile_divisor=4))
+    with pytest.raises(KnobsError, match="tile_subdivision: 4 is not in the search space"):
+        Space(SPACE.dimensions[:2]).from_knobs(Knobs(tile_subdivision=4))
 
 
 def test_an_unknown_parameter_is_refused() -> None:

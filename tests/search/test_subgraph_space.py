@@ -276,7 +276,7 @@ def test_a_model_without_layers_has_no_sub_graphs() -> None:
 
 def test_every_knob_of_sub_graphs_is_described_once() -> None:
     rows = {row["knob"]: row for row in LARGE.describe_subgraphs()}
-    assert list(rows) == [name for name in subgraph_knob_specs() if name != "core_dim"]
+    assert list(rows) == [name for name in subgraph_knob_specs() if name != "core_parallel_dim"]
     assert rows["factor"]["choices"] == [AUTO, 1, 2, 3, 4, 7]
     assert all(row["kinds"] == 2 and row["choices"][0] == AUTO for row in rows.values())
     assert all(not row["knob"].startswith("subgraph:") for row in LARGE.describe())

@@ -82,7 +82,7 @@ def test_values_of_resnet_s_first_stage() -> None:
     first = {block.layers[0]: block for block in space("resnet50").blocks}["node_relu_12"]
     assert first.extents[0] == (16, 8, 4, 2, 1)
     assert first.extents[1] == (28,) * 5
-    assert first.choices["dim"] == first.choices["core_dim"] == (0, 1, 2, 3)
+    assert first.choices["dim"] == first.choices["core_parallel_dim"] == (0, 1, 2, 3)
     factors = first.choices["factor"]
     assert factors[0] == 1
     assert {2, 4, 7, 8, 14, 16, 28, 32, 64} <= set(factors)

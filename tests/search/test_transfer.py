@@ -101,11 +101,11 @@ def test_a_model_with_other_layers_takes_over_nothing() -> None:
 
 def test_the_decisions_that_know_most_are_taken_over() -> None:
     strange = decisions_of(built(chain("conv", "relu", "conv")))
-    half = decisions_of(built(residual(1), Knobs(tile_divisor=2)))
-    whole = decisions_of(built(residual(4), Knobs(tile_divisor=4)))
+    half = decisions_of(built(residual(1), Knobs(tile_subdivision=2)))
+    whole = decisions_of(built(residual(4), Knobs(tile_subdivision=4)))
     taken = transfer(Workbench(residual(4), machine()), [strange, half, whole])
     assert taken is not None
-    assert taken.knobs.tile_divisor == 4
+    assert taken.knobs.tile_subdivision == 4
 
 
 def test_a_number_of_samples_that_the_clusters_cannot_have_is_left_out() -> None:
@@ -253,18 +253,21 @@ def test_a_setting_can_be_moved_to_a_larger_buffer_with_its_cuts() -> None:
     kept = [cuts(build_schedule(bench, knobs)) == cuts(schedule) for knobs in ways]
     assert kept == [False, False, True, True, True]
     assert ways[0] == Knobs()
-    assert [way.lb_fill for way in ways] == ["auto", "auto", 0.5, 0.5, 0.5]
-    assert [way.tile_divisor for way in ways] == ["auto", "auto", "auto", "auto", 2]
+    assert [way.lb_occupancy_limit for way in ways] == ["auto", "auto", 0.5, 0.5, 0.5]
+    assert [way.tile_subdivision for way in ways] == ["auto", "auto", "auto", "auto", 2]
 
 
 def test_a_setting_that_is_moved_keeps_to_what_knobs_may_be() -> None:
     """A smaller buffer is not filled over its brim, nor a much larger one by next to nothing."""
     graph = residual(3)
     bench = Workbench(graph, machine(), FP16)
-    made = decisions_of(build_schedule(bench, Knobs(lb_fill=0.1, tile_divisor=128)))
+    made = decisions_of(build_schedule(bench, Knobs(lb_occupancy_limit=0.1, tile_subdivision=128)))
     for share in (0.25, 1.0, 2.0):
-        ways = moved(bench, Knobs(lb_fill=0.1, tile_divisor=128), made, share)
-        assert {(way.lb_fill, way.tile_divisor) for way in ways} == {(0.1, 128)}
-    made = decisions_of(build_schedule(bench, Knobs(tile_divisor=128)))
-    ways = moved(bench, Knobs(tile_divisor=128), made, 0.25)
-    assert {(way.lb_fill, way.tile_divisor) for way in ways} == {("auto", 128), (0.25, 128)}
+        ways = moved(bench, Knobs(lb_occupancy_limit=0.1, tile_subdivision=128), made, share)
+        assert {(way.lb_occupancy_limit, way.tile_subdivision) for way in ways} == {(0.1, 128)}
+    made = decisions_of(build_schedule(bench, Knobs(tile_subdivision=128)))
+    ways = moved(bench, Knobs(tile_subdivision=128), made, 0.25)
+    assert {(way.lb_occupancy_limit, way.tile_subdivision) for way in ways} == {
+        ("auto", 128),
+        (0.25, 128),
+    }

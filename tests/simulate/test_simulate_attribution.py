@@ -235,7 +235,7 @@ def test_shares_of_real_networks_add_up(workload: str, knobs: Knobs) -> None:
 def test_shares_of_random_networks_add_up(
     graph: Graph, target: Target, split: str, scope: str, samples: int | str
 ) -> None:
-    knobs = Knobs(cluster_split=split, output_scope=scope, batches_per_cluster=samples)
+    knobs = Knobs(cluster_partitioning=split, output_scope=scope, batches_per_cluster=samples)
     holds(Evaluator(graph, target, "float16"), knobs)
 
 

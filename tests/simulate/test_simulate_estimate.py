@@ -24,9 +24,9 @@ from tests.simulate.simulate_samples import (
 
 SETTINGS = (
     Knobs(),
-    Knobs(max_layers=2, prefetch_depth=3, tile_divisor=2),
+    Knobs(max_layers=2, prefetch_depth=3, tile_subdivision=2),
     Knobs(instruction_scheduling="layer"),
-    Knobs(instruction_scheduling="off", tile_divisor=4),
+    Knobs(instruction_scheduling="off", tile_subdivision=4),
     Knobs(output_scope="DDR", weight_residency="LB"),
 )
 

@@ -185,7 +185,7 @@ def test_work_times_launches_is_the_work_of_the_model(workload: str) -> None:
 
 @pytest.mark.full
 def test_recomputation_shows_in_the_statistics() -> None:
-    facts = evaluator("resnet18").statistics(Knobs(split_dims="spatial", factor_scale=8))
+    facts = evaluator("resnet18").statistics(Knobs(split_dims="spatial", instance_multiplier=8))
     assert facts is not None
     done = (column(facts.values, "macs") * facts.launches).sum() * target_of().clusters
     assert done >= evaluator("resnet18").bench.model.macs * 0.999

@@ -17,7 +17,7 @@ from autoturbo.simulate.sequence import KernelMemory, simulate
 
 SETTINGS = (
     Knobs(),
-    Knobs(cluster_split="channel"),
+    Knobs(cluster_partitioning="channel"),
     pytest.param(
         Knobs(batches_per_cluster=2, instruction_scheduling="layer"), marks=pytest.mark.full
     ),

@@ -62,11 +62,11 @@ def test_the_latency_lies_near_what_kernels_take_alone() -> None:
 @pytest.mark.full
 def test_asked_again_it_says_the_same() -> None:
     bench = evaluator("squeezenet1_1")
-    known = facts(bench, Knobs(tile_divisor=2)).values
-    facts(bench, Knobs(tile_divisor=4))
+    known = facts(bench, Knobs(tile_subdivision=2)).values
+    facts(bench, Knobs(tile_subdivision=4))
     fresh = Evaluator(bench.bench.model, bench.bench.target, bench.bench.dtype)
-    assert (facts(bench, Knobs(tile_divisor=2)).values == known).all()
-    assert (facts(fresh, Knobs(tile_divisor=2)).values == known).all()
+    assert (facts(bench, Knobs(tile_subdivision=2)).values == known).all()
+    assert (facts(fresh, Knobs(tile_subdivision=2)).values == known).all()
 
 
 @pytest.mark.full

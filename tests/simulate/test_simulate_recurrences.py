@@ -161,7 +161,7 @@ def test_the_order_taken_is_the_faster_one(tmp_path: Path, samples: int, hidden:
     target = load_target("stcp920")
     own = measured(graph, target).latency
     for depth in range(4):
-        forced = Knobs(overrides=(SubGraphKnobs(layer="cell", core_dim=depth),))
+        forced = Knobs(overrides=(SubGraphKnobs(layer="cell", core_parallel_dim=depth),))
         assert own <= measured(graph, target, forced).latency * 1.01
 
 
@@ -250,7 +250,7 @@ def test_no_binding_beats_the_bound(
     graph = import_model(file_of(tmp_path, kind, 20, samples, hidden, directions))
     machine = load_target(target)
     for depth in range(4):
-        knobs = Knobs(overrides=(SubGraphKnobs(layer="cell", core_dim=depth),))
+        knobs = Knobs(overrides=(SubGraphKnobs(layer="cell", core_parallel_dim=depth),))
         found = measured(graph, machine, knobs)  # would fail loudly
         assert found.latency >= found.bound.steps_s > 0
 

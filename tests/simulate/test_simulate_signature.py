@@ -90,7 +90,7 @@ def test_does_not_change_with_names(schedule: Schedule) -> None:
 
 
 def test_like_instances_share_one(schedule: Schedule) -> None:
-    split = build_schedule(evaluator("resnet18").bench, Knobs(factor_scale=4))
+    split = build_schedule(evaluator("resnet18").bench, Knobs(instance_multiplier=4))
     signatures = [signature_of(split, step) for step in steps_of(split.timeline)]
     assert len(set(signatures)) < len(signatures)
     assert len(signatures) > len(steps_of(schedule.timeline))

@@ -83,7 +83,7 @@ def test_the_bound_knows_the_room_on_the_chip() -> None:
 EXTENTS = st.integers(1, 2048) | st.sampled_from((32, 64, 512, 1024))
 SIZES = st.integers(1, 24).map(lambda n: n * 48)
 CHOICES = st.builds(
-    Knobs, prefetch_depth=st.sampled_from((1, 2, 3)), tile_divisor=st.sampled_from((1, 2, 4)),
+    Knobs, prefetch_depth=st.sampled_from((1, 2, 3)), tile_subdivision=st.sampled_from((1, 2, 4)),
     instruction_scheduling=st.sampled_from(("auto", "layer", "off")),
 )  # fmt: skip
 

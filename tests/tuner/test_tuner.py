@@ -296,7 +296,7 @@ class NearBound(Landscape):
     """The published heuristic is at twice the lower bound of 1 us, small tiles at the bound."""
 
     def evaluate(self, knobs: Knobs) -> Any:
-        return measurement(1e-6 if knobs.tile_divisor == 2 else 2e-6)
+        return measurement(1e-6 if knobs.tile_subdivision == 2 else 2e-6)
 
 
 def test_it_stops_where_nothing_better_is_found(go: Tune) -> None:

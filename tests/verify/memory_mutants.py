@@ -37,7 +37,7 @@ def honest(name: str) -> Schedule:
     if name == "block":
         machine = target(cores=4, lb=4096, gb=1 << 13)
         return build_schedule(
-            Workbench(block(), machine, "float16"), Knobs(max_layers=3, factor_scale=2)
+            Workbench(block(), machine, "float16"), Knobs(max_layers=3, instance_multiplier=2)
         )
     workload, _, setting = name.partition(" ")
     return build_schedule(bench(workload), SETTINGS[setting])
@@ -45,10 +45,10 @@ def honest(name: str) -> Schedule:
 
 SETTINGS = {
     "": Knobs(),
-    "finer": Knobs(factor_scale=2),
-    "spatial": Knobs(cluster_split="spatial"),
-    "pipeline": Knobs(cluster_split="pipeline", max_layers=4),
-    "GB": Knobs(output_scope="GB", weight_residency="LB", weight_share=0.3),
+    "finer": Knobs(instance_multiplier=2),
+    "spatial": Knobs(cluster_partitioning="spatial"),
+    "pipeline": Knobs(cluster_partitioning="pipeline", max_layers=4),
+    "GB": Knobs(output_scope="GB", weight_residency="LB", weight_buffer_fraction=0.3),
 }
 
 ALL = (

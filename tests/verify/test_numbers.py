@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def test_every_way_of_sharing_out_the_work_gives_the_same_numbers(
     net: Callable[[], Net], split: str, tmp_path: Path
 ) -> None:
-    schedule, path = scheduled(net(), tmp_path, Knobs(cluster_split=split))
+    schedule, path = scheduled(net(), tmp_path, Knobs(cluster_partitioning=split))
     found = check_numbers(schedule, path)
     assert found.findings == ()
     assert found.skipped is None

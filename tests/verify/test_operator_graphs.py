@@ -250,7 +250,7 @@ def test_quantised_and_half_precision_networks_in_every_split(
 ) -> None:
     path = tmp_path / "sample.onnx"
     bench = _sample_bench(name, path)
-    knobs = Knobs(cluster_split=split)
+    knobs = Knobs(cluster_partitioning=split)
     schedule = build_schedule(bench, knobs)
     assert split == "pipeline" or schedule.instances.count > len(schedule.instances.subgraphs)
     _check(schedule, path, knobs)

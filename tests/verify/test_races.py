@@ -180,7 +180,7 @@ def test_a_straight_line_has_nothing_to_clear() -> None:
     ],
 )  # fmt: skip
 def test_no_races_with_and_without_a_global_buffer(gb: int, depth: int, scheduling: str) -> None:
-    knobs = Knobs(prefetch_depth=depth, instruction_scheduling=scheduling, tile_divisor=4)
+    knobs = Knobs(prefetch_depth=depth, instruction_scheduling=scheduling, tile_subdivision=4)
     schedule = build_schedule(Workbench(block(), target(gb=gb), "float16"), knobs)
     assert not [f for f in check_memory(schedule) if f.kind == "race"]
 

@@ -73,7 +73,7 @@ def test_tilings_by_hand(boxes: list[list[tuple[int, int]]], wanted: list[str]) 
 )  # fmt: skip
 def test_workloads_have_no_findings(name: str, split: str) -> None:
     try:
-        schedule = build_schedule(bench(name), Knobs(cluster_split=split))
+        schedule = build_schedule(bench(name), Knobs(cluster_partitioning=split))
     except KnobsError:
         pytest.skip("the model cannot be shared out so")
     assert check_regions(schedule) == ()

@@ -25,7 +25,7 @@ from autoturbo.errors import InputError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 from autoturbo.simulate.sequence import run_passes
@@ -142,8 +142,11 @@ class Measurements:
         kernels = slice(int(self.offsets[setting]), int(self.offsets[setting + 1]))
         if kernels.start == kernels.stop:
             return None
-        texts = enumerate(self.kernels["own"][kernels])
-        overrides = {at: SubGraphKnobs(**json.loads(text)) for at, text in texts if text}
+        overrides = {
+            kernel: Knobs.from_dict({"overrides": [json.loads(text)]}).overrides[0]
+            for kernel, text in enumerate(self.kernels["own"][kernels])
+            if text
+        }
         return PlanStatistics(self.statistics[kernels], self.launches[kernels], overrides)
 
 

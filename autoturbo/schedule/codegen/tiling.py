@@ -182,14 +182,14 @@ class RulesOf(NamedTuple, Generic[N]):
         serial = knobs.instruction_scheduling == "off"
         # of LB for weight tiles: what is more than the target's buffer for them is taken from the
         # room for tensors
-        asked = 0.0 if knobs.weight_share == AUTO else float(knobs.weight_share)
+        asked = 0.0 if knobs.weight_buffer_fraction == AUTO else float(knobs.weight_buffer_fraction)
         share = int(asked * target.lb.capacity)
         ahead = 1 if knobs.prefetch_depth == AUTO else int(knobs.prefetch_depth)
         has_gb = target.gb.capacity > 0
         shared = target.gb.bandwidth if has_gb else target.ddr_bandwidth_per_cluster
         return InstructionRules(
             ahead=0 if serial else ahead,
-            divisor=1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor),
+            divisor=1 if knobs.tile_subdivision == AUTO else int(knobs.tile_subdivision),
             across=knobs.instruction_scheduling == AUTO,
             weight_room=max(share, target.lb.weight_capacity, zones.lb_staging),
             staging=zones.lb_staging,

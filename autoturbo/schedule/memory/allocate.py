@@ -34,7 +34,7 @@ ALIGNMENT = 64
 VICTIMS: Mapping[str, Callable[[int, int], int]] = {
     "longest": lambda life, _: life,
     "largest": lambda _, size: size,
-    "size_x_life": operator.mul,
+    "size_times_lifetime": operator.mul,
 }
 """Spill rules: by steps of its life and bytes, the buffer with most leaves first."""
 

@@ -1,4 +1,4 @@
-"""Sharing one pass out over clusters: the knob ``cluster_split``.
+"""Sharing one pass out over clusters: the knob ``cluster_partitioning``.
 
 As published, clusters share out samples and work alike. Here they work on the same samples: each on
 a part of every sub-graph's output (``"spatial"``, ``"channel"``), or each on some sub-graphs of its

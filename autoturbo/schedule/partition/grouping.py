@@ -71,7 +71,7 @@ class GroupRules(SplitRules):
     producer_factor_ratio: float = 1.0
     merged_factor_ratio: float = 1.0
     max_layers: int = 1 << 30
-    merge_order: str = "sdb"
+    merge_order: str = "straight-diamond-branch"
     cuts: frozenset[str] = frozenset()
     merges: frozenset[str] = frozenset()
 
@@ -95,7 +95,7 @@ def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     def make() -> tuple[SubGraph, ...]:
         # where no layer reads from several all patterns but the straight one match nothing
         branching = any(len(node.producers) > 1 for node in model.alone)
-        fitting_rules = rules if branching else dataclasses.replace(rules, merge_order="s")
+        fitting_rules = rules if branching else dataclasses.replace(rules, merge_order="straight")
         for asked, subgraphs in model.runs:
             if asked.holds(fitting_rules):
                 return subgraphs
@@ -228,17 +228,18 @@ class Merging:
 
     def subgraphs(self) -> tuple[SubGraph, ...]:
         """Return the sub-graphs after rounds of merge patterns, until one merges nothing."""
-        while sum(map(self.merge, self._rules.merge_order)):
+        while sum(map(self.merge, self._rules.merge_order.split("-"))):
             pass
-        self.asked.side("lb_fill", self._fitting / self._problem.cluster_lb_bytes)
+        self.asked.side("lb_occupancy_limit", self._fitting / self._problem.cluster_lb_bytes)
         return tuple(
             SubGraph(index, node.layers, self._split(node))
             for index, (_, node) in enumerate(sorted(self.nodes.items()))
         )
 
-    def merge(self, letter: str) -> int:
+    def merge(self, pattern_name: str) -> int:
         """Merge by the straight, diamond or branch pattern; return the number of merges."""
-        pattern = {"s": self._straight, "d": self._diamond, "b": self._branch}[letter]
+        patterns = {"straight": self._straight, "diamond": self._diamond, "branch": self._branch}
+        pattern = patterns[pattern_name]
         return sum(number in self.nodes and pattern(number) for number in sorted(self.nodes))
 
     def _straight(self, producer: int) -> bool:

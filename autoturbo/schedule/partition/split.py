@@ -35,6 +35,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -70,9 +71,9 @@ RETRIES = 6
 class SplitRules:
     """The knobs that Algorithm 1 reads, under their names."""
 
-    lb_fill: float = 1.0
+    lb_occupancy_limit: float = 1.0
     recompute_limit: float = DEFAULT_RECOMPUTE_LIMIT
-    split_key: str = "ofd"
+    split_key: str = "operators-factor-depth"
     split_dims: str = "all"
     factor_policy: str = "published"
 
@@ -85,7 +86,7 @@ class SplitRules:
 
     def room(self, problem: Problem) -> int:
         """Return the bytes of a cluster's local buffers that a part may take."""
-        return int(problem.cluster_lb_bytes * self.lb_fill)
+        return int(problem.cluster_lb_bytes * self.lb_occupancy_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +227,9 @@ def best_split(
     asked = asked or Asked(rules)
     whole = part_cost(problem, layers)
     if whole.footprint <= rules.room(problem):
-        asked.side("lb_fill", whole.footprint / problem.cluster_lb_bytes)
+        asked.side("lb_occupancy_limit", whole.footprint / problem.cluster_lb_bytes)
         return Split(-1, 1, 0, len(layers), whole.footprint)
-    asked.exactly("lb_fill", "split_dims", "factor_policy")
+    asked.exactly("lb_occupancy_limit", "split_dims", "factor_policy")
     ranked = {}
     for depth, axis in split_axes(problem, layers, rules.split_dims):
         factor, part = _smallest_factor(problem, layers, axis, rules, asked)
@@ -237,7 +238,8 @@ def best_split(
             ranked[part.operators, -factor, -depth] = split
     if not ranked:
         return Split(-1, UNFIT, 0, 0, whole.footprint)
-    best = max(ranked, key=lambda rank: [rank["ofd".index(letter)] for letter in rules.split_key])
+    keys = [("operators", "factor", "depth").index(key) for key in rules.split_key.split("-")]
+    best = max(ranked, key=itemgetter(*keys))
     if any(
         best_digit < digit for rank in ranked for best_digit, digit in zip(best, rank, strict=True)
     ):

@@ -50,7 +50,8 @@ class Grid:
     Attributes:
         factors: instances, 1 among them; those above a dimension's extent are passed over.
         dims: output dimensions that may be cut, counted from the outermost loop; None for all.
-        own: further knobs, ``cores`` and ``core_dim`` and those that kernels' instructions depend
+        own: further knobs,
+        ``cores`` and ``core_parallel_dim`` and those that kernels' instructions depend
             on; the layer named there means nothing.
         limits: sets of layers that may be one sub-graph.
         near: if given, sets of several layers are cut along the dimension that Algorithm 1 picks
@@ -61,7 +62,8 @@ class Grid:
     factors: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     dims: tuple[int, ...] | None = None
     own: tuple[SubGraphKnobs, ...] = (
-        SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2), SubGraphKnobs("", prefetch_depth=2),
+        SubGraphKnobs(""), SubGraphKnobs("", tile_subdivision=2), SubGraphKnobs("",
+        prefetch_depth=2),
     )  # fmt: skip
     limits: GroupLimits = field(default_factory=GroupLimits)
     near: SplitRules | None = None
@@ -274,7 +276,7 @@ FREE = Knobs(
 """Algorithm 2 merges what it may and what is not cut; outputs go to DDR."""
 
 FIXED = {
-    "cluster_split": (AUTO,), "factor_scale": (AUTO,), "weight_residency": (AUTO,),
+    "cluster_partitioning": (AUTO,), "instance_multiplier": (AUTO,), "weight_residency": (AUTO,),
     "output_scope": ("DDR",), "max_layers": (AUTO,), "overrides": ((),),
 }  # fmt: skip
 """Values of the model's knobs without which costs do not add up, or cuts are not free."""

@@ -376,7 +376,7 @@ class Costs:
         return Laid(schedule, layout)
 
     def _bindings(self, layout: Layout, variants: Sequence[Variant]) -> tuple[tuple[int, ...], ...]:
-        """Return the binding that ``cores`` and ``core_dim`` ask for, per instance."""
+        """Return the binding that ``cores`` and ``core_parallel_dim`` ask for, per instance."""
         problem, graph = self.problem, layout.graph
         asked: list[tuple[int, int | None]] = [(problem.target.cores, None)] * layout.first
         asked += [cores_of(problem, v.own) for v in variants]
@@ -387,7 +387,7 @@ class Costs:
 def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
     """Return the cores of a sub-graph's instances, all unless asked, and the loop spread from."""
     cores = problem.target.cores if own.cores == AUTO else int(own.cores)
-    return cores, None if own.core_dim == AUTO else int(own.core_dim)
+    return cores, None if own.core_parallel_dim == AUTO else int(own.core_parallel_dim)
 
 
 def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, float]:

@@ -201,7 +201,7 @@ LONGEST = (24, 16, 10)
 
 _FACTORS = (1, 2, 4, 8, 16)
 
-_SPREADS = tuple(SubGraphKnobs("", core_dim=depth) for depth in (0, 1, 2))
+_SPREADS = tuple(SubGraphKnobs("", core_parallel_dim=depth) for depth in (0, 1, 2))
 """Loops from which outputs are spread over cores: rows or channels before samples, and a core loads
 the weights of its own channels alone."""
 
@@ -210,7 +210,7 @@ _ROOMS = (AUTO, 0.1, 0.3, 0.5)
 streamed once for each tile of a part; more, and there is no room for what others wait for."""
 
 _KERNELS = tuple(
-    dataclasses.replace(own, weight_share=share) for own in _SPREADS for share in _ROOMS
+    dataclasses.replace(own, weight_buffer_fraction=share) for own in _SPREADS for share in _ROOMS
 )
 """Kernels that are tried where outputs stay in the local buffers."""
 
@@ -350,8 +350,9 @@ def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:
     """
     overrides = tuple(
         SubGraphKnobs(
-            o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor, core_dim=o.core_dim,
-            scope=scope, weight_share=o.weight_share,
+            o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor,
+            core_parallel_dim=o.core_parallel_dim,
+            scope=scope, weight_buffer_fraction=o.weight_buffer_fraction,
         )
         for o in knobs.overrides
     )  # fmt: skip

@@ -257,12 +257,16 @@ def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> l
     with suppress(KnobsError):
         transferred = transfer(bench, [made])
         candidates += [] if transferred is None else [transferred.knobs]
-    fill = lb_share * (1.0 if knobs.lb_fill == AUTO else float(knobs.lb_fill))
-    if lb_share < 1.0 and fill >= (knob_specs()["lb_fill"].low or 0.0):
-        candidates += [dataclasses.replace(candidate, lb_fill=fill) for candidate in candidates]
-        divisor = round((1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor)) / lb_share)
-        if divisor <= (knob_specs()["tile_divisor"].high or math.inf):
-            candidates.append(dataclasses.replace(candidates[-1], tile_divisor=divisor))
+    fill = lb_share * (1.0 if knobs.lb_occupancy_limit == AUTO else float(knobs.lb_occupancy_limit))
+    if lb_share < 1.0 and fill >= (knob_specs()["lb_occupancy_limit"].low or 0.0):
+        candidates += [
+            dataclasses.replace(candidate, lb_occupancy_limit=fill) for candidate in candidates
+        ]
+        divisor = round(
+            (1 if knobs.tile_subdivision == AUTO else int(knobs.tile_subdivision)) / lb_share
+        )
+        if divisor <= (knob_specs()["tile_subdivision"].high or math.inf):
+            candidates.append(dataclasses.replace(candidates[-1], tile_subdivision=divisor))
     return list(dict.fromkeys(candidates))
 
 
@@ -279,10 +283,10 @@ def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[s
     Raises:
         KnobsError: it names a layer or a number of samples that the model has not.
     """
-    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
+    share = bench.share(knobs.batches_per_cluster, knobs.cluster_partitioning)
     problem = bench.problem(share.batches)
     subgraphs = group_for(problem, GroupRules.of(knobs), share.split)
-    scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+    scale = 1 if knobs.instance_multiplier == AUTO else int(knobs.instance_multiplier)
     room = SplitRules.of(knobs).room(problem)
     splits: dict[str, SubGraphKnobs] = {}
     for index, asked in sorted(resolve(problem, subgraphs, knobs).items()):

@@ -26,7 +26,7 @@ from tests.schedule.schedule_samples import Net, block, chain, networks, workloa
 from tests.search.exact.exact_samples import machine as target
 from tests.search.exact.exact_samples import machines as targets
 
-TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2)))
+TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_subdivision=2)))
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -120,7 +120,7 @@ def test_sets_have_one_end() -> None:
 @given(st.data())
 def test_what_is_predicted_is_what_is_simulated(data: st.DataObject) -> None:
     graph, machine = data.draw(networks(7)), data.draw(targets())
-    own = (SubGraphKnobs(""), SubGraphKnobs("", prefetch_depth=2, weight_share=0.3))
+    own = (SubGraphKnobs(""), SubGraphKnobs("", prefetch_depth=2, weight_buffer_fraction=0.3))
     grid = Grid(factors=(1, 2, 3), own=own, limits=GroupLimits(4, 16))
     evaluator = Evaluator(graph, machine, "float16")
     if isinstance(evaluator.evaluate(FREE), Failure):
@@ -204,7 +204,9 @@ def test_near_splits_find_what_all_splits_find_on_a_bundled_workload() -> None:
     [("squeezenet1_1", "stcp920"), ("llama_decode", "ipu-mk2"), ("shufflenet_v2", "mlu100")],
 )
 def test_it_holds_on_bundled_workloads(name: str, preset: str) -> None:
-    grid = Grid(factors=(1, 4), own=(SubGraphKnobs("", core_dim=0),), limits=GroupLimits(3, 16))
+    grid = Grid(
+        factors=(1, 4), own=(SubGraphKnobs("", core_parallel_dim=0),), limits=GroupLimits(3, 16)
+    )
     found = best_over_grid(Evaluator(workload(name), load_target(preset), "float16"), grid)
     assert relative_gap(found) < 1e-12
     assert found.segments > 100
@@ -233,7 +235,8 @@ def test_samples_at_once_are_part_of_the_grid() -> None:
 @pytest.mark.parametrize(
     "knobs",
     [Knobs(), dataclasses.replace(FREE, weight_residency="LB"),
-     dataclasses.replace(FREE, cluster_split="channel"), dataclasses.replace(FREE, factor_scale=2)],
+     dataclasses.replace(FREE, cluster_partitioning="channel"), dataclasses.replace(FREE,
+     instance_multiplier=2)],
 )  # fmt: skip
 def test_knobs_under_which_costs_do_not_add_up_are_refused(knobs: Knobs) -> None:
     with pytest.raises(UsageError, match="depend on others"):
@@ -272,7 +275,11 @@ def test_knobs_that_a_grid_cannot_try_are_refused(own: SubGraphKnobs, message: s
 
 
 def test_cores_and_the_loop_spread_first_may_differ() -> None:
-    own = (SubGraphKnobs("", cores=2), SubGraphKnobs("", core_dim=1), SubGraphKnobs("", cores=1))
+    own = (
+        SubGraphKnobs("", cores=2),
+        SubGraphKnobs("", core_parallel_dim=1),
+        SubGraphKnobs("", cores=1),
+    )
     grid = dataclasses.replace(TINY, factors=(1, 2), own=own, dims=(0, 3))
     graph = chain("conv", "pool", shape=(2, 4, 6, 6))
     found = best_over_grid(Evaluator(graph, target(), "float16"), grid)

@@ -47,20 +47,21 @@ def brute_force(graph: Graph, machine: Target, space: Space) -> float:
 
 
 MODEL: dict[str, Any] = {
-    "max_layers": [1, 2], "factor_scale": [2, 4], "tile_divisor": [2], "instance_order": ["bfs"],
+    "max_layers": [1, 2], "instance_multiplier": [2, 4], "tile_subdivision": [2],
+    "instance_order": ["bfs"],
     "batches_per_cluster": None, "merged_factor_ratio": [4.0],
 }  # fmt: skip
 CLUSTERS: dict[str, Any] = {
-    "cluster_split": None,
-    "factor_scale": [2],
+    "cluster_partitioning": None,
+    "instance_multiplier": [2],
     "weight_residency": None,
     "max_layers": [1],
 }
 LAUNCHES: dict[str, Any] = {
-    "factor_scale": None,
+    "instance_multiplier": None,
     "max_layers": [1],
     "factor_policy": None,
-    "lb_fill": [0.25],
+    "lb_occupancy_limit": [0.25],
 }
 
 
@@ -135,9 +136,9 @@ def test_a_budget_ends_it_and_it_says_so(budget: Budget) -> None:
 
 def test_it_says_what_it_searched() -> None:
     graph, machine = chain("conv"), target()
-    space = space_of(graph, machine, {"tile_divisor": [2, 4]})
+    space = space_of(graph, machine, {"tile_subdivision": [2, 4]})
     found = search_all(Evaluator(graph, machine, "float16"), space)
-    assert found.space == "tile_divisor in auto, 2, 4; all else auto"
+    assert found.space == "tile_subdivision in auto, 2, 4; all else auto"
 
 
 def test_where_nothing_runs_there_is_no_optimum() -> None:
@@ -146,7 +147,7 @@ def test_where_nothing_runs_there_is_no_optimum() -> None:
             del schedule
             return Failure("DDR", "too small")
 
-    space = space_of(chain("conv"), target(), {"tile_divisor": [2]})
+    space = space_of(chain("conv"), target(), {"tile_subdivision": [2]})
     found = search_all(Walls(chain("conv"), target(), "float16"), space)
     assert found.knobs is None
     assert found.exact
@@ -178,7 +179,12 @@ def test_bounds_hold_on_bundled_workloads(name: str, preset: str) -> None:
     evaluator = Evaluator(workload(name), load_target(preset), "float16")
     bound = PlanBound(evaluator.bench)
     tight = 0.0
-    for values in ({}, {"weight_residency": "LB"}, {"max_layers": 1}, {"cluster_split": "channel"}):
+    for values in (
+        {},
+        {"weight_residency": "LB"},
+        {"max_layers": 1},
+        {"cluster_partitioning": "channel"},
+    ):
         knobs = Knobs.from_dict(values)
         outcome = evaluator.evaluate(knobs)
         if isinstance(outcome, Measurement):
@@ -215,7 +221,7 @@ def test_a_restriction_refuses_what_is_not_there() -> None:
     with pytest.raises(UsageError, match="no dimension 'depth'"):
         restricted(space, {"depth": None})
     with pytest.raises(UsageError, match="no choice 7"):
-        restricted(space, {"tile_divisor": [7]})
+        restricted(space, {"tile_subdivision": [7]})
     with pytest.raises(UsageError, match="all choices or not at all"):
         restricted(Space.of(Workbench(chain("conv", shape=(8, 4, 4, 4)), target())), {
             "batches_per_cluster": [AUTO, 1]

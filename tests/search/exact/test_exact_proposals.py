@@ -32,7 +32,9 @@ def test_outputs_that_may_stay_are_no_slower_than_in_ddr() -> None:
 
 
 def test_freed_settings_keep_cuts_and_splits() -> None:
-    own = SubGraphKnobs("a", boundary="cut", dim=1, factor=4, cores=8, scope="DDR", tile_divisor=2)
+    own = SubGraphKnobs(
+        "a", boundary="cut", dim=1, factor=4, cores=8, scope="DDR", tile_subdivision=2
+    )
     first, *others = freed(dataclasses.replace(FREE, overrides=(own,)))
     assert first.overrides == (own,)
     for knobs in others:
@@ -56,7 +58,7 @@ def test_proposals_are_points_of_the_space(subgraphs: int) -> None:
 def test_a_point_of_the_space_is_its_own_projection() -> None:
     graph, target = block(), machine(lb=1 << 12)
     space = Space.of(Workbench(graph, target, "float16"))
-    knobs = Knobs(merged_factor_ratio=4.0, tile_divisor=2, output_scope="GB")
+    knobs = Knobs(merged_factor_ratio=4.0, tile_subdivision=2, output_scope="GB")
     assert projected(space, knobs) == knobs
 
 

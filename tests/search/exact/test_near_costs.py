@@ -30,7 +30,7 @@ from tests.schedule.schedule_samples import chain, networks, workload
 from tests.search.exact.exact_samples import machine, machines
 
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-SHARES = Grid((1, 2, 3), own=(SubGraphKnobs(""), SubGraphKnobs("", weight_share=0.3)))
+SHARES = Grid((1, 2, 3), own=(SubGraphKnobs(""), SubGraphKnobs("", weight_buffer_fraction=0.3)))
 
 
 def both(graph: Graph, target: Target) -> tuple[Costs, NearCosts, list[Variant]]:

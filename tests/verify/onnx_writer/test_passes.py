@@ -25,7 +25,7 @@ def _schedule(batch: int, clusters: int, at_once: int | str, split: str = "auto"
     net = Net(x=(batch, 4))
     net.relu("x")
     bench = Workbench(net.graph(), target(clusters=clusters), "float16")
-    return build_schedule(bench, Knobs(batches_per_cluster=at_once, cluster_split=split))
+    return build_schedule(bench, Knobs(batches_per_cluster=at_once, cluster_partitioning=split))
 
 
 @settings(deadline=None)

@@ -215,7 +215,7 @@ def test_parts_of_narrow_weights_can_be_written(kind: str, blocks: int, tmp_path
     path = tmp_path / "model.onnx"
     onnx.save(weight_only(getattr(TensorProto, kind), blocks), path)
     bench = Workbench(import_model(path), TARGETS[0], "float16")
-    schedule = build_schedule(bench, Knobs(factor_scale=4))
+    schedule = build_schedule(bench, Knobs(instance_multiplier=4))
     checked = verify_schedule(schedule, path=path)
     assert schedule.instances.count > 1
     assert (checked.findings, checked.numbers and checked.numbers.skipped) == ((), None)

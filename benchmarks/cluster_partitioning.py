@@ -1,6 +1,7 @@
-"""What clusters share out: latency of each ``cluster_split`` on ``stcp920`` in FP16.
+"""What clusters share out: latency of each ``cluster_partitioning`` on ``stcp920`` in FP16.
 
-``python benchmarks/cluster_split.py [--batch N] [NAME ...]``: one row per model, the best of all
+``python benchmarks/cluster_partitioning.py [--batch N] [NAME ...]``: one row per
+model, the best of all
 samples at once that are a power of two (for samples: those of one cluster; otherwise the chip's),
 which is printed behind the latency, and how much faster than sharing out samples the best is.
 """
@@ -33,7 +34,7 @@ def best(evaluator: Evaluator, split: str) -> tuple[float, int]:
     sizes = [share.samples] if whole else [1 << n for n in range(share.samples.bit_length())]
     found = []
     for size in sizes:
-        outcome = evaluator.evaluate(Knobs(cluster_split=split, batches_per_cluster=size))
+        outcome = evaluator.evaluate(Knobs(cluster_partitioning=split, batches_per_cluster=size))
         if isinstance(outcome, Measurement):
             found.append((outcome.latency, size))
     return min(found)
