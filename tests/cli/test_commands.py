@@ -157,7 +157,7 @@ def test_space(cli: Cli) -> None:
     assert f"alexnet @ stcp920: {len(found['knobs'])} knobs, " in text
     assert f"each kind of sub-graphs: {len(found['subgraph_knobs'])} knobs, " in text
     assert text.count("\ncores ") == 1
-    assert "expected time on one core: quick ~0:0" in text
+    assert re.search(r"expected time on one core: quick ~\d+:\d\d", text)
 
 
 def test_space_of_the_model_s_knobs_alone(cli: Cli) -> None:
