@@ -30,7 +30,7 @@ MODELS = PARTITION_TUNER_NETWORKS
 
 
 def compared(model: str, machine: str, batch: int, trials: int, seed: int) -> dict[str, float]:
-    """Milliseconds by scheduler, and CPU seconds of profiling and of the search."""
+    """Return milliseconds by scheduler, and CPU seconds of profiling and of the search."""
     loaded = load_machine(machine)
     graph = import_model(workloads.get(model).file, batch=batch)
     profiles = Profiles(graph, loaded, loaded.dtypes[0])

@@ -92,7 +92,7 @@ Samplers of Optuna's get the model's knobs only, unless `--subgraphs` asks for m
 
 
 def page() -> str:
-    """The whole text."""
+    """Return the whole text."""
     return "".join(
         (
             HEAD.format(schema=KNOBS_SCHEMA, stages=", ".join(s.name.lower() for s in Stage)),

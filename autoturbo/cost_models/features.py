@@ -78,8 +78,8 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
     """Return a candidate as numbers, in the order of :data:`KNOB_NAMES`.
 
     Args:
-        knobs: the candidate.
-        share: samples that ``batches_per_cluster="auto"`` stands for.
+        knobs: The candidate.
+        share: Samples that ``batches_per_cluster="auto"`` stands for.
     """
     values = {name: getattr(knobs, name) for name in KNOB_NAMES}
     if values["batches_per_cluster"] == AUTO:
@@ -105,9 +105,9 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
     """Return the knobs that hold for sub-graphs as numbers, ``(count, len(OVERRIDE_NAMES))``.
 
     Args:
-        knobs: the candidate.
-        overrides: of sub-graphs, by row; the others have what the model's knobs say.
-        count: sub-graphs.
+        knobs: The candidate.
+        overrides: Of sub-graphs, by row; the others have what the model's knobs say.
+        count: Sub-graphs.
     """
     vectors = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
     return np.asarray(vectors, np.float32).reshape(count, len(OVERRIDE_NAMES))
@@ -155,9 +155,9 @@ def kernel_rows(
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
-        overrides: of :func:`override_rows`.
-        knobs: of :func:`knob_vector`, the same for all sub-graphs or one row each.
-        target: of :func:`target_vector`.
+        overrides: Of :func:`override_rows`.
+        knobs: Of :func:`knob_vector`, the same for all sub-graphs or one row each.
+        target: Of :func:`target_vector`.
     """
     rows = len(statistics)
     same = [np.broadcast_to(own, (rows, own.shape[-1])) for own in (knobs, target)]
@@ -183,6 +183,13 @@ def setting_row(
     """Return a whole candidate in one row.
 
     Totals over launches, the largest, means of the sub-graphs' knobs, then knobs and target.
+
+    Args:
+        statistics: Of its distinct kernels, ``(kernels, columns)``.
+        launches: How often each is launched, ``(kernels,)``.
+        overrides: The sub-graphs' knobs, a row per kernel.
+        knobs: The model's, one row.
+        target: Its figures, one row.
     """
     if not len(statistics):
         totals = largest = np.zeros(statistics.shape[1])

@@ -68,8 +68,8 @@ class Pretrained:
     """Factors of kernels over what they take alone.
 
     Attributes:
-        factors: logarithms, from columns :data:`autoturbo.cost_models.features.PORTABLE`.
-        card: data, versions, accuracy.
+        factors: Logarithms, from columns :data:`autoturbo.cost_models.features.PORTABLE`.
+        card: Data, versions, accuracy.
     """
 
     factors: Booster
@@ -79,7 +79,7 @@ class Pretrained:
         """Write the trees in XGBoost's own format, and the card.
 
         Raises:
-            UsageError: what is there may not be replaced.
+            UsageError: What is there may not be replaced.
         """
         outputs.check_folder(folder, FILES)
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,10 +89,10 @@ class Pretrained:
 
     @staticmethod
     def load(folder: Path) -> Pretrained:
-        """Read a model that :meth:`save` wrote.
+        """Return a model that :meth:`save` wrote.
 
         Raises:
-            InputError: a file is missing or damaged, its features are of another version, or it
+            InputError: A file is missing or damaged, its features are of another version, or it
                 learned from what another scheduler or simulator measured.
         """
         card = read_card(folder / CARD)
@@ -103,7 +103,7 @@ def read_card(path: Path) -> dict[str, Any]:
     """Return the card of a model that this release can use; the trees are not read.
 
     Raises:
-        InputError: see :meth:`Pretrained.load`.
+        InputError: See :meth:`Pretrained.load`.
     """
     try:
         card = read_json(path)
@@ -142,12 +142,12 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
     """Return a model trained on measured candidates of a data set; good ones weigh more.
 
     Args:
-        table: the data set.
-        notes: more for the card: where the data is from, accuracy.
-        learn: which candidates to learn from, ``(settings,)``; all if None.
+        table: The data set.
+        notes: More for the card: where the data is from, accuracy.
+        learn: Which candidates to learn from, ``(settings,)``; all if None.
 
     Raises:
-        UsageError: none of them was measured.
+        UsageError: None of them was measured.
     """
     chosen = table.measured if learn is None else table.measured & learn
     known = np.flatnonzero(table.known & chosen[table.owner])
@@ -176,8 +176,8 @@ def standard() -> Pretrained:
     """Return the model in the package, read on first use.
 
     Raises:
-        InputError: it is of other versions than this release, or damaged.
-        UsageError: this copy of the package has none.
+        InputError: It is of other versions than this release, or damaged.
+        UsageError: This copy of the package has none.
     """
     folders = bundled()
     if STANDARD not in folders:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.problem import STAGING_SHARE
+from autoturbo.schedule.context import STAGING_SHARE
 from autoturbo.simulate.plan import COLUMNS
 
 _AT: Final = {name: column for column, name in enumerate(COLUMNS)}
@@ -92,9 +92,8 @@ def ratios(statistics: Floats, weight_buffer_fraction: NDArray[np.float32]) -> N
 
     Args:
         statistics: :data:`autoturbo.simulate.plan.COLUMNS`.
-        weight_buffer_fraction: the knob's number,
-        ``log2`` of the share of LB that weight tiles may have;
-            more than all of it for the weight buffer alone, ``(sub-graphs,)``.
+        weight_buffer_fraction: The knob's number, ``log2`` of the share of LB that weight
+            tiles may have; more than all of it for the weight buffer alone, ``(sub-graphs,)``.
     """
     c = _columns(statistics)
     near, far = np.maximum(c["near_s"], _TINY), np.maximum(c["far_s"], _TINY)
@@ -116,7 +115,14 @@ def ratios(statistics: Floats, weight_buffer_fraction: NDArray[np.float32]) -> N
 def _room_ratios(
     c: dict[str, Floats], near: Floats, far: Floats, weight_buffer_fraction: NDArray[np.float32]
 ) -> list[Floats]:
-    """Return the columns from ``held_near`` on."""
+    """Return the columns from ``held_near`` on.
+
+    Args:
+        c: Statistics by name, a value per kernel.
+        near: Seconds with the boundary in the local buffers.
+        far: Seconds with the boundary in DDR.
+        weight_buffer_fraction: ``log2`` of the share of LB that weight tiles may have.
+    """
     held = np.maximum(_held(c), _TINY)
     share = np.where(
         weight_buffer_fraction > 0,

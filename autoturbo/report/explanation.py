@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 
 from rich.table import Table
 
-from autoturbo.report.bottlenecks import WORST, Part, Remedy, Spot, Trials, spots_of
+from autoturbo.report.bottlenecks import WORST, Bottleneck, Part, Remedy, Trials, spots_of
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.schedule import Schedule
@@ -80,14 +80,14 @@ BoundsJson = TypedDict("BoundsJson", {
 class Advice:
     """A spot and the remedies tried for it, most gained first."""
 
-    spot: Spot
+    spot: Bottleneck
     remedies: tuple[Remedy, ...]
 
     def helpful(self, least: float) -> tuple[Remedy, ...]:
         """Return the best knob, change of the model and change of the target that gain so much.
 
         Args:
-            least: seconds.
+            least: Seconds.
         """
         best: dict[str, Remedy] = {}
         for remedy in self.remedies:
@@ -101,11 +101,11 @@ class Bounds:
     """The bounds of a schedule's latency.
 
     Attributes:
-        names: of the problem's layers.
-        shares: the latency, handed out.
-        bound: what no schedule can beat.
-        advice: the worst spots, the worst first.
-        model_knobs: knobs of the model that were changed alone, most gained first.
+        names: Of the problem's layers.
+        shares: The latency, handed out.
+        bound: What no schedule can beat.
+        advice: The worst spots, the worst first.
+        model_knobs: Knobs of the model that were changed alone, most gained first.
     """
 
     names: tuple[str, ...]
@@ -157,10 +157,10 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
     """Return the bounds of a schedule, and try remedies.
 
     Args:
-        schedule: what is asked about.
-        what_if: try changes; only schedules that follow from knobs can be built anew, for others
+        schedule: What is asked about.
+        what_if: Try changes; only schedules that follow from knobs can be built anew, for others
             spots are named without remedies.
-        most: spots at most.
+        most: Spots at most.
     """
     memory = KernelMemory()
     measured = simulate(schedule, memory)
@@ -169,7 +169,7 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
     trials = Trials(schedule, measured.latency)
     tries = what_if and schedule.scheduler == TUNABLE
     advice = tuple(Advice(spot, trials.remedies(spot) if tries else ()) for spot in spots)
-    names = tuple(layer.name for layer in schedule.problem.layers)
+    names = tuple(layer.name for layer in schedule.context.layers)
     return Bounds(names, shares, measured.bound, advice, trials.model_knobs() if tries else ())
 
 
@@ -177,7 +177,7 @@ def _shared(shares: Shares) -> _Shared:
     return {"limit": shares.limit.value, "shares_s": shares.as_dict()}
 
 
-def _spot_json(spot: Spot, remedies: tuple[Remedy, ...]) -> SpotJson:
+def _spot_json(spot: Bottleneck, remedies: tuple[Remedy, ...]) -> SpotJson:
     return {
         "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
         "anchors": list(spot.anchors), "seconds": spot.seconds, **_shared(spot.shares),

@@ -72,8 +72,8 @@ class Columns:
     """Rows of a chart, column by column.
 
     Attributes:
-        values: equally many per name; texts, numbers, or None.
-        note: what was left out, a sentence; empty where nothing was.
+        values: Equally many per name; texts, numbers, or None.
+        note: What was left out, a sentence; empty where nothing was.
     """
 
     values: Mapping[str, Sequence[Any]]
@@ -126,9 +126,9 @@ class Chart:
     """A chart of the page.
 
     Attributes:
-        name: of the file with its specification.
-        data: by name.
-        given: what the file leaves open, where it has ``"$name"``. With an ``end``, the chart shows
+        name: Of the file with its specification.
+        data: By name.
+        given: What the file leaves open, where it has ``"$name"``. With an ``end``, the chart shows
             time up to so many microseconds, which the page's buttons zoom.
     """
 
@@ -150,7 +150,7 @@ class Chart:
         """Return the specification that the page's script draws with Vega.
 
         Raises:
-            ValueError: the specification is none.
+            ValueError: The specification is none.
         """
         spec = _filled(_read(self.name), self.given)
         whole = json.dumps({"config": _read("config"), "width": "container", **spec})
@@ -186,7 +186,7 @@ def library() -> ModuleType:
     """Return the package that brings Vega.
 
     Raises:
-        UsageError: it is not installed, or too old.
+        UsageError: It is not installed, or too old.
     """
     _check_address_space()
     hint = "install it with: pip install 'autoturbo[report]'"
@@ -205,7 +205,7 @@ def _check_address_space() -> None:
     """Refuse to start V8 under a limit of address space that it does not survive.
 
     Raises:
-        UsageError: there is such a limit.
+        UsageError: There is such a limit.
     """
     try:
         import resource

@@ -32,18 +32,18 @@ class SubGraphFacts:
     """One sub-graph over a pass of the chip.
 
     Attributes:
-        index: its number.
-        title: number and name of its last layer.
-        layers: their indices.
-        parts: instances that it is cut into.
-        cut: how, in words: ``"n (16) in 8"`` is an axis of 16 steps in 8 parts.
-        scope: where its output is declared.
-        seconds: of all its kernels in a pass, summed over clusters.
-        share: of the time of all kernels.
-        macs: multiply-accumulates in a pass of all clusters together.
-        ddr_bytes: likewise, moved from and to DDR.
-        bound: what bounds its kernels, by most of their time.
-        bound_share: of their time that this takes.
+        index: Its number.
+        title: Number and name of its last layer.
+        layers: Their indices.
+        parts: Instances that it is cut into.
+        cut: How, in words: ``"n (16) in 8"`` is an axis of 16 steps in 8 parts.
+        scope: Where its output is declared.
+        seconds: Of all its kernels in a pass, summed over clusters.
+        share: Of the time of all kernels.
+        macs: Multiply-accumulates in a pass of all clusters together.
+        ddr_bytes: Likewise, moved from and to DDR.
+        bound: What bounds its kernels, by most of their time.
+        bound_share: Of their time that this takes.
     """
 
     index: int
@@ -86,8 +86,8 @@ def _facts(
     copied: Mapping[int, float],
     total: float,
 ) -> SubGraphFacts:
-    subgraph, graph = schedule.instances.subgraphs[index], schedule.problem.graph
-    layers = [schedule.problem.layers[layer] for layer in subgraph.layers]
+    subgraph, graph = schedule.instances.subgraphs[index], schedule.context.graph
+    layers = [schedule.context.layers[layer] for layer in subgraph.layers]
     seconds = sum(kernel.end - kernel.begin for kernel in kernels)
     moved = sum(
         float(kernel.program.amounts[:, Amount.DDR].sum()) + copied.get(kernel.instance, 0.0)
@@ -100,7 +100,7 @@ def _facts(
         schedule.instances.parts[index].count, _cut(schedule, index),
         schedule.placement.scopes[int(schedule.instances.first[index])], seconds,
         seconds / total if total else 0.0, macs * copies,
-        moved * storage_ratio(schedule.problem.dtype) * copies,
+        moved * storage_ratio(schedule.context.dtype) * copies,
         *_bound(schedule, kernels, seconds),
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def _bound(
 def _cut(schedule: Schedule, index: int) -> str:
     """Return the axes of the last operator that are cut, with their factors, in words."""
     subgraph = schedule.instances.subgraphs[index]
-    axes = sink(schedule.problem, subgraph.layers).axes if subgraph.split.axes else ()
+    axes = sink(schedule.context, subgraph.layers).axes if subgraph.split.axes else ()
     cuts = (f"{axes[axis].name} ({axes[axis].extent}) in {f}" for axis, f in subgraph.split.axes)
     return " x ".join(cuts) or "whole"
 
@@ -131,7 +131,7 @@ def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
     """Return where the output of each layer is kept: the farthest scope of any of its parts."""
     farthest: dict[int, Scope] = {}
     for tensor, scopes in tensor_scopes(schedule).items():
-        layer = schedule.problem.producer[tensor]
+        layer = schedule.context.producer[tensor]
         farthest[layer] = max(farthest.get(layer, Scope.LB), *scopes)
     return farthest
 
@@ -141,11 +141,11 @@ class Box:
     """A box: rows count downwards, columns are shares of the width, 0 to 1.
 
     Attributes:
-        number: of the layer or sub-graph.
-        top: first row.
-        bottom: one past the last.
-        left: its left edge.
-        right: its right edge.
+        number: Of the layer or sub-graph.
+        top: First row.
+        bottom: One past the last.
+        left: Its left edge.
+        right: Its right edge.
     """
 
     number: int
@@ -165,10 +165,10 @@ class Layout:
     """The positions of all boxes and edges.
 
     Attributes:
-        groups: one box per sub-graph.
-        layers: one per layer; empty where there are too many.
-        edges: between layers, or between sub-graphs where there are no layers.
-        rows: of all.
+        groups: One box per sub-graph.
+        layers: One per layer; empty where there are too many.
+        edges: Between layers, or between sub-graphs where there are no layers.
+        rows: Of all.
     """
 
     groups: tuple[Box, ...]
@@ -179,16 +179,16 @@ class Layout:
 
 def graph_layout(schedule: Schedule) -> Layout:
     """Place sub-graphs under those that they read from, and their layers inside likewise."""
-    problem, subgraphs = schedule.problem, schedule.instances.subgraphs
+    context, subgraphs = schedule.context, schedule.instances.subgraphs
     edges = [
         (maker, layer.index)
-        for layer in problem.layers
-        for maker in dict.fromkeys(problem.producer[tensor] for tensor in layer.inputs)
+        for layer in context.layers
+        for maker in dict.fromkeys(context.producer[tensor] for tensor in layer.inputs)
         if maker >= 0
     ]
     home = {layer: group.index for group in subgraphs for layer in group.layers}
     between = sorted({(home[a], home[b]) for a, b in edges if home[a] != home[b]})
-    detailed = len(problem.layers) <= MOST_LAYERS
+    detailed = len(context.layers) <= MOST_LAYERS
     inner = [_rows(group.layers, edges) if detailed else [] for group in subgraphs]
     groups: list[Box] = []
     top = 0.0
@@ -280,7 +280,7 @@ def _layer_rows(best: Measured, boxes: Iterable[Box], facts: Iterable[SubGraphFa
     home = {layer: group.title for group in facts for layer in group.layers}
     rows = []
     for box in boxes:
-        name = best.schedule.problem.layers[box.number].name
+        name = best.schedule.context.layers[box.number].name
         kept = scopes.get(box.number, Scope.LB)
         label = name if kept is Scope.LB else f"{name} ({kept.name})"
         centre = (box.top + box.bottom) / 2

@@ -40,24 +40,24 @@ _COPIES = "copies"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     """The state of a run.
 
     Attributes:
-        model: its name.
-        target: its name.
-        done: trials measured or failed.
-        total: trials to make, None where only time limits them.
-        best: least latency in seconds, None where nothing fitted yet.
-        best_trial: number of the trial that has it.
-        default: latency of the published heuristic in seconds, None where it does not fit.
-        bound_fraction: lower bound over ``best``.
-        rate: trials measured per second.
-        screened: candidates that the cost model looked at.
-        infeasible: trials that did not fit, by the buffer that overflowed.
-        elapsed: seconds since the start.
-        expected: seconds of the whole run, None while unknown.
-        phase: what comes before the first trial.
+        model: Its name.
+        target: Its name.
+        done: Trials measured or failed.
+        total: Trials to make, None where only time limits them.
+        best: Least latency in seconds, None where nothing fitted yet.
+        best_trial: Number of the trial that has it.
+        default: Latency of the published heuristic in seconds, None where it does not fit.
+        bound_fraction: Lower bound over ``best``.
+        rate: Trials measured per second.
+        screened: Candidates that the cost model looked at.
+        infeasible: Trials that did not fit, by the buffer that overflowed.
+        elapsed: Seconds since the start.
+        expected: Seconds of the whole run, None while unknown.
+        phase: What comes before the first trial.
     """
 
     model: str
@@ -76,7 +76,7 @@ class Standing:
     phase: str = ""
 
 
-def live_line(standing: Standing, width: int | None = None) -> str:
+def live_line(standing: RunStatus, width: int | None = None) -> str:
     """Return the line of a run's progress, without an end of line.
 
     ``resnet50 @ stcp920 | ####...... 412/1000 | best 7.41 ms, 1.45x | 0:38, ~0:53 left |
@@ -111,7 +111,7 @@ def _joined(parts: Mapping[str, str]) -> str:
     return " | ".join(filter(None, parts.values()))
 
 
-def _bar(standing: Standing) -> str:
+def _bar(standing: RunStatus) -> str:
     """Return how much of a run is done, by trials or by time; empty where no end is known."""
     if standing.total:
         done = standing.done / standing.total
@@ -129,21 +129,21 @@ def compiling_line(functions: int, total: int, left: float, *, kept: bool = True
     ``compiling 12 of 55 functions, once per installation, about 20 s``
 
     Args:
-        functions: compiled so far.
-        total: those and the others.
-        left: seconds that the others take; nobody knows them well, so they are told in fives.
-        kept: whether they are kept for the next command.
+        functions: Functions compiled so far.
+        total: All functions that have to be compiled.
+        left: Seconds that the others take; nobody knows them well, so they are told in fives.
+        kept: Whether they are kept for the next command.
     """
     seconds = max(5, 5 * round(left / 5))
     when = "once per installation" if kept else "every time anew"
     return f"compiling {functions} of {total} functions, {when}, about {seconds} s"
 
 
-def _progress(standing: Standing) -> str:
+def _progress(standing: RunStatus) -> str:
     return str(standing.done) if standing.total is None else f"{standing.done}/{standing.total}"
 
 
-def _best(standing: Standing) -> str:
+def _best(standing: RunStatus) -> str:
     if standing.best is None:
         return "nothing fits yet" if standing.done else plain(standing.phase) or "starting"
     text = f"best {duration(standing.best)}"
@@ -152,13 +152,13 @@ def _best(standing: Standing) -> str:
     return f"{text}, {ratio(standing.default / standing.best)}"
 
 
-def _bound(standing: Standing) -> str:
+def _bound(standing: RunStatus) -> str:
     if standing.best is None or standing.bound_fraction is None:
         return ""
     return f"{percent(standing.bound_fraction)} of bound"
 
 
-def _infeasible(standing: Standing) -> str:
+def _infeasible(standing: RunStatus) -> str:
     failed = {reason: number for reason, number in standing.infeasible.items() if number}
     if not failed:
         return ""
@@ -168,7 +168,7 @@ def _infeasible(standing: Standing) -> str:
     return f"{text} ({', '.join(f'{reason} {number}' for reason, number in ordered)})"
 
 
-def _time(standing: Standing) -> str:
+def _time(standing: RunStatus) -> str:
     if standing.expected is None:
         return clock(standing.elapsed)
     left = max(standing.expected - standing.elapsed, 0.0)
@@ -180,9 +180,9 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
     """Return how the best schedule of a run shares out the work; empty where clusters work alike.
 
     Args:
-        knobs: of the best trial.
-        best: what it measured.
-        trials: all of the run, for the best one whose clusters share out samples: with one sample,
+        knobs: Of the best trial.
+        best: What it measured.
+        trials: All of the run, for the best one whose clusters share out samples: with one sample,
             one cluster has it all.
     """
     if _COPIES in best.busy:
@@ -212,8 +212,8 @@ def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> MixedSamples | N
     """Return why samples of a model cannot be told apart; None where they can.
 
     Args:
-        graph: the model.
-        clusters: of each target, by its name.
+        graph: The model.
+        clusters: Of each target, by its name.
     """
     from autoturbo.graph.batch import trace_batch
 
@@ -281,10 +281,10 @@ class View:
     """The parts of a value that are shown.
 
     Attributes:
-        title: one line.
-        facts: names with what they are.
-        headers: of a table; empty for none.
-        rows: its cells, the first of each being a name, the others figures.
+        title: One line.
+        facts: Names with what they are.
+        headers: Of a table; empty for none.
+        rows: Its cells, the first of each being a name, the others figures.
     """
 
     title: str
@@ -340,7 +340,7 @@ def measurement_view(measured: Measurement) -> View:
 
 def schedule_view(schedule: Schedule) -> View:
     """Return a view of a schedule's decisions."""
-    target, share = schedule.problem.target, schedule.share
+    target, share = schedule.context.target, schedule.share
     scopes = [scope.name for scope in schedule.placement.scopes]
     kept = (f"{scopes.count(name)} in {name}" for name in ("LB", "GB", "DDR") if name in scopes)
     facts = [
@@ -353,7 +353,7 @@ def schedule_view(schedule: Schedule) -> View:
     if schedule.expected is not None:
         facts.append(("expected", duration(schedule.expected["latency_s"])))
     of = f"{schedule.model.name} @ {target.name}"
-    return View(f"schedule of {of}, {schedule.problem.dtype}", tuple(facts))
+    return View(f"schedule of {of}, {schedule.context.dtype}", tuple(facts))
 
 
 def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:

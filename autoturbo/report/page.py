@@ -151,7 +151,7 @@ def roofline_chart(
     facts: Facts, rows: Mapping[str, Measured], groups: Sequence[SubGraphFacts]
 ) -> Chart:
     """Return a roofline: arithmetic against traffic of schedules and sub-graphs."""
-    problem, clusters = facts.best.schedule.problem, len(facts.best.schedule.timelines)
+    context, clusters = facts.best.schedule.context, len(facts.best.schedule.timelines)
     points = [
         (name, "schedule", macs / moved, macs / row.measurement.latency / 1e12, 0.1)
         for name, row in rows.items()
@@ -162,8 +162,8 @@ def roofline_chart(
         for g in groups
         if g.macs and g.ddr_bytes and g.seconds
     ]
-    peak = problem.target.matrix_macs_per_second(problem.dtype)
-    bandwidth = problem.target.ddr.bandwidth
+    peak = context.target.matrix_macs_per_second(context.dtype)
+    bandwidth = context.target.ddr.bandwidth
     knee = peak / bandwidth
     across = [knee, *(point[2] for point in points)]
     low, high = min(across) / 3, max(across) * 3
@@ -188,7 +188,7 @@ def document(facts: Facts) -> str:
     """Return the report of a run as one HTML document.
 
     Raises:
-        UsageError: the plotting library is not installed.
+        UsageError: The plotting library is not installed.
     """
     library, code = script(), rendered("page.js")
     policy = (
@@ -260,7 +260,7 @@ def values(facts: Facts) -> dict[str, Any]:
 
 def _of_schedules(facts: Facts) -> dict[str, Any]:
     """Return the values of the tuned schedule and those beside it."""
-    best, problem = facts.best, facts.best.schedule.problem
+    best, context = facts.best, facts.best.schedule.context
     rows = side_by_side(facts)
     groups = subgraph_facts(best.schedule, best.kernels)
     plan = graph_layout(best.schedule)
@@ -287,8 +287,8 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "levels": LEVELS,
         "groups": groups,
         "detailed": bool(plan.layers),
-        "peak": problem.target.matrix_macs_per_second(problem.dtype),
-        "bandwidth": problem.target.ddr.bandwidth,
+        "peak": context.target.matrix_macs_per_second(context.dtype),
+        "bandwidth": context.target.ddr.bandwidth,
         "buffers": buffers,
         "most_cores": MOST_CORES,
     }
@@ -332,7 +332,7 @@ def _critical(best: Measured) -> list[tuple[str, float]]:
 
 def _mixed(best: Measured) -> str:
     """Return why samples cannot be told apart, and the cost of it; empty where they can."""
-    target = best.schedule.problem.target
+    target = best.schedule.context.target
     return mixed_sentence(mixed_samples(best.schedule.model, {target.name: target.clusters}))
 
 
@@ -369,7 +369,7 @@ def commands(facts: Facts) -> list[str]:
     info, settings = facts.info, facts.info.settings
     kept = (settings.get(name) for name in ("model_batch", "shapes", "dims", "values"))
     pair = ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
-    asked = TuneConfig.of_run(info).words(facts.best.schedule.problem.target)
+    asked = TuneConfig.of_run(info).words(facts.best.schedule.context.target)
     tune = ["autoturbo", "tune", info.model_file, *pair, *asked]
     replay = ["autoturbo", "replay", info.id, str(facts.number)]
     simulate = ["autoturbo", "simulate", info.model_file, *pair, "--schedule", "schedule.json"]

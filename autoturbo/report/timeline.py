@@ -99,7 +99,7 @@ def _bars(
         for engine, title in enumerate(ENGINES):
             lane = named(schedule, kernel.cluster, TITLES[title])
             for begin, end, layer, busy in _merged(kernel, engine, gap):
-                what = schedule.problem.layers[layers[layer]].name
+                what = schedule.context.layers[layers[layer]].name
                 yield lane, begin * 1e6, end * 1e6, what, busy / (end - begin), group
 
 
@@ -149,7 +149,7 @@ def _alike(
     schedule: Schedule, kernels: Sequence[KernelInterval]
 ) -> list[tuple[int, int, tuple[int, ...]]]:
     """Return lanes of a cluster: first and last core, and the kernels that they have parts of."""
-    count = schedule.problem.target.cores
+    count = schedule.context.target.cores
     own: list[list[int]] = [[] for _ in range(count)]
     for number, kernel in enumerate(kernels):
         parts = math.prod(schedule.placement.bindings[kernel.instance])
@@ -203,16 +203,16 @@ class Occupancy:
 
     Attributes:
         scope: LB or GB.
-        cluster: its number.
-        capacity: bytes that there are.
-        zone: bytes that tensors may have: the rest is for tiles on their way.
+        cluster: Its number.
+        capacity: Bytes that there are.
+        zone: Bytes that tensors may have: the rest is for tiles on their way.
         boxes: ``begin``, ``end`` (microseconds), ``low``, ``high`` (KiB), ``what``, ``of``,
             ``group`` (the sub-graph's colour).
         used: ``at`` (microseconds), ``KiB``.
-        peak: most bytes in use.
-        peak_at: seconds.
-        fillers: what lies there then, for which instance, and its bytes; the largest first.
-        more: how many more do.
+        peak: Most bytes in use.
+        peak_at: Seconds.
+        fillers: What lies there then, for which instance, and its bytes; the largest first.
+        more: How many more do.
     """
 
     scope: Scope
@@ -244,7 +244,7 @@ def occupancy(
     schedule: Schedule, kernels: Sequence[KernelInterval], scope: Scope, cluster: int = 0
 ) -> Occupancy:
     """Return the occupancy of LB or GB of a cluster over a pass."""
-    timeline, target = schedule.timelines[cluster], schedule.problem.target
+    timeline, target = schedule.timelines[cluster], schedule.context.target
     cluster_kernels = [kernel for kernel in kernels if kernel.cluster == cluster]
     begins = step_times(timeline.rows, cluster_kernels)
     edges = np.append(begins, cluster_kernels[-1].end)

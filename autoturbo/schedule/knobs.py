@@ -75,17 +75,17 @@ class KnobSpec:
     """Meaning of a knob and the values that it accepts.
 
     Attributes:
-        stage: the first pass that reads it; nothing before depends on it.
-        help: one line.
-        choices: the values the search tries besides ``"auto"``; empty where they depend on model
+        stage: The first pass that reads it; nothing before depends on it.
+        help: One line.
+        choices: The values the search tries besides ``"auto"``; empty where they depend on model
             and target (filled in by the search space).
-        published: what ``"auto"`` stands for, for people.
-        low: least value accepted from a file, for numbers; None for words.
-        high: greatest value accepted from a file; None for no limit.
-        word: a further word that is accepted: the name of what ``"auto"`` stands for.
-        scope: what it is about.
-        group: what it belongs to, of the knobs that split a sub-graph.
-        over: the model's knob that says what ``"auto"`` is, where its name is another one.
+        published: What ``"auto"`` stands for, for people.
+        low: Least value accepted from a file, for numbers; None for words.
+        high: Greatest value accepted from a file; None for no limit.
+        word: A further word that is accepted: the name of what ``"auto"`` stands for.
+        scope: What it is about.
+        group: What it belongs to, of the knobs that split a sub-graph.
+        over: The model's knob that says what ``"auto"`` is, where its name is another one.
     """
 
     stage: Stage
@@ -113,7 +113,15 @@ class KnobSpec:
 
 
 def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **others: Any) -> Any:
-    """Return a dataclass field with a knob's specification, ``"auto"`` by default."""
+    """Return a dataclass field with a knob's specification, ``"auto"`` by default.
+
+    Args:
+        stage: The first pass that reads it.
+        text: One line of help.
+        choices: The values that the search tries besides ``"auto"``.
+        published: What ``"auto"`` stands for, for people.
+        others: Further fields of :class:`KnobSpec`.
+    """
     spec = KnobSpec(stage, text, choices, published, **others)
     return field(default=AUTO, metadata={"spec": spec})
 
@@ -131,7 +139,17 @@ def specs_of(knobs: type) -> dict[str, KnobSpec]:
 
 
 def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
-    """Refuse a value that a knob does not take; ``prefix`` names the knob if ``at`` does not."""
+    """Refuse a value that a knob does not take.
+
+    Args:
+        value: From a file or a caller.
+        spec: What the knob takes.
+        at: Where the value stands.
+        prefix: Names the knob if ``at`` does not.
+
+    Raises:
+        KnobsError: The knob takes other words or numbers, or the number is out of its range.
+    """
     if isinstance(value, str) and value in spec.words:
         return
     if spec.low is None:
@@ -317,7 +335,7 @@ class Knobs:
         """Return the checked knobs of plain values.
 
         Raises:
-            KnobsError: an unknown knob, or a value that it does not take.
+            KnobsError: An unknown knob, or a value that it does not take.
         """
         place, known = at or Location(), _respelled(values)
         items = known.pop("overrides", [])
@@ -361,7 +379,7 @@ class SubGraphKnobs:
     channels last, whatever the file's layout).
 
     Attributes:
-        layer: name of a layer; the override holds for the sub-graph that it ends up in.
+        layer: Name of a layer; the override holds for the sub-graph that it ends up in.
     """
 
     layer: str
@@ -497,9 +515,9 @@ def knob_names(
     Args:
         scopes: ``"model"`` for those of :class:`Knobs`; ``"subgraph"`` and ``"layer"`` for those of
             :class:`SubGraphKnobs`.
-        upto: the last pass whose knobs count.
-        after: the pass after which they begin to count; from the first one if None.
-        group: only those of a group.
+        upto: The last pass whose knobs count.
+        after: The pass after which they begin to count; from the first one if None.
+        group: Only those of a group.
     """
     return tuple(
         name
@@ -538,7 +556,7 @@ def load_knobs(path: Path) -> Knobs:
     """Return the knobs of a file (JSON object of knob names and values).
 
     Raises:
-        KnobsError: the file cannot be read or holds something else.
+        KnobsError: The file cannot be read or holds something else.
     """
     try:
         values = read_json(path)

@@ -24,13 +24,13 @@ from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Out
 from autoturbo.testing.contract import ContractError
 
 
-class Watched(BaseSampler):
+class WatchedSampler(BaseSampler):
     """A sampler that forwards to another one and checks its proposals.
 
     Optuna itself draws anew, without a word, where a sampler proposes what is out of range.
 
     Raises:
-        ContractError: a value out of its range, or of a parameter that was not asked for.
+        ContractError: A value out of its range, or of a parameter that was not asked for.
     """
 
     def __init__(self, sampler: BaseSampler) -> None:

@@ -188,7 +188,7 @@ def test_time_per_trial_is_a_mean(cli: Cli) -> None:
 
     del cli
     evaluator = Evaluator(load_model("alexnet", batch=1), load_target("stcp920"), "float16")
-    space = Space.of(evaluator.bench)
+    space = Space.of(evaluator.model_scheduler)
     times = iter((10.0, 10.1, 10.2, 10.6))
     assert seconds_per_trial(evaluator, space, 3, lambda: next(times)) == pytest.approx(0.2)
     slow = iter((10.0, 16.0))  # one is enough

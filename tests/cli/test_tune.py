@@ -20,7 +20,7 @@ from autoturbo.commands.tuning.tune import finish
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.registry import SCHEDULERS
-from autoturbo.report.lines import Standing
+from autoturbo.report.lines import RunStatus
 from autoturbo.search.progress import Progress
 from autoturbo.tuning.result import TuneResult
 from tests import processes
@@ -508,7 +508,7 @@ def progress(done: int, remaining: float | None = 5.0) -> Progress:
 
 
 def test_standing_of_progress() -> None:
-    assert standing_of(progress(5)) == Standing(
+    assert standing_of(progress(5)) == RunStatus(
         *("m", "t", 5, 10, 2e-3, 3, 4e-3, 0.5, 2.0, 100, {"LB": 1}, 5.0, 10.0)
     )
     assert standing_of(progress(5, None)).expected is None

@@ -13,8 +13,8 @@ from autoturbo.errors import TargetError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.report.bottlenecks import (
+    Bottleneck,
     Remedy,
-    Spot,
     Trials,
     field_of,
     paddings,
@@ -258,10 +258,12 @@ def test_shares_of_nothing_are_none() -> None:
 
 
 def test_a_spot_never_loses_less_than_nothing() -> None:
-    assert Spot("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 2.0).lost == 0.0
+    assert (
+        Bottleneck("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 2.0).lost == 0.0
+    )
 
 
 def test_failures_are_no_gain() -> None:
     failed = Remedy("knob", "x", {}, None, Failure("LB", "too much").message, None)
-    spot = Spot("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
+    spot = Bottleneck("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
     assert Advice(spot, (failed,)).helpful(0.0) == ()

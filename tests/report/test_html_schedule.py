@@ -102,7 +102,7 @@ def test_many_bars_become_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cores_have_parts_while_their_kernel_runs(found: Measured) -> None:
     names, columns = core_lanes(found.schedule, found.kernels)
     rows = columns.values
-    assert len(names) == found.schedule.problem.target.cores * len(found.schedule.timelines)
+    assert len(names) == found.schedule.context.target.cores * len(found.schedule.timelines)
     assert set(rows["lane"]) <= set(names)
     for lane in names:
         own = sorted((b, e) for at, b, e in zip(rows["lane"], rows["begin"], rows["end"],
@@ -157,11 +157,11 @@ def test_subgraphs_share_the_time(found: Measured) -> None:
     groups = subgraph_facts(found.schedule, found.kernels)
     assert sum(g.share for g in groups) == pytest.approx(1.0)
     assert sorted(x for g in groups for x in g.layers) == list(
-        range(len(found.schedule.problem.layers))
+        range(len(found.schedule.context.layers))
     )
     assert {g.bound for g in groups} <= set(PARTS)
     copies = found.schedule.share.copies
-    assert sum(g.macs for g in groups) == found.schedule.problem.graph.macs * copies
+    assert sum(g.macs for g in groups) == found.schedule.context.graph.macs * copies
     moved = sum(g.ddr_bytes for g in groups) * found.schedule.share.loops
     assert moved == pytest.approx(found.measurement.ddr_bytes, rel=1e-6)
     assert max(WORKERS) in PARTS
@@ -171,7 +171,7 @@ def test_layers_lie_in_their_subgraph_below_what_they_read(found: Measured) -> N
     plan = graph_layout(found.schedule)
     groups = {box.number: box for box in plan.groups}
     layers = {box.number: box for box in plan.layers}
-    assert set(layers) == set(range(len(found.schedule.problem.layers)))
+    assert set(layers) == set(range(len(found.schedule.context.layers)))
     for subgraph in found.schedule.instances.subgraphs:
         home = groups[subgraph.index]
         for layer in subgraph.layers:
@@ -186,5 +186,5 @@ def test_layers_lie_in_their_subgraph_below_what_they_read(found: Measured) -> N
 
 def test_scopes_of_layers(found: Measured) -> None:
     scopes = layer_scopes(found.schedule)
-    leaving = {found.schedule.problem.producer[t] for t in found.schedule.problem.graph.outputs}
+    leaving = {found.schedule.context.producer[t] for t in found.schedule.context.graph.outputs}
     assert {scopes[layer] for layer in leaving} == {Scope.DDR}

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
-from autoturbo.report.facts import PART_TITLES, PARTS, Facts, Measured, Trust, gather
+from autoturbo.report.facts import PART_TITLES, PARTS, Evidence, Facts, Measured, gather
 from autoturbo.report.filling import Chart, Columns, as_script, rendered, united
 from autoturbo.report.page import commands, parts_saved, values
 from autoturbo.report.units import percent
@@ -123,7 +123,7 @@ def test_the_summary_repeats_what_explain_says() -> None:
 
 def test_the_summary_says_what_speaks_against_them() -> None:
     checks = {"regions": "ok", "memory": "failed", "numbers": "not run"}
-    doubtful = Trust(checks, same=False, refused=2, findings=("two <buffers> meet",))
+    doubtful = Evidence(checks, same=False, refused=2, findings=("two <buffers> meet",))
     facts = dataclasses.replace(small_facts(), trust=doubtful)
     assert not doubtful.ok
     assert "other numbers than the run recorded" in said(facts)

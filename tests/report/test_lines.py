@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoturbo.report.lines import Standing, live_line
+from autoturbo.report.lines import RunStatus, live_line
 
-MIDWAY = Standing(
+MIDWAY = RunStatus(
     model="resnet50",
     target="stcp920",
     done=412,
@@ -29,19 +29,19 @@ def test_the_line_of_the_specification() -> None:
 
 
 def test_before_the_first_trial() -> None:
-    assert live_line(Standing("a", "b", 0, 10)) == (
+    assert live_line(RunStatus("a", "b", 0, 10)) == (
         "a @ b | .......... 0/10 | starting | 0:00 | 0 measured/s, 0 screened"
     )
 
 
 def test_what_comes_before_the_first_trial_is_named() -> None:
-    line = live_line(Standing("a", "b", 0, 10, phase="placing cuts"))
+    line = live_line(RunStatus("a", "b", 0, 10, phase="placing cuts"))
     assert line.startswith("a @ b | .......... 0/10 | placing cuts | ")
-    assert "placing" not in live_line(Standing("a", "b", 1, 10, phase="placing cuts"))
+    assert "placing" not in live_line(RunStatus("a", "b", 1, 10, phase="placing cuts"))
 
 
 def test_when_nothing_fits() -> None:
-    standing = Standing("a", "b", 4, None, infeasible={"LB": 4}, elapsed=5)
+    standing = RunStatus("a", "b", 4, None, infeasible={"LB": 4}, elapsed=5)
     assert live_line(standing) == (
         "a @ b | 4 | nothing fits yet | 0:05 | infeasible 100 % (LB 4) | 0 measured/s, 0 screened"
     )

@@ -21,7 +21,7 @@ from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.memory.timeline import IN_DDR, ROOM, handed_over
 from autoturbo.schedule.partition.clusters import _runs
-from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.simulate.evaluator import Evaluator
@@ -57,7 +57,7 @@ def several(draw: st.DrawFn) -> Target:
 
 
 def built(graph: Graph, machine: Target, **knobs: Any) -> Schedule:
-    return build_schedule(Workbench(graph, machine, "float16"), Knobs(**knobs))
+    return build_schedule(ModelScheduler(graph, machine, "float16"), Knobs(**knobs))
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -103,12 +103,12 @@ def test_round_trip_of_any_schedule(
 def test_the_same_from_a_used_and_a_fresh_workbench(
     split: str, graph: Graph, machine: Target
 ) -> None:
-    used = Workbench(graph, machine, "float16")
+    used = ModelScheduler(graph, machine, "float16")
     for other in ("auto", *SPLITS):
         build_schedule(used, Knobs(cluster_partitioning=other))
     knobs = Knobs(cluster_partitioning=split)
     again = build_schedule(used, knobs)
-    fresh = build_schedule(Workbench(graph, machine, "float16"), knobs)
+    fresh = build_schedule(ModelScheduler(graph, machine, "float16"), knobs)
     assert again.text == fresh.text
     assert simulate(again) == simulate(fresh)
 
@@ -234,10 +234,10 @@ def test_own_splits_are_divided_among_clusters(kernel: int, inner: int) -> None:
     """Four parts by samples become two on each of two clusters; with a halo four, or none fits."""
     net = Net(x=(8, 4, 8, 8))
     net.conv("x", 4, kernel)
-    single = Workbench(net.graph(), target(lb=capacity(512)), "float16")
+    single = ModelScheduler(net.graph(), target(lb=capacity(512)), "float16")
     alone = plan(single, Knobs()).subgraphs[0].split
-    workbench = Workbench(net.graph(), target(lb=capacity(512), clusters=2), "float16")
-    shared = plan(workbench, Knobs(cluster_partitioning="spatial")).subgraphs[0].split
+    model_scheduler = ModelScheduler(net.graph(), target(lb=capacity(512), clusters=2), "float16")
+    shared = plan(model_scheduler, Knobs(cluster_partitioning="spatial")).subgraphs[0].split
     assert alone.instances == 4
     assert (shared.instances // shared.inner_factor, shared.inner_factor) == (2, inner)
     assert shared.inner_axis == alone.axis
@@ -252,26 +252,26 @@ def test_overrides_count_the_parts_of_a_cluster(
     dim: int, factor: int, parts: tuple[int, int]
 ) -> None:
     graph = chain("conv", shape=(4, 4, 8, 8))
-    workbench = Workbench(graph, target(lb=1 << 16, clusters=2), "float16")
-    name = workbench.problem(4).layers[0].name
+    model_scheduler = ModelScheduler(graph, target(lb=1 << 16, clusters=2), "float16")
+    name = model_scheduler.context(4).layers[0].name
     knobs = Knobs(
         cluster_partitioning="spatial", overrides=(SubGraphKnobs(name, dim=dim, factor=factor),)
     )
-    split = plan(workbench, knobs).subgraphs[0].split
+    split = plan(model_scheduler, knobs).subgraphs[0].split
     assert (split.instances // split.inner_factor, split.inner_factor) == parts
 
 
 def test_overrides_that_are_too_many() -> None:
     graph = chain("conv", shape=(4, 4, 8, 8))
-    workbench = Workbench(graph, target(lb=1 << 16, clusters=2), "float16")
-    name = workbench.problem(4).layers[0].name
+    model_scheduler = ModelScheduler(graph, target(lb=1 << 16, clusters=2), "float16")
+    name = model_scheduler.context(4).layers[0].name
     many = Knobs(cluster_partitioning="spatial", overrides=(SubGraphKnobs(name, dim=1, factor=5),))
     with pytest.raises(KnobsError) as caught:
-        plan(workbench, many)
+        plan(model_scheduler, many)
     assert str(caught.value) == f"overrides: {name} cannot be split into 5 on each of its clusters"
     three = SubGraphKnobs(name, dim=0, factor=2, inner_dim=3, inner_factor=2)
     with pytest.raises(KnobsError, match="along two axes more than its clusters"):
-        plan(workbench, Knobs(cluster_partitioning="spatial", overrides=(three,)))
+        plan(model_scheduler, Knobs(cluster_partitioning="spatial", overrides=(three,)))
 
 
 @given(work=st.lists(st.integers(0, 9), min_size=1, max_size=9), clusters=st.integers(1, 5))
@@ -464,7 +464,7 @@ def test_what_is_handed_over_needs_room_for_two_passes() -> None:
     tiny = dataclasses.replace(machine, ddr=dataclasses.replace(machine.ddr, capacity=1))
     evaluator = Evaluator(block(), tiny, "float16")
     knobs = Knobs(cluster_partitioning="pipeline", batches_per_cluster=1)
-    many = build_schedule(evaluator.bench, knobs)
+    many = build_schedule(evaluator.model_scheduler, knobs)
     once = dataclasses.replace(many, share=dataclasses.replace(many.share, samples=1))
     demands = []
     for schedule in (once, many):

@@ -22,20 +22,20 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import Amount, InstructionRules, _best_cut
+from autoturbo.schedule.context import make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
-from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.problem import make_problem
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_instructions
-from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
+from tests.schedule.schedule_samples import STCP920, Net, block, chain, scheduler_of, target
 from tests.schedule.steps import program_of, steps_of
 
 
 def rules(**knobs: object) -> InstructionRules:
-    problem = make_problem(chain("conv"), STCP920, "float16")
-    return InstructionRules.of(problem, Knobs(**knobs))  # type: ignore[arg-type]
+    context = make_problem(chain("conv"), STCP920, "float16")
+    return InstructionRules.of(context, Knobs(**knobs))  # type: ignore[arg-type]
 
 
 def product(rows: int, columns: int, depth: int, count: int = 1) -> np.ndarray:
@@ -251,7 +251,7 @@ def test_amounts_are_conserved(
 )
 def test_programs_of_real_kernels(name: str, scheduling: str) -> None:
     """Among them layers that read several others: a pooling branch beside convolutions."""
-    schedule = build_schedule(bench(name), Knobs(instruction_scheduling=scheduling))
+    schedule = build_schedule(scheduler_of(name), Knobs(instruction_scheduling=scheduling))
     for step in steps_of(schedule.timeline):
         check_instructions(schedule, step)
 
@@ -262,23 +262,25 @@ def test_a_reader_of_several_layers_waits_for_all_of_them() -> None:
     stem = net.conv("x", 32)
     both = net.concat(1, net.conv(stem, 32), net.pool(stem, 1, 1), net.softmax(stem, 1))
     net.conv(both, 32)
-    workbench = Workbench(net.graph(), target(cores=4, lb=1 << 20, gb=1 << 22), "float16")
-    schedule = build_schedule(workbench, Knobs())
+    model_scheduler = ModelScheduler(
+        net.graph(), target(cores=4, lb=1 << 20, gb=1 << 22), "float16"
+    )
+    schedule = build_schedule(model_scheduler, Knobs())
     for step in steps_of(schedule.timeline):
         check_instructions(schedule, step)
 
 
 def test_scheduling_and_depth_change_time_but_not_traffic_out() -> None:
-    workbench = Workbench(block(), target(lb=1 << 16), "float16")
-    fast = simulate(build_schedule(workbench, Knobs()))
-    slow = simulate(build_schedule(workbench, Knobs(instruction_scheduling="off")))
+    model_scheduler = ModelScheduler(block(), target(lb=1 << 16), "float16")
+    fast = simulate(build_schedule(model_scheduler, Knobs()))
+    slow = simulate(build_schedule(model_scheduler, Knobs(instruction_scheduling="off")))
     assert fast.latency < slow.latency
     assert fast.ddr_bytes == slow.ddr_bytes
 
 
 def test_without_gb_ddr_feeds_the_cores() -> None:
     schedule = build_schedule(
-        Workbench(chain("conv"), target(gb=0, lb=1 << 16), "float16"), Knobs()
+        ModelScheduler(chain("conv"), target(gb=0, lb=1 << 16), "float16"), Knobs()
     )
     found = only(schedule)
     assert found.amounts[:, Amount.GB].sum() == 0

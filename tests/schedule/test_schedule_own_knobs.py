@@ -26,7 +26,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.pipeline import Workbench, build_schedule, key, plan
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, key, plan
 from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
@@ -47,8 +47,8 @@ def built(
 ) -> Schedule:
     """Cut after conv0, whose sub-graph has decisions of its own."""
     override = SubGraphKnobs("conv0", boundary="cut", **own)
-    workbench = Workbench(two_convolutions(), machine or target(lb=1 << 14), "float16")
-    schedule = build_schedule(workbench, Knobs(**(model or {}), overrides=(override,)))
+    model_scheduler = ModelScheduler(two_convolutions(), machine or target(lb=1 << 14), "float16")
+    schedule = build_schedule(model_scheduler, Knobs(**(model or {}), overrides=(override,)))
     check_schedule(schedule)
     return schedule
 
@@ -113,10 +113,10 @@ def test_priority_goes_before_depth() -> None:
         SubGraphKnobs(name, boundary="cut", dim=0, factor=4, priority=priority)
         for name, priority in (("conv0", 9), ("conv1", 1))
     )
-    workbench = Workbench(two_convolutions(), target(lb=1 << 14), "float16")
+    model_scheduler = ModelScheduler(two_convolutions(), target(lb=1 << 14), "float16")
 
     def owners(order: str) -> list[int]:
-        schedule = build_schedule(workbench, Knobs(instance_order=order, overrides=overrides))
+        schedule = build_schedule(model_scheduler, Knobs(instance_order=order, overrides=overrides))
         check_schedule(schedule)
         return [instance_of(schedule.instances, i).subgraph for i in schedule.order]
 
@@ -146,8 +146,8 @@ def test_weights_without_room_in_lb_are_streamed() -> None:
     override = SubGraphKnobs("conv0", dim=0, factor=4, weight_residency="LB")
 
     def resident(room: int) -> list[int]:
-        workbench = Workbench(net.graph(), target(cores=1, lb=capacity(room)), "float16")
-        schedule = build_schedule(workbench, Knobs(overrides=(override,)))
+        model_scheduler = ModelScheduler(net.graph(), target(cores=1, lb=capacity(room)), "float16")
+        schedule = build_schedule(model_scheduler, Knobs(overrides=(override,)))
         check_schedule(schedule)
         return [step.weights_resident for step in steps_of(schedule.timeline)]
 
@@ -199,8 +199,10 @@ def test_any_split_and_spread_gives_a_valid_schedule(graph: Graph, data: st.Data
         cores=data.draw(st.sampled_from((1, 2, 4, 8))),
         lb=data.draw(st.sampled_from((512, 4096, 1 << 16))),
     )
-    workbench = Workbench(graph, machine, "float16")
-    layers = [layer.name for layer in workbench.problem(workbench.share().batches).layers]
+    model_scheduler = ModelScheduler(graph, machine, "float16")
+    layers = [
+        layer.name for layer in model_scheduler.context(model_scheduler.share().batches).layers
+    ]
     override = SubGraphKnobs(
         data.draw(st.sampled_from(layers)),
         dim=data.draw(st.integers(0, 3)), factor=data.draw(st.integers(1, 4)),
@@ -213,9 +215,9 @@ def test_any_split_and_spread_gives_a_valid_schedule(graph: Graph, data: st.Data
         overrides=(override,), weight_residency=data.draw(st.sampled_from(("auto", "LB")))
     )
     try:
-        schedule = build_schedule(workbench, knobs)
+        schedule = build_schedule(model_scheduler, knobs)
     except KnobsError:
-        schedule = build_schedule(workbench, dataclasses.replace(knobs, overrides=()))
+        schedule = build_schedule(model_scheduler, dataclasses.replace(knobs, overrides=()))
     check_schedule(schedule)
 
 
@@ -230,11 +232,15 @@ NETWORKS: tuple[tuple[Graph, Target], ...] = (
 @functools.cache
 def made(network: int, knobs: Knobs) -> dict[Stage, object]:
     """What each pass makes of a setting; nothing is remembered of another one."""
-    bench = Workbench(*NETWORKS[network], "float16")
-    schedule = build_schedule(bench, knobs)
+    model_scheduler = ModelScheduler(*NETWORKS[network], "float16")
+    schedule = build_schedule(model_scheduler, knobs)
     return {
-        Stage.SHARE: bench.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
-        Stage.PARTITION: (schedule.share, schedule.instances.subgraphs, plan(bench, knobs).homes),
+        Stage.SHARE: model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
+        Stage.PARTITION: (
+            schedule.share,
+            schedule.instances.subgraphs,
+            plan(model_scheduler, knobs).homes,
+        ),
         Stage.ORDER: schedule.order,
         Stage.BIND: schedule.placement.bindings,
         Stage.PLACE: schedule.placement.scopes,
@@ -305,10 +311,10 @@ def test_every_knob_has_one_stage() -> None:
 
 
 def test_settings_that_differ_later_share_a_plan_and_keep_their_overrides() -> None:
-    workbench = Workbench(two_convolutions(), target(), "float16")
+    model_scheduler = ModelScheduler(two_convolutions(), target(), "float16")
     cut = SubGraphKnobs("conv0", boundary="cut")
     near, far = (dataclasses.replace(cut, scope=scope) for scope in ("GB", "DDR"))
-    one, other = (plan(workbench, Knobs(overrides=(own,))) for own in (near, far))
+    one, other = (plan(model_scheduler, Knobs(overrides=(own,))) for own in (near, far))
     assert one.number == other.number
     assert one.subgraphs is other.subgraphs
     assert [found.overrides[0] for found in (one, other)] == [near, far]

@@ -17,7 +17,7 @@ from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
@@ -36,7 +36,7 @@ def toy_target() -> Target:
 
 
 def toy_space() -> Space:
-    return Space.of(Workbench(toy_graph(), toy_target()))
+    return Space.of(ModelScheduler(toy_graph(), toy_target()))
 
 
 def small_space() -> Space:

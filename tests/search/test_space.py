@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space, batch_share
 from tests.search.search_doubles import small_space, toy_graph, toy_space, toy_target
 
@@ -44,13 +44,15 @@ def test_a_cluster_s_share_is_rounded_up(batch: int, share: int) -> None:
 
 
 def test_a_batch_of_one_has_nothing_to_choose() -> None:
-    assert "batches_per_cluster" not in by_name(Space.of(Workbench(toy_graph(1), toy_target())))
+    assert "batches_per_cluster" not in by_name(
+        Space.of(ModelScheduler(toy_graph(1), toy_target()))
+    )
 
 
 def test_samples_that_cannot_be_told_apart_are_not_shared_out() -> None:
     tensors = (Tensor("x", (64, 8), "float32"), Tensor("y", (3,), "float32"))
     graph = Graph("mixed", tensors, (), (0,), (1,), 64)
-    assert "batches_per_cluster" not in by_name(Space.of(Workbench(graph, toy_target())))
+    assert "batches_per_cluster" not in by_name(Space.of(ModelScheduler(graph, toy_target())))
 
 
 def test_limits_above_the_model_s_layers_are_left_out() -> None:

@@ -14,7 +14,7 @@ from autoturbo.errors import KnobsError
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.evolution import openings, propose
 from autoturbo.search.space import Space
@@ -196,22 +196,27 @@ def says(start: Knobs, one: Knobs) -> bool:
 
 
 def test_a_start_of_layers_that_the_heuristic_names_too_is_kept_and_cut_the_same() -> None:
-    graph, bench = residual_block(), Workbench(residual_block(), machine(), "float16")
-    heuristic = Space.of(Workbench(graph, machine(), "float16"), subgraphs=4).blocks
+    graph, model_scheduler = (
+        residual_block(),
+        ModelScheduler(residual_block(), machine(), "float16"),
+    )
+    heuristic = Space.of(ModelScheduler(graph, machine(), "float16"), subgraphs=4).blocks
     names = sorted({layer for block in heuristic for layer in block.layers})
     own = tuple(SubGraphKnobs(name, boundary="cut") for name in names)
     start = Knobs(producer_factor_ratio=0, merged_factor_ratio=64, overrides=own)
-    space = Space.of(Workbench(graph, machine(), "float16"), subgraphs=4, starts=[start])
+    space = Space.of(ModelScheduler(graph, machine(), "float16"), subgraphs=4, starts=[start])
     (_, kept) = space.starts
     assert kept != start
     assert says(kept, start)
-    cuts = [[s.layers for s in plan(bench, knobs).subgraphs] for knobs in (start, kept)]
+    cuts = [[s.layers for s in plan(model_scheduler, knobs).subgraphs] for knobs in (start, kept)]
     assert cuts[0] == cuts[1]
     assert space.to_knobs(space.from_knobs(kept)) == kept
 
 
 def test_a_space_says_each_of_its_starts() -> None:
-    space = Space.of(Workbench(residual_block(), machine(), "float16"), subgraphs=4, starts=found())
+    space = Space.of(
+        ModelScheduler(residual_block(), machine(), "float16"), subgraphs=4, starts=found()
+    )
     assert all(any(says(start, one) for one in found()) for start in space.starts[1:])
     for number, start in enumerate(space.starts[1:], 1):
         assert space.to_knobs(space.from_knobs(start)) == start

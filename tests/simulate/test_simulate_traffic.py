@@ -140,7 +140,7 @@ def test_room_that_is_taken_is_found() -> None:
     assert check_rooms(schedule) == ()
     (timeline,) = schedule.timelines
     streams = timeline.streams.copy()
-    streams[:, ROOM] = schedule.problem.target.lb.capacity
+    streams[:, ROOM] = schedule.context.target.lb.capacity
     forged = dataclasses.replace(timeline, streams=streams)
     found = check_rooms(dataclasses.replace(schedule, timelines=(forged,)))
     assert [finding.kind for finding in found] == ["overlap"]

@@ -38,14 +38,14 @@ _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
 """Figures of a measurement, as people read them."""
 
 
-class Side(NamedTuple):
+class DiffSide(NamedTuple):
     """One of the two.
 
     Attributes:
-        name: as the user named it.
-        of: model, batch, target, data type, scheduler.
-        measured: the object M of ``--json``.
-        knobs: plain values.
+        name: As the user named it.
+        of: Model, batch, target, data type, scheduler.
+        measured: The object M of ``--json``.
+        knobs: Plain values.
     """
 
     name: str
@@ -106,11 +106,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 1 if failed else 0
 
 
-def _of_file(path: Path) -> Side:
-    """Read a side from a schedule file, by the measurement that the file states.
+def _of_file(path: Path) -> DiffSide:
+    """Return a side as a schedule file states it; nothing is measured again.
 
     Raises:
-        ScheduleFileError: it cannot be read, is no schedule, or says nothing.
+        ScheduleFileError: It cannot be read, is no schedule, or says nothing.
     """
     try:
         document = read_json(path)
@@ -129,14 +129,14 @@ def _of_file(path: Path) -> Side:
         message = "the file does not say what the schedule measures"
         hint = "'autoturbo simulate MODEL --schedule FILE' measures it"
         raise ScheduleFileError(message, Location(path, field="expected"), hint)
-    return Side(str(path), of, document["expected"], knobs)
+    return DiffSide(str(path), of, document["expected"], knobs)
 
 
-def _of_run(name: str, path: str) -> Side:
-    """Read a side from the best trial of a run.
+def _of_run(name: str, path: str) -> DiffSide:
+    """Return a side from the best trial of a run.
 
     Raises:
-        RunError: no such run, or no trial of it fits.
+        RunError: No such run, or no trial of it fits.
     """
     from autoturbo.heterogeneous.evaluator import PUBLISHED, TUNED
 
@@ -150,7 +150,7 @@ def _of_run(name: str, path: str) -> Side:
         "scheduler": scheduler,
     }  # fmt: skip
     measured = required(best.outcome, f"run {info.id}").as_json()
-    return Side(f"run {info.id}", of, measured, best.knobs.as_dict())
+    return DiffSide(f"run {info.id}", of, measured, best.knobs.as_dict())
 
 
 def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,8 +164,8 @@ def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print(
-    first: Side,
-    second: Side,
+    first: DiffSide,
+    second: DiffSide,
     unlike: Sequence[str],
     knobs: Mapping[str, Sequence[Any]],
     console: Console,
@@ -184,7 +184,7 @@ def _print(
         console.answer("all knobs are the same")
 
 
-def _figures(first: Side, second: Side) -> Iterator[tuple[str, str, str, str]]:
+def _figures(first: DiffSide, second: DiffSide) -> Iterator[tuple[str, str, str, str]]:
     for key, (title, shown) in _FIGURES.items():
         one, two = (dict[str, Any](side.measured).get(key) for side in (first, second))
         if one is None or two is None:

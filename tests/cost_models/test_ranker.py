@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
 from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.model import FEWEST
 from autoturbo.cost_models.pretrained import standard
+from autoturbo.cost_models.ranker import Ranker, prior_of
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
@@ -52,16 +52,16 @@ class Plans:
         return PlanStatistics(np.asarray([[1.0, 2.0], [3.0, 4.0]]), np.ones(2, np.int64))
 
 
-def advisor(plans: Plans) -> KernelAdvisor:
-    return KernelAdvisor(plans, TARGET, 1)
+def ranker(plans: Plans) -> Ranker:
+    return Ranker(plans, TARGET, 1)
 
 
 def settings(count: int) -> list[Knobs]:
     return [Knobs(tile_subdivision=n) for n in range(2, 2 + count)]
 
 
-def taught(plans: Plans, tried: Sequence[Knobs]) -> KernelAdvisor:
-    found = advisor(plans)
+def taught(plans: Plans, tried: Sequence[Knobs]) -> Ranker:
+    found = ranker(plans)
     for knobs in tried:
         found.observe(knobs, plans.evaluate(knobs))
     return found
@@ -126,7 +126,7 @@ def test_a_setting_without_a_plan_comes_last() -> None:
 
 @pytest.mark.parametrize("reason", ["worker", "invalid"])
 def test_broken_machinery_teaches_nothing(reason: str) -> None:
-    found = advisor(Plans())
+    found = ranker(Plans())
     found.observe(Knobs(), Failure(reason, "gone"))
     assert found.examples == []
 
@@ -139,7 +139,7 @@ def test_an_evaluator_without_plans_or_kernel_times_is_told_so() -> None:
 
 def test_answers_depend_on_outcomes_and_not_on_questions() -> None:
     plans = Plans()
-    curious, quiet = advisor(plans), advisor(plans)
+    curious, quiet = ranker(plans), ranker(plans)
     for knobs in settings(40):
         curious.rank(settings(3))
         curious.observe(knobs, plans.evaluate(knobs))
@@ -181,8 +181,8 @@ def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
     assert np.argsort(scores).tolist() == [1, 3, 2, 0]
 
 
-def with_prior(evaluator: Evaluator) -> KernelAdvisor:
-    return KernelAdvisor(evaluator, TARGET, 1, prior=prior_of(evaluator))
+def with_prior(evaluator: Evaluator) -> Ranker:
+    return Ranker(evaluator, TARGET, 1, prior=prior_of(evaluator))
 
 
 def squeezenet() -> Evaluator:
@@ -199,7 +199,7 @@ def test_with_a_prior_it_ranks_at_once_as_the_pretrained_model_does() -> None:
     scores = found.rank(DEPTHS)
     assert found.obstacle is None
     assert scores is not None
-    known = BatchFeatures(KernelStatistics(evaluator.bench), standard(), TARGET, 1)
+    known = BatchFeatures(KernelStatistics(evaluator.model_scheduler), standard(), TARGET, 1)
     said = known.seconds(DEPTHS)
     assert scores == pytest.approx(np.log(said))
 
