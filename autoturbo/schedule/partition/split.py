@@ -35,6 +35,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -252,12 +253,8 @@ def best_split(
             ranked[part.operators, -factor, -depth] = split
     if not ranked:
         return Split(-1, UNFIT, 0, 0, whole.footprint)
-    best = max(
-        ranked,
-        key=lambda rank: [
-            rank["operators-factor-depth".index(letter)] for letter in rules.split_key
-        ],
-    )
+    keys = [("operators", "factor", "depth").index(key) for key in rules.split_key.split("-")]
+    best = max(ranked, key=itemgetter(*keys))
     if any(
         best_digit < digit for rank in ranked for best_digit, digit in zip(best, rank, strict=True)
     ):
