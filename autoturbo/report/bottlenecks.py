@@ -1,7 +1,7 @@
 """The bottlenecks of a schedule, and remedies that are tried on a new schedule.
 
-A spot loses what it takes beyond what its work needs. A remedy is a change of one knob, of the
-model (channels padded to fill the matrix array), or of one field of the target. The schedule is
+A bottleneck loses what it takes beyond what its work needs. A remedy changes one knob, the
+model (channels padded to fill the matrix array), or one field of the target. The schedule is
 built anew with the change and simulated; all else stays as it is, so a change of the target is not
 tuned for (``autoturbo sweep`` does that).
 """
@@ -36,7 +36,7 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.simulate.shares import ScheduleShares, Shares
 
 WORST = 5
-"""Spots that are shown."""
+"""Bottlenecks that are shown."""
 
 Part = Literal["layer", "between"]
 
@@ -71,22 +71,22 @@ class Bottleneck:
         return max(self.seconds - self.needs, 0.0)
 
 
-def spots_of(
+def bottlenecks_of(
     schedule: Schedule, found: ScheduleShares, most: int = WORST
 ) -> tuple[Bottleneck, ...]:
-    """Return the spots that lose most, the worst first.
+    """Return the bottlenecks that lose most, the worst first.
 
     Args:
         schedule: The schedule that is asked about.
         found: The schedule's latency, attributed to limits and layers.
-        most: Spots at most.
+        most: Bottlenecks at most.
     """
     kinds: dict[object, list[int]] = {}
     for subgraph in schedule.instances.subgraphs:
         kinds.setdefault(_kind(schedule, subgraph.index), []).append(subgraph.index)
-    spots = [s for alike in kinds.values() for s in _of_kind(schedule, found, tuple(alike))]
-    spots.append(_between(found))
-    losing = [spot for spot in spots if spot.lost > 0]
+    bottlenecks = [s for alike in kinds.values() for s in _of_kind(schedule, found, tuple(alike))]
+    bottlenecks.append(_between(found))
+    losing = [bottleneck for bottleneck in bottlenecks if bottleneck.lost > 0]
     return tuple(sorted(losing, key=lambda s: (-s.lost, s.subgraphs, s.layers)))[:most]
 
 
@@ -102,7 +102,7 @@ def _kind(schedule: Schedule, index: int) -> object:
 def _of_kind(
     schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]
 ) -> Iterator[Bottleneck]:
-    """Yield one spot for each place in isomorphic sub-graphs, of the layers there."""
+    """Yield one bottleneck for each place in isomorphic sub-graphs, of the layers there."""
     graph, names = schedule.instances, [layer.name for layer in schedule.context.layers]
     anchors = tuple(found.subgraphs[i].layer for i in alike)
     for layers in zip(*(graph.subgraphs[i].layers for i in alike), strict=True):
@@ -159,13 +159,13 @@ FIELDS: Mapping[Limit, tuple[tuple[str, float], ...]] = {
     ),
     Limit.LAUNCH: (("overheads.kernel_launch_us", 0.5), ("lb.capacity_kib", 2)),
 }  # fmt: skip
-"""Fields of the target that are tried, with the factor, by what a spot is bound by."""
+"""Fields of the target that are tried, with the factor, by what a bottleneck is bound by."""
 
 MOST_PADDING = 1.5
 """Channels are padded to at most so many times as many."""
 
 _MINOR = 0.2
-"""Share of a spot's time from which its second limit is looked at too."""
+"""Share of a bottleneck's time from which its second limit is looked at too."""
 
 _ALONE_NOTHING = ("priority", *knob_names("subgraph", group="inner"))
 """Knobs that mean something only together with others."""
@@ -226,12 +226,12 @@ class Trials:
         """Return the target of the schedule."""
         return self.schedule.context.target
 
-    def remedies(self, spot: Bottleneck) -> tuple[Remedy, ...]:
-        """Return all remedies tried for a spot: most gained first, infeasible ones last."""
-        limits = limits_of(spot)
+    def remedies(self, bottleneck: Bottleneck) -> tuple[Remedy, ...]:
+        """Return all remedies tried for a bottleneck: most gained first, infeasible ones last."""
+        limits = limits_of(bottleneck)
         remedies = [
-            *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
-            *self._of_model(spot, limits), *self._of_target(limits),
+            *(self._of_knobs(bottleneck) if bottleneck.anchors else self.model_knobs()),
+            *self._of_model(bottleneck, limits), *self._of_target(limits),
         ]  # fmt: skip
         return _ordered(remedies)
 
@@ -294,21 +294,23 @@ class Trials:
         graph, target = graph or self.schedule.model, target or self.target
         return Evaluator(graph, target, self.schedule.context.dtype).evaluate(self.schedule.knobs)
 
-    def _of_knobs(self, spot: Bottleneck) -> Iterator[Remedy]:
-        block = next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
-        override = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
-        factor = self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
+    def _of_knobs(self, bottleneck: Bottleneck) -> Iterator[Remedy]:
+        block = next((b for b in self._blocks if bottleneck.anchors[0] in b.layers), None)
+        override = {own.layer: own for own in self.schedule.knobs.overrides}.get(
+            bottleneck.anchors[0]
+        )
+        factor = self.schedule.instances.subgraphs[bottleneck.subgraphs[0]].split.instances
         for name in block.choices if block else ():
             here = getattr(override, name) if override else AUTO
             for value in _near(name, block, factor):
                 if value != here and name not in _ALONE_NOTHING:
-                    yield self.knob(spot.anchors, name, value)
+                    yield self.knob(bottleneck.anchors, name, value)
 
-    def _of_model(self, spot: Bottleneck, limits: Iterable[Limit]) -> Iterator[Remedy]:
-        if Limit.MATRIX not in limits or not spot.layers:
+    def _of_model(self, bottleneck: Bottleneck, limits: Iterable[Limit]) -> Iterator[Remedy]:
+        if Limit.MATRIX not in limits or not bottleneck.layers:
             return
         seen = set()
-        for tensor, dim in _channel_dims(self.schedule, spot):
+        for tensor, dim in _channel_dims(self.schedule, bottleneck):
             channels = channels_of(self.schedule.model, tensor, dim)
             if channels is not None and channels not in seen:
                 seen.add(channels)
@@ -331,10 +333,10 @@ def _ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
     return tuple(sorted(remedies, key=lambda r: float("inf") if r.gain is None else -r.gain))
 
 
-def limits_of(spot: Bottleneck) -> tuple[Limit, ...]:
-    """Return the limits of a spot: the largest share of its time, and a second that matters."""
-    ordered = sorted(Limit, key=lambda limit: -spot.shares.part(limit))
-    return tuple(limit for limit in ordered[:2] if spot.shares.part(limit) >= _MINOR) or (
+def limits_of(bottleneck: Bottleneck) -> tuple[Limit, ...]:
+    """Return what bounds a bottleneck: its largest share of time, and a second that matters."""
+    ordered = sorted(Limit, key=lambda limit: -bottleneck.shares.part(limit))
+    return tuple(limit for limit in ordered[:2] if bottleneck.shares.part(limit) >= _MINOR) or (
         ordered[0],
     )
 
@@ -374,10 +376,10 @@ def paddings(extent: int, target: Target) -> tuple[int, ...]:
     return tuple(n for n in sorted(widths) if extent < n <= MOST_PADDING * extent)
 
 
-def _channel_dims(schedule: Schedule, spot: Bottleneck) -> Iterator[tuple[int, int]]:
-    """Yield dimensions of activations that a spot's product with weights reads or makes."""
+def _channel_dims(schedule: Schedule, bottleneck: Bottleneck) -> Iterator[tuple[int, int]]:
+    """Yield dimensions of activations that a bottleneck's product with weights reads or makes."""
     graph = schedule.model
-    layer = next(one for one in schedule.context.layers if one.name == spot.layers[0])
+    layer = next(one for one in schedule.context.layers if one.name == bottleneck.layers[0])
     operator = graph.operators[layer.anchor]
     if operator.engine is not Engine.MATRIX or operator.opaque:
         return

@@ -208,7 +208,7 @@ def _print_bounds(bounds: Bounds, console: Console) -> None:
     console.say()
     console.show(explanation.layer_table(bounds, everything=everything))
     console.say()
-    console.show(explanation.spot_table(bounds))
+    console.show(explanation.bottleneck_table(bounds))
     if bounds.model_knobs:
         console.say()
         console.answer(explanation.model_knob_sentence(bounds))

@@ -88,7 +88,7 @@ class TuneLine(TypedDict):
     schedule_file: str
     state: Annotated[str, Choice(of=("done", "interrupted"))]
     stopped: Annotated[str, Choice(of=_STOPS)]
-    begun_with: list[str]
+    warm_starts: list[str]
     mixed_samples: MixedSamples | None
     verified: list[CheckName]
     refused: list[RefusedJson]
@@ -348,7 +348,7 @@ def as_json(result: TuneResult) -> TuneLine:
         "best": best.measurement.as_json(), "best_trial": best.trial,
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
         "schedule_file": str(result.schedule_file), "state": result.state,
-        "stopped": result.stopped.value, "begun_with": ["the heuristic", *result.origins],
+        "stopped": result.stopped.value, "warm_starts": ["the heuristic", *result.origins],
         "mixed_samples": _mixed_samples(result),
         "verified": [check.value for check in best.verified],
         "refused": refused_json(result.refused),
