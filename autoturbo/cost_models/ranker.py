@@ -42,7 +42,7 @@ def prior_of(evaluator: CandidateEvaluator) -> Pretrained | None:
         InputError: That model is of other versions than this release.
         UsageError: There is none.
     """
-    return standard() if isinstance(getattr(evaluator, "bench", None), ModelScheduler) else None
+    return standard() if isinstance(getattr(evaluator, "model_scheduler", None), ModelScheduler) else None
 
 
 @dataclass
@@ -147,7 +147,7 @@ class Ranker:
 
     def _begin_anew(self) -> None:
         """Reset the features of candidates; with a prior they cover unmeasured kernels too."""
-        model_scheduler = getattr(self.evaluator, "bench", None)
+        model_scheduler = getattr(self.evaluator, "model_scheduler", None)
         known = (
             KernelStatistics(model_scheduler)
             if self.prior is not None and isinstance(model_scheduler, ModelScheduler)

@@ -99,7 +99,7 @@ class TargetTask:
         from autoturbo.schedule.pipeline import ModelScheduler
         from autoturbo.search.space import space_of_run
 
-        model_scheduler = getattr(tuning_evaluator, "bench", None)
+        model_scheduler = getattr(tuning_evaluator, "model_scheduler", None)
         return space_of_run(
             stored,
             model_scheduler

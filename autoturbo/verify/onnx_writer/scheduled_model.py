@@ -139,7 +139,7 @@ def scheduled_model(
 
     Args:
         schedule: The schedule.
-        nodes: The model at the samples of one pass (those of ``schedule.problem.graph``).
+        nodes: The model at the samples of one pass (those of ``schedule.context.graph``).
         passes: The passes to write; all of them if None. Given only one, the model has that pass's
             samples, otherwise the whole batch.
 
