@@ -213,7 +213,7 @@ def not_of_machines(info: RunInfo) -> RunError:
 # The files that a command writes
 
 _NO_INPUTS = frozenset(
-    ("output", "netron", "file", "save_targets", "runs_folder", "db", "command", "action")
+    ("output", "netron", "html", "file", "save_targets", "runs_folder", "db", "command", "action")
 )
 """Arguments that name what is written, the database, or no file."""
 

@@ -42,7 +42,11 @@ def prior_of(evaluator: CandidateEvaluator) -> Pretrained | None:
         InputError: That model is of other versions than this release.
         UsageError: There is none.
     """
-    return standard() if isinstance(getattr(evaluator, "model_scheduler", None), ModelScheduler) else None
+    return (
+        standard()
+        if isinstance(getattr(evaluator, "model_scheduler", None), ModelScheduler)
+        else None
+    )
 
 
 @dataclass

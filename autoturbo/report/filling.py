@@ -48,7 +48,17 @@ def rendered(name: str, **given: object) -> str:
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
     )  # fmt: skip
     environment.filters |= {"line": _line, "united": united, "number": units.count}
-    for unit in ("capacity", "clock", "duration", "gain", "joules", "percent", "ratio", "size"):
+    for unit in (
+        "capacity",
+        "clock",
+        "counted",
+        "duration",
+        "gain",
+        "joules",
+        "percent",
+        "ratio",
+        "size",
+    ):
         environment.filters[unit] = getattr(units, unit)
     return environment.get_template(name).render(**given)
 
@@ -90,6 +100,13 @@ class Columns:
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values()), ()))
+
+    def where(self, name: str, chosen: Iterable[Any]) -> Columns:
+        """Return the rows whose value in a column is one of those chosen."""
+        allowed = set(chosen)
+        kept = [at for at, value in enumerate(self.values[name]) if value in allowed]
+        rows = {of: [column[at] for at in kept] for of, column in self.values.items()}
+        return Columns(rows, self.note)
 
     def as_json(self) -> dict[str, Any]:
         """Return a list per column for the page's script; of texts each once, with row numbers."""
@@ -140,6 +157,11 @@ class Chart:
     def notes(self) -> tuple[str, ...]:
         """Return the notes on what was left out."""
         return tuple(dict.fromkeys(c.note for c in self.data.values() if c.note))
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Return what each colour stands for, where the page says it: it wraps lines."""
+        return tuple(zip(self.given.get("parts", ()), self.given.get("colours", ()), strict=True))
 
     @property
     def zooms(self) -> bool:

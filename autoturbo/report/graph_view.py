@@ -5,6 +5,7 @@ Layers and sub-graphs are placed in rows from inputs to outputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,17 +13,27 @@ from autoturbo.hardware.parts import storage_ratio
 from autoturbo.report.facts import Measured, kernel_use
 from autoturbo.report.filling import GROUPS, Chart, Columns
 from autoturbo.report.trace import tensor_scopes
+from autoturbo.report.units import counted
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval
 
-WIDEST = 0.34
+WIDEST = 0.5
 """Share of the width that a layer takes at most: what goes past it is drawn beside it."""
+
+_GAP, _MARGIN = 0.6, 0.2
+"""Rows between sub-graphs, and below the layers of one."""
+
+_NEXT = _MARGIN + _GAP + 1
+"""Rows from a sub-graph's last layer to the first of the one below it, its title between them."""
 
 MOST_LAYERS = 400
 """Layers that are drawn one by one; larger models show their sub-graphs only."""
+
+_RIGHTMOST = 0.99
+"""As far as an edge leans out: the frame ends at 1."""
 
 Edge = tuple[int, int]
 
@@ -127,6 +138,13 @@ def _cut(schedule: Schedule, index: int) -> str:
     return " x ".join(cuts) or "whole"
 
 
+def scope_counts(schedule: Schedule) -> dict[str, int]:
+    """Return how many layers keep their output in LB, GB and DDR, by the scope's name."""
+    scopes = layer_scopes(schedule)
+    kept = [scopes.get(layer.index, Scope.LB) for layer in schedule.context.layers]
+    return {scope.name: kept.count(scope) for scope in Scope}
+
+
 def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
     """Return where the output of each layer is kept: the farthest scope of any of its parts."""
     farthest: dict[int, Scope] = {}
@@ -193,11 +211,11 @@ def graph_layout(schedule: Schedule) -> Layout:
     groups: list[Box] = []
     top = 0.0
     for row in _grid([group.index for group in subgraphs], between):
-        heights = [1.2 + len(inner[group]) for group in row]  # a title, and its layers
+        heights = [1 + _MARGIN + len(inner[group]) for group in row]  # a title, and its layers
         for column, (group, height) in enumerate(zip(row, heights, strict=True)):
             left, right = column / len(row), (column + 1) / len(row)
             groups.append(Box(group, top, top + height, left, right))
-        top += max(heights) + 0.6
+        top += max(heights) + _GAP
     layers = tuple(box for group in groups for box in _placed(group, inner[group.number]))
     return Layout(tuple(groups), layers, tuple(edges if detailed else between), top)
 
@@ -264,9 +282,9 @@ def _group_rows(boxes: Iterable[Box], facts: Sequence[SubGraphFacts]) -> Columns
     rows = []
     for box in boxes:
         f = facts[box.number]
-        cut = "whole" if f.parts == 1 else f"{_many(f.parts, 'part')}: {f.cut}"
+        cut = "whole" if f.parts == 1 else f"{counted(f.parts, 'part')}: {f.cut}"
         label = (
-            f"{f.index}: {_many(len(f.layers), 'layer')}, {cut}, output in {f.scope.name},"
+            f"{f.index}: {counted(len(f.layers), 'layer')}, {cut}, output in {f.scope.name},"
             f" {100 * f.share:.0f} % of the time, {f.bound}"
         )
         rows.append((*_place(box), label, f.title, len(f.layers), f.cut, f.scope.name,
@@ -299,12 +317,11 @@ def _edge_rows(plan: Layout) -> Iterator[tuple[float, ...]]:
 def _way(maker: Box, reader: Box) -> list[tuple[float, float]]:
     begin, end = (maker.middle, maker.bottom - 0.1), (reader.middle, reader.top + 0.1)
     passed = reader.top - maker.bottom
+    if math.isclose(passed, _NEXT):  # up to the sub-graph, not through its title
+        return [begin, (reader.middle, reader.top - 1)]
     if passed < 1 or abs(maker.middle - reader.middle) > WIDEST / 2:
         return [begin, end]
     # those that go farther lean out farther, so that they do not lie on each other
-    side = maker.middle + WIDEST / 2 + min(0.03 + 0.012 * passed, 0.12)
+    lean = min(0.03 + 0.012 * passed, 0.12)
+    side = min(max(maker.right, reader.right) + lean, _RIGHTMOST)
     return [begin, (side, maker.bottom + 0.4), (side, reader.top - 0.4), end]
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
