@@ -89,6 +89,20 @@ def gain(latency_s: float | None, base_s: float | None) -> str:
     return "-" if latency_s is None or base_s is None else ratio(base_s / latency_s)
 
 
+def beyond_error(gain: float, known_error: float | None) -> str:
+    """Return what a target's known error says of a simulated gain, in words.
+
+    Args:
+        gain: How many times as fast, above 1.
+        known_error: Relative error of the target's simulated times; None where nobody compared
+            them with measured ones.
+    """
+    if known_error is None:
+        return "error not known"
+    below = "below the known" if gain - 1 < known_error else "known"
+    return f"{below} error of {percent(known_error)}"
+
+
 def clock(seconds: float) -> str:
     """Return a span of seconds as on a watch: ``0:38``, ``1:02:03``."""
     minutes, rest_s = divmod(max(0, round(seconds)), 60)
