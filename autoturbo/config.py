@@ -391,7 +391,8 @@ class ExecutionConfig:
         "called with the record of each run before its first trial", "python"
     ))  # fmt: skip
     on_progress: Callable[[Progress], None] | None = field(default=None, metadata=option(
-        "called while code is compiled, when cuts are placed, and after every outcome", "python"
+        "called while code is compiled, when cuts are placed, after every outcome, and when the "
+        "search has stopped", "python"
     ))  # fmt: skip
     evaluator: MakeWorkshop | None = field(default=None, metadata=option(
         "builds what measures; with ``measurer`` if None", "python"

@@ -233,6 +233,23 @@ def test_several_models_and_targets(cli: Cli) -> None:
     ]
 
 
+def test_several_pairs_end_with_titled_tables_and_one_matrix(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_terminal(monkeypatch)
+    targets = ["stcp920", "goya", "mlu100", "ascend-910", "ipu-mk2"]
+    flags = [word for target in targets for word in ("--target", target)]
+    ran = cli("tune", MODEL, *flags, "--batch", "1", "--trials", "1")
+    lines = [line.rstrip() for line in ran.out.splitlines()]
+    tables = [i for i, line in enumerate(lines) if line.startswith("scheduler ")]
+    assert [lines[i - 1] for i in tables] == [f"{MODEL} @ {target}" for target in targets]
+    matrix = lines[lines.index("tuned latency and gain over the published heuristic") + 1 :]
+    heads = [line.split() for line in matrix if line.startswith("model ")]
+    assert heads == [["model", *targets[:4]], ["model", *targets[4:]]]
+    assert [len(line.split()) for line in matrix if line.startswith(MODEL)] == [13, 4]
+    assert max(map(len, (*matrix, *(lines[i + 1] for i in tables)))) <= 80
+
+
 def test_everything_is_loaded_before_anything_is_tuned(cli: Cli) -> None:
     ran = cli("tune", MODEL, "missing.onnx", "--trials", "1")
     assert (ran.status, ran.out) == (2, "")
@@ -521,8 +538,11 @@ def test_without_a_terminal_one_line_each_ten_seconds(capsys: pytest.CaptureFixt
             now = float(second)
             line(progress(second))
     lines = capsys.readouterr().err.splitlines()
-    assert [text.split(" | ")[1] for text in lines] == ["########## 12/10", "########## 24/10"]
-    assert lines[0].startswith("m @ t | ########## 12/10 | best 2.00 ms, 2.00x | 0:05, ~0:05 left")
+    assert [text.split(" | ")[1] for text in lines] == [
+        "########## 12/10 trials", "########## 24/10 trials",
+    ]  # fmt: skip
+    assert lines[0].startswith("m @ t | ########## 12/10 trials | best 2.00 ms, 2.00x vs heuristic")
+    assert " | 0:05, ~0:05 left | " in lines[0]
 
 
 @pytest.mark.parametrize("console", [Console(progress=False), Console(verbosity=-1)])
@@ -543,8 +563,56 @@ def test_on_a_terminal_the_line_is_redrawn_and_goes_away(
         line(progress(1))
         line(progress(2))
     err = capsys.readouterr().err
-    assert "m @ t | ##........ 2/10 | best 2.00 ms" in err
+    assert "m @ t | ##........ 2/10 trials | best 2.00 ms" in err
     assert "\x1b[2K" in err
+
+
+def frames(err: str) -> list[list[str]]:
+    """What stood on the terminal, one drawing after the other."""
+    drawn = re.split(r"(?:\x1b\[1A)?\x1b\[2K", err)
+    text = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", one).replace("\r", "") for one in drawn]
+    return [one.splitlines() for one in text if one.strip()]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_on_a_terminal_every_pair_has_a_line(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that have ended keep theirs; where lines are few, the last sums up who waits."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "4")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with LiveLine(Console()) as line:
+        for target in "tuvw":
+            line.expect("m", target)
+        line(dataclasses.replace(progress(0), best_latency=None, phase="finding warm starts"))
+        line(dataclasses.replace(progress(2), target="u"))
+        line(dataclasses.replace(progress(10), ended=True))
+        line(dataclasses.replace(progress(3), target="u"))
+    *_, last = frames(capsys.readouterr().err)
+    assert max(map(len, last)) <= columns
+    assert [shown.split(" | ")[0] for shown in last] == [
+        "m @ t",
+        "m @ u",
+        "2 more pairs: 2 waiting",
+    ]
+    assert "| ########## 10/10 " in last[0]
+    assert last[0].split(" | ")[3].strip() == "0:05, done"
+    assert "| ###....... 3/10" in last[1]
+    assert "~0:05 left" in last[1]
+
+
+def test_piped_every_pair_is_told_of_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with LiveLine(Console(), lambda: now) as line:
+        line.expect("m", "t")
+        line.expect("m", "u")
+        for second, target in ((11, "t"), (22, "u")):
+            now = float(second)
+            line(dataclasses.replace(progress(5), target=target))
+    lines = capsys.readouterr().err.splitlines()
+    assert [text.split(" | ")[0] for text in lines] == ["m @ t", "m @ u"]
 
 
 def test_while_code_is_compiled_the_line_says_so(

@@ -396,7 +396,8 @@ def test_what_a_listener_raises_while_functions_are_compiled(
 def test_progress_is_reported_after_every_outcome(go: Tune) -> None:
     seen: list[Progress] = []
     result = go(on_progress=seen.append, trials=100)
-    assert [p.done for p in seen] == list(range(1, 101))
+    assert [p.done for p in seen] == [*range(1, 101), 100]
+    assert [p.ended for p in seen] == [False] * 100 + [True]
     last = seen[-1]
     assert (last.model, last.target, last.total) == ("toy", "stcp920", 100)
     assert last.default_latency is not None

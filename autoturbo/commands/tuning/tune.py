@@ -133,6 +133,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         tell_start(info, console, options.db, pair)
 
     with LiveLine(console) as line:
+        for pair in pairs:
+            line.expect(pair.model.name, pair.target.name)
         execution = dataclasses.replace(execution, on_progress=line, on_begin=told)
         ended = tuner.tune_all(chosen, config, execution)
     return finish(ended, console, options.db, partial(write_copy, options.output, outputs))
@@ -247,6 +249,9 @@ def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
 _SHARERS = ("clusters", "units")
 """Who shares out the work, on a target and on a machine."""
 
+_ABREAST = 4
+"""Targets that a table of 80 columns has beside each other."""
+
 _MORE = 4
 """Times the trials that a next run is proposed with."""
 
@@ -277,7 +282,8 @@ def finish(
     results = [e for e in ended if not isinstance(e, AutoTurboError)]
     for result in results:
         written = copied(result) if copied else []
-        status = max(status, _tell(result, console, database, written))
+        titled = len(ended) > 1 or console.verbosity < 0  # else it stands above already
+        status = max(status, _tell(result, console, database, written, titled=titled))
     if len(results) > 1 and not console.json:
         _matrix(results, console)
     for failure in failures[1:]:
@@ -294,10 +300,12 @@ def finish(
     return status
 
 
-def _tell(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> int:
+def _tell(
+    result: TuneResult, console: Console, database: str, written: Sequence[Path], *, titled: bool
+) -> int:
     console.emit(as_json(result))
     if not console.json:
-        _print(result, console, database, written)
+        _print(result, console, database, written, titled=titled)
     complaints = _complaints(result)
     for line in complaints:
         warn(f"error: {line}")
@@ -373,12 +381,14 @@ def _mixed_samples(result: TuneResult) -> MixedSamples | None:
     return mixed_samples(best.model, {result.target: best.problem.target.clusters})
 
 
-def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
+def _print(
+    result: TuneResult, console: Console, database: str, written: Sequence[Path], *, titled: bool
+) -> None:
     from autoturbo.report.tables import front
 
-    if console.verbosity < 0:  # else it stands above already
-        console.answer(f"{result.model} @ {result.target}")
     console.say()
+    if titled:
+        console.answer(f"{result.model} @ {result.target}")
     console.compare(result.outcomes(), REFERENCE)
     console.say()
     if result.front:
@@ -432,12 +442,15 @@ def _matrix(results: Sequence[TuneResult], console: Console) -> None:
     """Print the tuned latency and the gain of every model on every target."""
     cells = {(r.model, r.target): _cell(r) for r in results}
     targets = list(dict.fromkeys(r.target for r in results))
-    rows = [
-        (model, *(cells.get((model, target), "-") for target in targets))
-        for model in dict.fromkeys(r.model for r in results)
-    ]
-    console.table(("tuned, gain over the published heuristic", *targets), rows)
-    console.say()
+    console.answer("tuned latency and gain over the published heuristic")
+    for first in range(0, len(targets), _ABREAST):
+        shown = targets[first : first + _ABREAST]
+        rows = [
+            (model, *(cells.get((model, target), "-") for target in shown))
+            for model in dict.fromkeys(r.model for r in results)
+        ]
+        console.table(("model", *shown), rows, close=True)
+        console.say()
 
 
 def _cell(result: TuneResult) -> str:
