@@ -177,7 +177,7 @@ class TuneConfig(ResumeConfig):
         metavar="N", least=0, usual="8; Optuna's samplers: 0", absent=0,
     ))  # fmt: skip
     transfer: bool = field(default=True, metadata=option(
-        "warm-start from schedules in the database with layers like these", "switch",
+        "take starts from the database's schedules of models with like layers", "switch",
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
         "the same seed, the same result", "count", metavar="N", least=0, early=True,

@@ -123,6 +123,14 @@ class Console:
 
             self.show(table(headers, rows, **how))
 
+    def titled(
+        self, title: str, headers: Sequence[str], rows: Iterable[Sequence[object]], **how: Any
+    ) -> None:
+        """Show a table of close columns below a title and an empty line."""
+        self.answer("")
+        self.answer(title)
+        self.table(headers, rows, close=True, **how)
+
     def compare(self, outcomes: Mapping[str, Outcome], *references: str) -> None:
         """Show schedulers side by side; see :func:`autoturbo.report.tables.comparison`."""
         if not self.json:
@@ -146,18 +154,6 @@ class Console:
 def warn(text: str) -> None:
     """Print a line on standard error; hidden characters are shown as escapes."""
     print(plain(text), file=sys.stderr, flush=True)
-
-
-def titled_table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    """Return a table with its title at the left."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 class LiveLine:

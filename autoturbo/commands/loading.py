@@ -47,6 +47,12 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = "stcp920"
 SIMULATOR = TuneConfig.measurer
 
+
+def origin_of(measurer: str) -> str:
+    """Return where a measurer's figures come from, in words."""
+    return "simulated" if measurer == SIMULATOR else f"measured by {measurer}"
+
+
 _TargetT_co = TypeVar("_TargetT_co", bound="AnyTarget", covariant=True)
 
 

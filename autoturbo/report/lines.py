@@ -276,11 +276,11 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
         for own, outcome in trials
         if own.cluster_split == AUTO and isinstance(outcome, Measurement)
     ]
-    line = f"share out {_WHAT[str(knobs.cluster_split)]}: {duration(best.latency)}"
+    line = f"share {_WHAT[str(knobs.cluster_split)]}: {duration(best.latency)}"
     if not apart:
         return line
-    alone = "one cluster alone" if best.batch == 1 else "each with samples of its own"
-    return f"{line}; {alone}: {duration(min(apart))} at best"
+    alone = "one cluster alone" if best.batch == 1 else "each with its own samples"
+    return f"{line}; {alone}: at least {duration(min(apart))}"
 
 
 MixedSamples = TypedDict("MixedSamples", {

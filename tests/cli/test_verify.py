@@ -235,7 +235,7 @@ def test_tune_hands_out_the_next_best_and_ends_with_1(
     (listed,) = cli("--json", "runs").object["runs"]
     assert (listed["best_trial"], listed["refused"]) == (found["best_trial"], found["refused"])
     text = cli("show", found["run"]).out
-    assert f"trial {first['best_trial']} is refused: {reason}\n" in text
+    assert f"trial {first['best_trial']} is not handed out, it fails a check: {reason}\n" in text
     assert cli("resume", found["run"]).status == 1
 
 

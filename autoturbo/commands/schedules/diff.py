@@ -26,14 +26,14 @@ EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
 _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "latency_s": ("latency", duration),
     "throughput_per_s": ("samples/s", count),
-    "ddr_bytes": ("DDR", size),
-    "gb_bytes": ("GB", size),
-    "matrix_utilization": ("matrix engine", percent),
-    "vector_utilization": ("vector engine", percent),
-    "peak_lb_bytes": ("peak of LB", size),
-    "peak_gb_bytes": ("peak of GB", size),
+    "ddr_bytes": ("DDR traffic", size),
+    "gb_bytes": ("GB traffic", size),
+    "matrix_utilization": ("matrix engines in use", percent),
+    "vector_utilization": ("vector engines in use", percent),
+    "peak_lb_bytes": ("peak use of LB", size),
+    "peak_gb_bytes": ("peak use of GB", size),
     "kernels": ("kernels", str),
-    "bound_fraction": ("of the lower bound", percent),
+    "bound_fraction": ("% of lower bound", percent),
 }
 """Figures of a measurement, as people read them."""
 
@@ -121,7 +121,7 @@ def _of_file(path: Path) -> Side:
         }  # fmt: skip
         knobs, measured = dict(document["knobs"]), document["expected"]
     except OSError as error:
-        raise ScheduleFileError(error.strerror or "cannot be read", Location(path)) from None
+        raise ScheduleFileError(f"cannot read: {error.strerror}", Location(path)) from None
     except (ValueError, KeyError, TypeError):
         hint = "'autoturbo tune' writes them"
         raise ScheduleFileError("not a schedule file", Location(path), hint) from None
@@ -175,13 +175,15 @@ def _print(
         what = f"{of['model']} @ {of['target']}, batch {of['batch']}, {of['dtype']}"
         console.answer(f"{letter}: {side.name}: {what}, {of['scheduler']}")
     if unlike:  # another model, batch, target
-        console.answer(f"not the same {', '.join(unlike)}: what follows compares unlike things")
-    console.table(("", "A", "B", "B over A"), list(_figures(first, second)))
+        console.answer(
+            f"A and B differ in {', '.join(unlike)}: their figures are of different problems"
+        )
+    console.table(("figure", "A", "B", "B / A"), list(_figures(first, second)))
     if knobs:
         rows = [(name, str(a), str(b)) for name, (a, b) in knobs.items()]
         console.table(("knob", "A", "B"), rows, words=3, close=True)
     else:
-        console.answer("all knobs are the same")
+        console.answer("A and B have the same knobs")
 
 
 def _figures(first: Side, second: Side) -> Iterator[tuple[str, str, str, str]]:

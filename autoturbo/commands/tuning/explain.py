@@ -81,7 +81,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--target", metavar="T", help=text)
     text = "say what bounds the schedule, and try no change that may help"
     parser.add_argument("--no-what-if", dest="what_if", action="store_false", help=text)
-    seed = "deals the trials into parts (default: 0)"
+    seed = "seed that deals the trials out to training and test (default: 0)"
     parser.add_argument("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
 
 
@@ -176,7 +176,7 @@ def _space(run: StoredRun) -> Space:
 def _print(
     info: RunInfo, objective: str, found: Importance, bounds: Bounds | None, console: Console
 ) -> None:
-    console.answer(f"run {info.id}: {info.model} @ {info.target}, {objective}")
+    console.answer(f"run {info.id}: {info.model} @ {info.target}, objective {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
     if bounds is not None:
         _print_bounds(bounds, console)
@@ -226,7 +226,7 @@ def _explained(found: Importance) -> str:
     if found.obstacle:
         return f"importance: {found.obstacle}"
     share = percent(max(found.explained or 0.0, 0.0))
-    return f"knob importance: choices explain {share} of the variance of trials held out"
+    return f"knob importance: knobs explain {share} of the variance of the trials held out"
 
 
 def _row(knob: KnobReport) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
     """Add the run and the trial."""
     add_run_argument(parser)
     number = whole_number("TRIAL", 0)
-    parser.add_argument("trial", metavar="TRIAL", type=number, help="its number, from 0")
+    parser.add_argument("trial", metavar="TRIAL", type=number, help="number of the trial, from 0")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -66,7 +66,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
         measured: Measured = {**said, **replayed.as_json()}
         console.emit(measured)
     console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
-    console.answer(f"the run began with {'; '.join(begun_with)}")
+    console.answer(f"the search started from: {'; '.join(begun_with)}")
     console.compare({"recorded": recorded, "replayed": replayed}, "recorded")
-    console.answer(f"not the same: {', '.join(changed)}" if changed else "the same, to the bit")
+    console.answer(
+        f"replayed and recorded differ in {', '.join(changed)}"
+        if changed
+        else "replayed and recorded are equal, to the bit"
+    )
     return 1 if changed else 0

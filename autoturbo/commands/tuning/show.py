@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
+from autoturbo.commands.loading import StoredRun, add_run_argument, origin_of, stored_run
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
@@ -80,15 +80,19 @@ def _failures(run: StoredRun) -> Counter[str]:
 
 
 def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) -> None:
+    from autoturbo.tuning.keys import measurer_of
+
     info, best = run.info, run.trial(run.info.best_trial)
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
     console.answer(name)
     failed = ", ".join(f"{reason} {number}" for reason, number in _failures(run).most_common())
-    console.answer(f"{run.state}, {budget(info)} trials, failed: {failed or 'none'}")
+    said = f"{run.state}, {budget(info)} trials ({origin_of(measurer_of(info))})"
+    console.answer(f"{said}, failed: {failed}" if failed else f"{said}, none failed")
     units = "units" in (info.settings.get("target_description") or {})
-    console.compare(outcomes, "default", "partition_tuner" if units else "graphturbo")
+    console.compare(outcomes, "default")
     for refused in info.refused:
-        console.answer(f"trial {refused.trial} is refused: {'; '.join(refused.failures)}")
+        failed = "; ".join(refused.failures)
+        console.answer(f"trial {refused.trial} is not handed out, it fails a check: {failed}")
     if run.verified is not None:
         console.answer(f"verified: {', '.join(run.verified.checks)}")
     if best is not None and isinstance(best.outcome, Measurement):

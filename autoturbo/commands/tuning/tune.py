@@ -24,6 +24,7 @@ from autoturbo.commands.loading import (
     add_target_options,
     how_to_load,
     load_pairs,
+    origin_of,
     outputs_of,
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
@@ -427,7 +428,7 @@ def _gain(result: TuneResult) -> str:
     best, default = result.best.measurement, result.default
     if default is None:
         return ""
-    how = "simulated" if result.measurer == SIMULATOR else f"measured by {result.measurer}"
+    how = origin_of(result.measurer)
     if best.latency >= default.latency:
         return f"none: no trial is faster than the published heuristic ({how})"
     gain = ratio(default.latency / best.latency)

@@ -134,10 +134,10 @@ def _list(options: argparse.Namespace, console: Console) -> int:
     ),
     add_extent_options,
     takes("--dtype", metavar="TYPE", help="data type"),
-    takes("--graph-hash", metavar="HASH", help="of the model, as --json shows it"),
+    takes("--graph-hash", metavar="HASH", help="hash of the model's graph, as --json shows it"),
     takes(
         "--scheduler-version", metavar="V",
-        help="of the scheduler that made it, as --json shows it",
+        help="version of the scheduler that made it, as --json shows it",
     ),
     takes("--explain-miss", action="store_true", help="say why nothing matches"),
     takes(
@@ -215,10 +215,10 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     }  # fmt: skip
     console.emit(line)
     console.answer(f"{options.db}: {counted(counts)}")
-    mean = f", {size(whole / records)} a record" if records else ""
-    console.answer(f"{size(whole)}{mean}")
-    console.answer("runs " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
-    headers = ("model", "target", "scheduler", "runs", "trials")
+    mean = f", {size(whole / records)} per record" if records else ""
+    console.answer(f"{size(whole)} on disk{mean}")
+    console.answer("runs: " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
+    headers = ("model", "target", "scheduler version", "runs", "trials")
     rows = [tuple(map(str, pair.values())) for pair in pairs]
     console.table(headers, rows, words=3, close=True)
     return 0
@@ -273,7 +273,7 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
             console.emit(line)
             name = f"{file}: " if options.files[1:] else ""
             read, changed = counted(result.read), counted(result.changed)
-            console.say(f"{name}read {read}; new or better {changed}")
+            console.say(f"{name}read {read}; of these new or better: {changed}")
             _tell_left_out(result, file, console)
     return 0
 
@@ -393,10 +393,10 @@ def _as_json(best: BestSchedule) -> BestJson:
 
 def _show(best: Iterable[BestSchedule], console: Console) -> None:
     what = ("model", "target", "dtype", "run", "checks")
-    headers = (*what, "batch", "trial", "latency", "bound")
+    headers = (*what, "batch", "latency", "% of bound")
     rows = (
         (
-            *(b.model, b.target, b.key.dtype, b.run, _checks(b), b.batch, b.trial),
+            *(b.model, b.target, b.key.dtype, b.run, _checks(b), b.batch),
             *(duration(b.measurement.latency), percent(b.measurement.bound_fraction)),
         )
         for b in best
@@ -414,7 +414,7 @@ def _checks(best: BestSchedule) -> str:
 def counted(counts: Counts) -> str:
     """Say how many records of each kind there are."""
     parts = dataclasses.asdict(counts).items()
-    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel"}
+    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel time"}
     return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
 
 
