@@ -205,10 +205,10 @@ def time_sentence(bounds: Bounds) -> str:
     shares = bounds.shares.shares
     order = sorted(LIMITS, key=lambda limit: -shares.part(limit))[:_NAMED]
     spent = [f"{limit} {percent(shares.part(limit))}" for limit in order if shares.part(limit)]
-    return f"{duration(bounds.shares.latency)}, bound by {', '.join(spent)}"
+    return f"simulated {duration(bounds.shares.latency)}, bound by {', '.join(spent)}"
 
 
-_NAMED = 5
+_NAMED = 4
 """Limits in a sentence; what the others take is in the tables and under ``--json``."""
 
 
@@ -229,7 +229,7 @@ def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
         for one in ordered[: None if everything else SHOWN]
     )
     headers = (
-        "kernels of sub-graph", "layers", "launches", "time", "share", "bound by", "of time",
+        "sub-graph", "layers", "launches", "time", "share", "bound by", "of time",
         "slack",
     )  # fmt: skip
     return table(headers, rows, close=True)

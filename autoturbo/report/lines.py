@@ -152,7 +152,7 @@ def _parts(standing: Standing, without: Sequence[str]) -> tuple[str, ...]:
         "time": _time(standing, elapsed="elapsed" not in without),
         "bound": _bound(standing),
         "infeasible": _infeasible(standing),
-        "rate": f"{count(standing.rate)} measured/s, {count(standing.screened)} screened",
+        "rate": _rate(standing),
     }
     return tuple("" if name in without else part for name, part in parts.items())
 
@@ -244,6 +244,12 @@ def _infeasible(standing: Standing) -> str:
     # the most frequent first; of equals by name, so that the line does not flicker
     ordered = sorted(failed.items(), key=lambda item: (-item[1], item[0]))
     return f"{text} ({', '.join(f'{reason} {number}' for reason, number in ordered)})"
+
+
+def _rate(standing: Standing) -> str:
+    if _state(standing) == WAITING:
+        return ""
+    return f"{count(standing.rate)} measured/s, {count(standing.screened)} screened"
 
 
 def _time(standing: Standing, *, elapsed: bool = True) -> str:

@@ -66,7 +66,10 @@ def test_plug_ins_measure_settings_of_neighbours_too(
     [
         ([], "--vary: nothing is varied; write "),
         (["--vary", "lb.capacity_kb=1"], "lb.capacity_kb: unknown field; did you mean 'capac"),
-        ([*VARY, "-o", "s.html"], "-o: s.html is no table and no plot; one of .csv, .svg, "),
+        (
+            [*VARY, "-o", "s.html"],
+            "-o: s.html is neither a table nor a plot; end its name in one of .csv, .svg, ",
+        ),
         ([*VARY, "-o", "no/s.csv"], "no/s.csv: "),
         ([*VARY, "--effort", "quik"], "--effort: 'quik' is not known; did you mean 'quick'?"),
     ],

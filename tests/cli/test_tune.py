@@ -159,7 +159,7 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"run {run}: {MODEL} @ stcp920, objective latency"
     assert re.fullmatch(r"\d+ trials measured, \d+ failed", lines[1])
-    assert re.fullmatch(r"\S+ \ws, bound by \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
+    assert re.fullmatch(r"simulated \S+ \ws, bound by \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
     assert re.fullmatch(
         r"lower bound .* \(\w+\), which is \d+ % of the schedule's latency", lines[3]
     )
@@ -207,7 +207,7 @@ def test_explain_wants_a_model_for_files_and_none_for_runs(cli: Cli) -> None:
         2, "error: s.json: cannot read: No such file or directory\n",
     )  # fmt: skip
     assert cli("explain", "4f1c", "--batch", "1").err == (
-        "error: --batch: a run knows its own; it is for schedule files\n"
+        "error: --batch: the run has its own; leave it out: it is for schedule files\n"
     )
 
 
@@ -288,7 +288,7 @@ def test_output_that_cannot_be_written_is_refused_before_the_run(
 def test_one_output_for_several_runs_is_refused(cli: Cli) -> None:
     ran = cli("tune", MODEL, "zfnet", "-o", "a.json")
     hint = "leave it out: every run folder holds its schedule.json"
-    assert ran.err == f"error: -o: one file for 2 runs; {hint}\n"
+    assert ran.err == f"error: -o: one file cannot hold the schedules of 2 runs; {hint}\n"
 
 
 def test_an_output_that_is_there_survives_a_refused_run(cli: Cli) -> None:
@@ -418,7 +418,8 @@ def test_runs_and_show(cli: Cli) -> None:
     text = cli("show", found["run"], "-v").out
     assert text.startswith(f"run {found['run']}: {MODEL} @ stcp920, batch 1, float16\ndone, 17/17")
     assert "knobs of trial" in text
-    assert "settings: " in text
+    assert "\nsettings:\n" in text
+    assert "\n  sampler: cost-model\n" in text
 
 
 def test_runs_fit_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

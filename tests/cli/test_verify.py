@@ -170,7 +170,7 @@ def test_the_database_remembers_what_was_verified(cli: Cli) -> None:
     cli("verify", MODEL, "--batch", "1", "--scheduler", "tvm")  # another schedule
     assert verified(cli) == ("regions", "memory")
     ran = cli("verify", MODEL, "--run", found["run"])
-    assert ran.out.endswith("autoturbo.db: recorded with the best schedule\n")
+    assert ran.out.endswith("the best schedule in autoturbo.db is recorded as verified\n")
     assert verified(cli) == ("regions", "memory", "numbers")
     assert cli("verify", MODEL, "--run", found["run"], "--no-numbers").status == 0
     assert verified(cli) == ("regions", "memory", "numbers")
@@ -194,7 +194,9 @@ def test_a_database_that_is_none_does_not_stop_it(cli: Cli) -> None:
     cli.write("autoturbo.db", "no database")
     ran = cli("verify", saved(cli, tiny()), "--no-numbers")
     assert ran.status == 0
-    assert ran.err.splitlines()[-1].startswith("not recorded: autoturbo.db: not an SQLite database")
+    assert ran.err.splitlines()[-1].startswith(
+        "the verification is not recorded: autoturbo.db: not an SQLite database"
+    )
 
 
 # What tune hands out

@@ -168,6 +168,6 @@ def _record(
     try:
         with Database.open(path, create=False) as database:
             if database.set_verified(pair_key(*pair), schedule.text, verified):
-                console.say(f"{path}: recorded with the best schedule")
+                console.say(f"the best schedule in {path} is recorded as verified")
     except DatabaseError as error:
-        _tell(console, f"not recorded: {error}")
+        _tell(console, f"the verification is not recorded: {error}")

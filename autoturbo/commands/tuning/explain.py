@@ -124,7 +124,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     flags = ("model", "target", "batch", "dim", "shape", "value")
     flag = next((name for name in flags if getattr(options, name)), None)
     if flag is not None:
-        raise wrong(f"--{flag}", "a run knows its own", "it is for schedule files")
+        raise wrong(f"--{flag}", "the run has its own", "leave it out: it is for schedule files")
     run = stored_run(options.run, options.db)
     info = run.info
     trials = [Trial(t.number, t.knobs, t.outcome) for t in run.trials]
@@ -153,7 +153,7 @@ def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     if best is None:
         return None
     if run.info.key.scheduler_version != scheduler_version(measurer_of(run.info)):
-        console.say("bounds: the run is of another version of the scheduler")
+        console.say("no bounds: another version of the scheduler made the run")
         return None
     return build_schedule(run.evaluator_on_target().bench, best.knobs)
 
@@ -183,7 +183,7 @@ def _print(
         console.say()
     console.answer(_explained(found))
     shown = _shown(found, console.verbosity > 0)
-    headers = ("knob", "of the layer", "best", "share", "tried")
+    headers = ("knob", "of the layer", "best", "importance", "tried")
     console.say()
     if shown:
         console.table(headers, map(_row, shown), words=3, close=True)

@@ -174,7 +174,8 @@ def _check_outputs(paths: Sequence[Path], outputs: Outputs) -> None:
     known = (_TABLE, *(f".{form}" for form in FORMATS))
     for path in paths:
         if path.suffix.lower() not in known:
-            raise wrong("-o", f"{path} is no table and no plot", f"one of {', '.join(known)}")
+            hint = f"end its name in one of {', '.join(known)}"
+            raise wrong("-o", f"{path} is neither a table nor a plot", hint)
         if path.suffix.lower() != _TABLE:
             require_matplotlib()
         outputs.check(path, _kind_of(path))

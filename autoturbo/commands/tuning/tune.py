@@ -241,7 +241,7 @@ def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
         return
     if pairs > 1:
         hint = "leave it out: every run folder holds its schedule.json"
-        raise wrong("-o", f"one file for {pairs} runs", hint)
+        raise wrong("-o", f"one file cannot hold the schedules of {pairs} runs", hint)
     outputs.check(path, Kind.SCHEDULE)
 
 
