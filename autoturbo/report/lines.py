@@ -90,7 +90,7 @@ def live_line(standing: Standing, width: int | None = None) -> str:
     Args:
         standing: The run.
         width: Columns that there are; what does not fit is left out, the last parts first, then
-            words, the bar and the names. None for all of it.
+            words, the time since the start, the bar and the names. None for all of it.
     """
     for leaving in range(len(_ONE_LEAVES) + 1):
         line = " | ".join(filter(None, _parts(standing, _ONE_LEAVES[:leaving])))
@@ -128,11 +128,11 @@ def live_lines(
     return [*lines, _summed_up(left_out)] if left_out else lines
 
 
-_ONE_LEAVES = ("rate", "infeasible", "bound", "words", "bar", "names")
-"""What the line of one run leaves out where the terminal is narrow, in this order."""
+_EACH_LEAVES = ("rate", "infeasible", "bound", "words", "elapsed", "bar")
+"""What lines leave out where the terminal is narrow, in this order."""
 
-_EACH_LEAVES = ("rate", "infeasible", "bound", "words", "bar", "elapsed")
-"""What those of several runs leave out: without names nobody could tell them apart."""
+_ONE_LEAVES = (*_EACH_LEAVES, "names")
+"""What the line of one run leaves out: several could not be told apart without names."""
 
 _STATES = ("under way", "done", WAITING)
 """Runs of the first have a line before those of the others."""

@@ -444,7 +444,7 @@ def _start(
     on: Any = target
     evaluator = Evaluator(graph, on, key.dtype)
     found = start_of_run(
-        evaluator, key, store, lambda done: show(f"finding warm starts {done:.0%}")
+        evaluator, key, store, lambda done: show(f"finding warm starts {100 * done:.0f} %")
     )
     return found, evaluator
 
