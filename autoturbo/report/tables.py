@@ -133,7 +133,9 @@ def front(points: Iterable[tuple[int, Outcome]]) -> Table:
         )
         for number, m in sorted(measured, key=lambda point: (point[1].latency, point[0]))
     )
-    return table(("Pareto front", "latency", "samples/s", "DDR", "energy"), rows)
+    return table(
+        ("Pareto front", "latency", "samples/s", "DDR traffic", "energy"), rows, close=True
+    )
 
 
 def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, ...]:

@@ -121,9 +121,9 @@ def test_columns_that_stand_close() -> None:
 def test_pareto_front() -> None:
     cool = dataclasses.replace(SLOW, energy=0.5, ddr_bytes=1000)
     assert rendered(front([(7, cool), (3, TUNED), (4, TOO_LARGE)])) == [
-        "Pareto front   latency   samples/s       DDR   energy",
-        "#3             5.00 ms      12.8 k    123 MB        -",
-        "#7             20.0 ms      3.20 k   1.00 kB    0.5 J",
+        "Pareto front  latency  samples/s  DDR traffic  energy",
+        "#3            5.00 ms     12.8 k       123 MB       -",
+        "#7            20.0 ms     3.20 k      1.00 kB   0.5 J",
     ]
 
 

@@ -394,6 +394,7 @@ def _print(
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
+        console.say()
     best, checks, points = result.best, ", ".join(result.best.verified), len(result.front)
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
@@ -432,7 +433,8 @@ def _gain(result: TuneResult) -> str:
     if best.latency >= default.latency:
         return f"none: no trial is faster than the published heuristic ({how})"
     gain = ratio(default.latency / best.latency)
-    text = f"{gain} over the published heuristic"
+    # on a machine the heuristic is a row of the table by its name
+    text = f"{gain} over {'partition_tuner' if result.on_machine else 'the published heuristic'}"
     base = result.baselines.get(REFERENCE)
     if base is not None:
         text += f", {ratio(base.latency / best.latency)} over {REFERENCE}"

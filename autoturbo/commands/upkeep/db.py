@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -391,24 +391,23 @@ def _as_json(best: BestSchedule) -> BestJson:
     }  # fmt: skip
 
 
-def _show(best: Iterable[BestSchedule], console: Console) -> None:
-    what = ("model", "target", "dtype", "run", "checks")
+def _show(best: Sequence[BestSchedule], console: Console) -> None:
+    from autoturbo.verify.findings import Check
+
+    what = ("model", "target", "dtype", "run")
     headers = (*what, "batch", "latency", "% of bound")
     rows = (
         (
-            *(b.model, b.target, b.key.dtype, b.run, _checks(b), b.batch),
+            *(b.model, b.target, b.key.dtype, b.run, b.batch),
             *(duration(b.measurement.latency), percent(b.measurement.bound_fraction)),
         )
         for b in best
     )
     console.table(headers, rows, words=len(what), whole=what[2:], close=True)
-
-
-def _checks(best: BestSchedule) -> str:
-    """Return how many of the checks a schedule passed."""
-    from autoturbo.verify.findings import Check
-
-    return f"{len(best.verified.checks) if best.verified else 0}/{len(Check)}"
+    checked = Counter(check for b in best if b.verified for check in b.verified.checks)
+    passed = ", ".join(f"{check.value} {checked[check]}/{len(best)}" for check in Check)
+    if best:
+        console.answer(f"verified schedules: {passed}")
 
 
 def counted(counts: Counts) -> str:
