@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import stored_run
+from autoturbo.commands.loading import origin_of, stored_run
 from autoturbo.commands.parser import Parser, percentage
 from autoturbo.commands.scheduling import required
 from autoturbo.errors import Location, ScheduleFileError
@@ -42,7 +42,7 @@ class Side(NamedTuple):
     """One of the two.
 
     Attributes:
-        name: as the user named it.
+        name: the run or the file, and where its figures come from.
         of: model, batch, target, data type, scheduler.
         measured: the object M of ``--json``.
         knobs: plain values.
@@ -129,7 +129,7 @@ def _of_file(path: Path) -> Side:
         message = "the file does not say what the schedule measures"
         hint = "'autoturbo simulate MODEL --schedule FILE' measures it"
         raise ScheduleFileError(message, Location(path, field="expected"), hint)
-    return Side(str(path), of, document["expected"], knobs)
+    return Side(f"{path} (figures of the file)", of, document["expected"], knobs)
 
 
 def _of_run(name: str, path: str) -> Side:
@@ -139,6 +139,7 @@ def _of_run(name: str, path: str) -> Side:
         RunError: no such run, or no trial of it fits.
     """
     from autoturbo.heterogeneous.evaluator import PUBLISHED, TUNED
+    from autoturbo.tuning.keys import measurer_of
 
     run = stored_run(name, path)
     info, best = run.info, run.best()
@@ -150,7 +151,8 @@ def _of_run(name: str, path: str) -> Side:
         "scheduler": scheduler,
     }  # fmt: skip
     measured = required(best.outcome, f"run {info.id}").as_json()
-    return Side(f"run {info.id}", of, measured, best.knobs.as_dict())
+    name = f"run {info.id} ({origin_of(measurer_of(info))})"
+    return Side(name, of, measured, best.knobs.as_dict())
 
 
 def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import add_run_argument, stored_run
+from autoturbo.commands.loading import add_run_argument, origin_of, stored_run
 from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.errors import RunError
 from autoturbo.schema import Bool, Natural, TypedDict
@@ -45,6 +45,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure, compare, print."""
+    from autoturbo.tuning.keys import measurer_of
+
     run = stored_run(options.run, options.db)
     info, trial = run.info, run.trial(options.trial)
     if trial is None:
@@ -65,7 +67,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     else:
         measured: Measured = {**said, **replayed.as_json()}
         console.emit(measured)
-    console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
+    origin = origin_of(measurer_of(info))
+    name = f"{info.model} @ {info.target} ({origin})"
+    console.answer(f"run {info.id}, trial {options.trial}: {name}")
     console.answer(f"the search started from: {'; '.join(begun_with)}")
     console.compare({"recorded": recorded, "replayed": replayed}, "recorded")
     console.answer(

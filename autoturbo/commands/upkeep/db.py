@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, Digest, Dtype, Moment
-from autoturbo.commands.loading import add_extent_options, add_force_option, opened, outputs_of
+from autoturbo.commands.loading import (
+    add_extent_options,
+    add_force_option,
+    opened,
+    origins_of,
+    outputs_of,
+)
 from autoturbo.commands.parser import (
     Actions,
     OneOf,
@@ -408,6 +414,7 @@ def _show(best: Sequence[BestSchedule], console: Console) -> None:
     passed = ", ".join(f"{check.value} {checked[check]}/{len(best)}" for check in Check)
     if best:
         console.answer(f"verified schedules: {passed}")
+        console.answer(origins_of(b.key.scheduler_version for b in best))
 
 
 def counted(counts: Counts) -> str:
