@@ -1,4 +1,4 @@
-"""Show one run: settings, default and best schedule, what failed."""
+"""Show one run: settings, the heuristic's and the best schedule, what failed."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
     add_force_option,
     takes(
         "--judge", action="store_true",
-        help="judge it on models and targets held out as well; the card says how it did",
+        help="evaluate it on models and targets held out as well; the card has the scores",
     ),
     usage="FOLDER -o MODEL [--judge]",
 )  # fmt: skip
@@ -111,7 +111,7 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> Notes
     takes(
         "--method", dest="methods", metavar="NAME", action="append", default=[],
         type=OneOf("--method", "autoturbo.cost_models.judging:METHODS"),
-        help="objective or baseline (default: all); may be repeated",
+        help="training objective or baseline (default: all); may be repeated",
     ),
     usage="FOLDER [--held-out KIND...] [--method NAME...]",
 )  # fmt: skip

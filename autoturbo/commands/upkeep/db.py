@@ -133,8 +133,8 @@ def _list(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     EXAMPLE,
-    takes("--model", metavar="MODEL", help="name, or a file: then by what is in it"),
-    takes("--target", metavar="T", help="name, or a file"),
+    takes("--model", metavar="MODEL", help="name of the model, or a file, matched by its content"),
+    takes("--target", metavar="T", help="name of the target, or a file, matched by its content"),
     takes(
         "--batch", metavar="N", type=whole_number("--batch", 1), help="samples processed at once"
     ),
@@ -314,7 +314,7 @@ def _check_arguments(parser: Parser) -> None:
 
 @_ACTION("autoturbo db check", _check_arguments, usage="[--save FILE] [--force]")
 def _check(options: argparse.Namespace, console: Console) -> int:
-    """Check the database, every record of it; save what a damaged one holds.
+    """Check every record of the database, and save what a damaged one holds.
 
     Status 1 where something is wrong.
     """
