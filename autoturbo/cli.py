@@ -39,8 +39,8 @@ class _Stream(io.TextIOBase):
     """A standard stream whose errors are told from those of files.
 
     Args:
-        inner: the stream; None where it was closed when the program began.
-        name: for people.
+        inner: The stream; None where it was closed when the program began.
+        name: The stream's name, for people.
     """
 
     def __init__(self, inner: TextIO | None, name: str) -> None:
@@ -115,9 +115,11 @@ def _standard_streams() -> Iterator[None]:
 
 @_standard_streams()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status.
+    """Run one command.
 
-    0: done; 1: the work failed; 2: bad input or usage; 3: no feasible schedule; 130: interrupted.
+    Returns:
+        The exit status. 0: done; 1: the work failed; 2: bad input or usage; 3: no feasible
+        schedule; 130: interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -219,7 +221,7 @@ def _check_folder() -> None:
     """Refuse to work where there is no working folder: names of files mean nothing then.
 
     Raises:
-        UsageError: it has been deleted.
+        UsageError: It has been deleted.
     """
     try:
         Path.cwd()

@@ -50,6 +50,9 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that allocates no array into its callers, without counting references.
 
     Slices of arrays are fine, they borrow as well; a function that allocates fails to compile.
+
+    Returns:
+        The compiled function. Numba inlines it into compiled callers, and caches it on disk.
     """
     from numba import njit
 
@@ -64,6 +67,9 @@ def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
 
     It is for formulas without branches on their values, which hold for numbers (in compiled code)
     and for whole columns (in NumPy): there is one of each, and nothing is compiled for columns.
+
+    Returns:
+        The function itself, unchanged for Python and known to Numba.
     """
     from numba.extending import register_jitable
 
@@ -78,12 +84,12 @@ class CompileProgress:
     Numba compiles more, of its own and what formulas are made of: that is in the time only.
 
     Args:
-        on_change: called when a function is begun and when it is compiled. What it raises comes
+        on_change: Called when a function is begun and when it is compiled. What it raises comes
             when all is compiled that was begun: to Numba it would be a mistake in a function.
-        clock: tells the seconds.
+        clock: Tells the seconds.
 
     Attributes:
-        functions: compiled so far.
+        functions: Compiled so far.
     """
 
     def __init__(
@@ -231,7 +237,7 @@ def _keep() -> None:
         """Cache file that names code by its key's hash: numbers of processes would collide.
 
         Attributes:
-            others: files that are read where this one lacks something.
+            others: Files that are read where this one lacks something.
         """
 
         others: tuple[Any, ...] = ()

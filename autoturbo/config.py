@@ -28,9 +28,9 @@ from autoturbo.registry import COST_MODEL, TASKS
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.hardware.machine import AnyTarget
-    from autoturbo.search.handover import Verifier
     from autoturbo.search.progress import Progress
-    from autoturbo.simulate.contract import MakeWorkshop
+    from autoturbo.search.verified_selection import Verifier
+    from autoturbo.simulate.contract import EvaluatorFactory
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 """Trials of each effort, trial 0 (the published heuristic at its best) included."""
@@ -64,20 +64,20 @@ class Option:
     """The declaration of a configuration's field.
 
     Attributes:
-        help: what it is, in the words of the command line's help.
-        more: what Python's documentation says besides.
-        kind: of its values.
-        flag: on the command line; of the field's name if empty.
-        metavar: what the help calls the value.
-        usual: what it is if it is not given, where the field's default does not say so.
-        unit: of a number.
-        least: the smallest number allowed; of seconds the largest that is not.
-        most: the largest number allowed.
-        choices: names allowed, or where they are found (``"module:name"``, a function or names).
-        early: an id of a run has it even where it is the default; others came later, and leave the
+        help: What it is, in the words of the command line's help.
+        more: What Python's documentation says besides.
+        kind: Of its values.
+        flag: On the command line; of the field's name if empty.
+        metavar: What the help calls the value.
+        usual: What it is if it is not given, where the field's default does not say so.
+        unit: Of a number.
+        least: The smallest number allowed; of seconds the largest that is not.
+        most: The largest number allowed.
+        choices: Names allowed, or where they are found (``"module:name"``, a function or names).
+        early: An id of a run has it even where it is the default; others came later, and leave the
             ids of runs that do not use them as they are.
-        kept: the record of a run has it although it is none of :class:`TuneConfig`.
-        absent: its value in records of releases that did not have it, where not the default.
+        kept: The record of a run has it although it is none of :class:`TuneConfig`.
+        absent: Its value in records of releases that did not have it, where not the default.
     """
 
     help: str
@@ -271,7 +271,7 @@ class TuneConfig(ResumeConfig):
         """Return what a run was asked for, with the limits that it goes on with.
 
         Raises:
-            RunError: its record was not made by the tuner.
+            RunError: Its record was not made by the tuner.
         """
         values = {}
         for name, f in options_of(TuneConfig).items():
@@ -308,8 +308,8 @@ def searched_subgraphs(asked: int | None, sampler: str) -> int:
     Other samplers know neither conditions nor that most of these choices are best left alone.
 
     Args:
-        asked: by the user; None leaves it to the sampler.
-        sampler: name of it.
+        asked: The number that the user asked for; None leaves it to the sampler.
+        sampler: The sampler's name.
     """
     if asked is not None:
         return asked
@@ -394,7 +394,7 @@ class ExecutionConfig:
         "called while code is compiled, when cuts are placed, after every outcome, and when the "
         "search has stopped", "python"
     ))  # fmt: skip
-    evaluator: MakeWorkshop | None = field(default=None, metadata=option(
+    evaluator: EvaluatorFactory | None = field(default=None, metadata=option(
         "builds what measures; with ``measurer`` if None", "python"
     ))  # fmt: skip
     verifier: Verifier | None = field(default=None, metadata=option(
@@ -510,7 +510,7 @@ def called_with(call: Callable[P, C]) -> Callable[[Callable[[C], R]], Callable[P
     option; to type checkers the function takes what the class takes.
 
     Args:
-        call: a dataclass, whose fields are the arguments.
+        call: A dataclass, whose fields are the arguments.
     """
 
     def decorate(function: Callable[[C], R]) -> Callable[P, R]:
@@ -521,8 +521,8 @@ def called_with(call: Callable[P, C]) -> Callable[[Callable[[C], R]], Callable[P
         returned = inspect.signature(function).return_annotation
         signature = inspect.signature(call).replace(return_annotation=returned)
         public.__signature__ = signature  # type: ignore[attr-defined]
-        first, mark, raises = (function.__doc__ or "").partition("\n    Raises:")
-        public.__doc__ = f"{first}\n    Args:\n{_described(call)}{mark}{raises}"
+        first, mark, rest = (function.__doc__ or "").partition("\n    Returns:")
+        public.__doc__ = f"{first}\n    Args:\n{_described(call)}{mark}{rest}"
         return public
 
     return decorate

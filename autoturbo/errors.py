@@ -37,10 +37,10 @@ class Location:
     """The place of an error in the user's input.
 
     Attributes:
-        file: the file as the user named it.
+        file: The file as the user named it.
         line: 1-based line, or None for binary files.
         column: 1-based column.
-        field: dotted path of the offending field, node or tensor (``engines[0].rows``).
+        field: Dotted path of the offending field, node or tensor (``engines[0].rows``).
     """
 
     file: str | Path | None = None
@@ -57,9 +57,9 @@ class AutoTurboError(Exception):
     """Base of all errors of this package.
 
     Args:
-        message: what is wrong, one line, no trailing full stop.
-        at: where it is.
-        hint: how to mend it, one line.
+        message: What is wrong, one line, no trailing full stop.
+        at: Where it is.
+        hint: How to mend it, one line.
     """
 
     kind: ClassVar[str] = "error"
@@ -204,10 +204,10 @@ def did_you_mean(
     """Return the hint for a name that is not known.
 
     Args:
-        name: as the user spelt it.
-        known: the names that there are.
-        otherwise: the hint where none of them is close; by default they are listed.
-        kind: what they are, in the plural, for the list.
+        name: As the user spelt it.
+        known: The names that there are.
+        otherwise: The hint where none of them is close; by default they are listed.
+        kind: What they are, in the plural, for the list.
     """
     names = list(known)
     if close := nearest(name, names):

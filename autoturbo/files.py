@@ -43,9 +43,9 @@ class Limit:
     """The most that is allowed of something.
 
     Attributes:
-        variable: the environment variable that replaces it.
-        usual: where that is not set.
-        unit: of both, for messages.
+        variable: The environment variable that replaces it.
+        usual: Where that is not set.
+        unit: Of both, for messages.
     """
 
     variable: str
@@ -57,7 +57,7 @@ class Limit:
         """Return the limit that holds now.
 
         Raises:
-            UsageError: the environment variable is not a positive whole number.
+            UsageError: The environment variable is not a positive whole number.
         """
         text = os.environ.get(self.variable) or str(self.usual)
         if not re.fullmatch("[0-9]{1,12}", text):
@@ -108,7 +108,7 @@ def open_input(path: Path) -> BinaryIO:
     """Return a file opened for reading; a named pipe once something has been written to it.
 
     Raises:
-        OSError: it cannot be opened, or is a named pipe to which nobody writes.
+        OSError: It cannot be opened, or is a named pipe to which nobody writes.
     """
     try:
         if not stat.S_ISFIFO(path.stat().st_mode) or str(path).startswith(_STREAMS):
@@ -130,8 +130,8 @@ def read_text(path: Path) -> str:
     """Return the text of a file of any kind, unless it is too long.
 
     Raises:
-        OSError: it cannot be read, or it is larger than :data:`MEMORY` allows.
-        UnicodeDecodeError: it is not UTF-8.
+        OSError: It cannot be read, or it is larger than :data:`MEMORY` allows.
+        UnicodeDecodeError: It is not UTF-8.
     """
     most = MEMORY.bytes
     with open_input(path) as file:
@@ -189,12 +189,12 @@ def atomic_write(
     """Write a whole file, or leave the old one.
 
     Args:
-        path: the file; a symbolic link is followed.
-        content: text is written as UTF-8, line ends as they are.
-        error: what to raise, located at ``path``.
+        path: The file; a symbolic link is followed.
+        content: Text is written as UTF-8, line ends as they are.
+        error: What to raise, located at ``path``.
 
     Raises:
-        InputError: as ``error``: the file cannot be written.
+        InputError: As ``error``: the file cannot be written.
     """
     with atomic_writer(path, error) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -206,40 +206,43 @@ def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Ite
 
     A device or a pipe (``/dev/stdout``) has no old content to keep and is written directly.
 
+    Yields:
+        The file to write bytes to.
+
     Raises:
-        InputError: as ``error``: the file cannot be written.
-    """
+        InputError: As ``error``: the file cannot be written.
+    """  # noqa: DOC501  _explained() makes the error
     place = Path(path)
     try:
         # A device is opened by the given name: /dev/stdout may lead to a pipe, which has no other.
         with place.open("wb") if _is_device(place) else _replacing(place) as file:
             yield file
-    except (OSError, ValueError) as problem:
-        raise _explained(problem, place, error) from problem
+    except (OSError, ValueError) as context:
+        raise _explained(context, place, error) from context
 
 
 def check_writable(path: str | Path, error: type[InputError] = UsageError) -> None:
     """Check before hours of work that a file can be written; leave it as it is.
 
     Raises:
-        InputError: as ``error``: it cannot.
-    """
+        InputError: As ``error``: it cannot.
+    """  # noqa: DOC501  _explained() makes the error
     place = Path(path)
     try:
         if not _is_device(place):
             probe = _temporary(place)
             probe.touch()
             probe.unlink()
-    except (OSError, ValueError) as problem:
-        raise _explained(problem, place, error) from problem
+    except (OSError, ValueError) as context:
+        raise _explained(context, place, error) from context
 
 
 def take_away_left(folder: Path, pattern: str = LEFT) -> None:
     """Remove temporary files that killed processes have left.
 
     Args:
-        folder: where they are.
-        pattern: their names, also in folders below it.
+        folder: Where they are.
+        pattern: Their names, also in folders below it.
     """
     with suppress(OSError):
         for file in folder.glob(pattern) if _HAS_LOCKS else ():
@@ -254,7 +257,7 @@ def lock(handle: int, *, shared: bool = False) -> None:
     """Lock an open file until it is closed; do nothing where the system has no such locks.
 
     Raises:
-        BlockingIOError: another process has it.
+        BlockingIOError: Another process has it.
     """
     if _HAS_LOCKS:
         import fcntl
@@ -304,14 +307,14 @@ def _is_device(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _explained(problem: OSError | ValueError, path: Path, error: type[InputError]) -> InputError:
+def _explained(context: OSError | ValueError, path: Path, error: type[InputError]) -> InputError:
     at = Location(path)
-    if isinstance(problem, IsADirectoryError):
+    if isinstance(context, IsADirectoryError):
         return error("a folder, not a file", at, f"for example {path / 'out.json'}")
-    if isinstance(problem, FileNotFoundError):
+    if isinstance(context, FileNotFoundError):
         return error(f"no folder {str(path.parent)!r}", at, "create it first")
-    reason = getattr(problem, "strerror", None) or str(problem)
-    return error(f"cannot write: {reason}", at, _MENDED.get(getattr(problem, "errno", None) or 0))
+    reason = getattr(context, "strerror", None) or str(context)
+    return error(f"cannot write: {reason}", at, _MENDED.get(getattr(context, "errno", None) or 0))
 
 
 # What an output may replace
@@ -368,9 +371,9 @@ class Outputs:
     """The outputs of one call, and the files that they may not replace.
 
     Attributes:
-        inputs: files and folders that the call reads.
-        database: the one in use; None for none.
-        force: replace files of another kind.
+        inputs: Files and folders that the call reads.
+        database: The one in use; None for none.
+        force: Replace files of another kind.
     """
 
     inputs: tuple[Path, ...] = ()
@@ -387,12 +390,12 @@ class Outputs:
         """Refuse a place before the work whose result is to go there.
 
         Args:
-            path: the file to write; links are followed.
-            kind: of what is to be written.
-            error: what to raise, located at ``path``.
+            path: The file to write; links are followed.
+            kind: Of what is to be written.
+            error: What to raise, located at ``path``.
 
         Raises:
-            InputError: as ``error``: it cannot be written, or would replace what is kept.
+            InputError: As ``error``: it cannot be written, or would replace what is kept.
         """
         place, at = Path(path), Location(path)
         check_writable(place, error)
@@ -421,12 +424,12 @@ class Outputs:
         """Refuse a folder for outputs before the work; a missing one is made later.
 
         Args:
-            folder: may be missing.
-            files: what is to be written there, by name.
-            error: what to raise, located at the file.
+            folder: May be missing.
+            files: What is to be written there, by name.
+            error: What to raise, located at the file.
 
         Raises:
-            InputError: as ``error``: a file there may not be replaced, or the folder is a file.
+            InputError: As ``error``: a file there may not be replaced, or the folder is a file.
         """
         if folder.is_file():
             raise error("a file, not a folder", Location(folder), _ELSEWHERE)
@@ -439,8 +442,11 @@ class Outputs:
     ) -> Iterator[BinaryIO]:
         """Open a file, which takes its name when the block ends without an exception.
 
+        Yields:
+            The file to write bytes to.
+
         Raises:
-            InputError: as ``error``: see :meth:`check`.
+            InputError: As ``error``: see :meth:`check`.
         """
         self.check(path, kind, error)
         with atomic_writer(path, error) as file:
@@ -456,7 +462,7 @@ class Outputs:
         """Write a whole file; text as UTF-8, line ends as they are.
 
         Raises:
-            InputError: as ``error``: see :meth:`check`.
+            InputError: As ``error``: see :meth:`check`.
         """
         self.check(path, kind, error)
         atomic_write(path, content, error)

@@ -11,11 +11,11 @@ from autoturbo.hardware.target import Target
 from autoturbo.registry import MEASURERS, SAMPLERS, SCHEDULERS, TARGETS, Registry
 from autoturbo.schedule.kernels_file import kernels_text
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.proposer import Proposer
 from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.contract import CandidateEvaluator
 from autoturbo.simulate.evaluator import Measurer
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
 
@@ -24,19 +24,19 @@ __all__ = [
     "SAMPLERS",
     "SCHEDULERS",
     "TARGETS",
-    "Evaluates",
+    "CandidateEvaluator",
     "Failure",
     "Knobs",
     "LowerBound",
     "Measurement",
     "Measurer",
+    "ModelScheduler",
     "Outcome",
     "Proposer",
     "Registry",
     "Schedule",
     "SubGraphKnobs",
     "Target",
-    "Workbench",
     "build_schedule",
     "kernels_text",
     "lower_bound",

@@ -29,10 +29,10 @@ class Registry:
     """Things of one kind by name.
 
     Attributes:
-        group: of entry points, under which other packages register theirs.
-        kind: what messages call one.
-        builtin: where ours are, by name, in the order in which they are told.
-        aliases: other names of ours.
+        group: Of entry points, under which other packages register theirs.
+        kind: What messages call one.
+        builtin: Where ours are, by name, in the order in which they are told.
+        aliases: Other names of ours.
     """
 
     group: str
@@ -50,7 +50,7 @@ class Registry:
         """Return the entry point of a name, not loaded.
 
         Raises:
-            UsageError: there is none of that name.
+            UsageError: There is none of that name.
         """
         name = self.aliases.get(name, name)
         if name in self.builtin:
@@ -72,8 +72,8 @@ class Registry:
         """Return the object registered under a name.
 
         Raises:
-            UsageError: there is none of that name.
-            PluginError: a plug-in cannot be imported.
+            UsageError: There is none of that name.
+            PluginError: A plug-in cannot be imported.
         """
         return self._loaded(self.find(name))
 
@@ -89,9 +89,9 @@ class Registry:
         """Return the result of the function registered under a name, for some arguments.
 
         Raises:
-            UsageError: there is none of that name.
-            PluginError: a plug-in cannot be imported, is no function, or raises.
-        """
+            UsageError: There is none of that name.
+            PluginError: A plug-in cannot be imported, is no function, or raises.
+        """  # noqa: DOC501  broken() makes the error
         entry = self.find(name)
         factory = self._loaded(entry)
         if entry.name in self.builtin:
@@ -107,7 +107,7 @@ class Registry:
         """Return the version of the package that brings a plug-in; empty where it is not known.
 
         Raises:
-            UsageError: there is none of that name.
+            UsageError: There is none of that name.
         """
         entry = self.find(name)
         return str(entry.dist.version) if entry.dist is not None else ""

@@ -40,6 +40,10 @@ def interruptible() -> Iterator[None]:
     """Let ending signals raise the exception of Ctrl-C; without a traceback if it is lost.
 
     What fails because it was lost ends as it would have: LLVM, interrupted, has no code to give.
+
+    Raises:
+        AutoTurboError: What the block raises, unchanged.
+        KeyboardInterrupt: A signal came, though the block failed with something else for it.
     """
     _came.clear()
     before = sys.unraisablehook
@@ -70,9 +74,9 @@ def handled_by(
     """Handle signals within a block; outside of the main thread nothing changes.
 
     Args:
-        handler: what is called.
-        numbers: of the signals. One that is ignored stays so: ``nohup`` ignores SIGHUP.
-        ignored: those that are handled even where they were ignored.
+        handler: What is called.
+        numbers: The signals. One that is ignored stays so: ``nohup`` ignores SIGHUP.
+        ignored: Signals that are handled even where they were ignored.
     """
     here = threading.current_thread() is threading.main_thread()
     before = {n: signal.getsignal(n) for n in numbers} if here else {}

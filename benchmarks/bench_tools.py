@@ -13,14 +13,14 @@ from typing import Any
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """CPU seconds of one call: less disturbed by other processes than the wall clock."""
+    """Return the CPU seconds of one call: less disturbed by other processes than the wall clock."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
 def peak_mib() -> float:
-    """Most memory that this process has held, MiB.
+    """Return the most memory that this process has held, in MiB.
 
     The system's count of resources begins with what the process that started this one held.
     """
@@ -41,7 +41,7 @@ def in_fresh_process(script: str, *arguments: str) -> dict[str, Any]:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table with right-aligned numbers."""
+    """Print a table with right-aligned numbers."""
     lines = [[*map(_cell, row)] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *lines]) for i in range(len(header))]
     for line in [list(header), *lines]:

@@ -16,7 +16,7 @@ CHANNELS, SIDE = 64, 8
 
 
 def chain(layers: int, samples: int) -> Graph:
-    """A chain of 1x1 convolutions; a sample is 8 KiB in FP16 at every layer."""
+    """Return a chain of 1x1 convolutions; a sample is 8 KiB in FP16 at every layer."""
     shape = (samples, CHANNELS, SIDE, SIDE)
     names = ["x", *(f"y{n}" for n in range(layers))]
     weight = np.zeros((CHANNELS, CHANNELS, 1, 1), np.float32)
@@ -38,7 +38,7 @@ def chain(layers: int, samples: int) -> Graph:
 
 
 def narrow() -> Target:
-    """One core whose local buffer holds one sample's input and output."""
+    """Return one core whose local buffer holds one sample's input and output."""
     target = load_target("stcp920")
     for field, value in (("clusters", 1), ("cores_per_cluster", 1), ("lb.capacity_kib", 16)):
         target = with_field(target, field, value)

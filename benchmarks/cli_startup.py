@@ -24,7 +24,7 @@ HEAVY = ("numpy", "numba", "onnx", "xgboost", "optuna", "ray", "rich")
 
 
 def seconds(arguments: tuple[str, ...]) -> float:
-    """CPU seconds, user and system, of one run of this Python."""
+    """Return the CPU seconds, user and system, of one run of this Python."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(  # noqa: S603  our own commands
         [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL
@@ -34,7 +34,7 @@ def seconds(arguments: tuple[str, ...]) -> float:
 
 
 def heavy(arguments: tuple[str, ...]) -> str:
-    """Which of the heavy packages a command imports."""
+    """Return which of the heavy packages a command imports."""
     done = subprocess.run(  # noqa: S603  our own commands
         [sys.executable, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
     )

@@ -50,10 +50,10 @@ class Trouble:
     """Kills workers of a cluster while it is in use, one node once, which then joins again.
 
     Attributes:
-        cluster: whose.
-        every: seconds between two killed workers.
-        workers: killed so far.
-        nodes: killed so far.
+        cluster: Whose.
+        every: Seconds between two killed workers.
+        workers: Killed so far.
+        nodes: Killed so far.
     """
 
     cluster: Cluster
@@ -91,17 +91,20 @@ class Trouble:
 
 
 def exported(path: Path) -> str:
-    """The best schedules of a database, without what says when and by which run."""
+    """Return the best schedules of a database as text, without what says when and by which run."""
     with Database.open(path, create=False, read_only=True) as store:
         best = sorted(store.best(), key=lambda b: (b.model, b.target))
     return "".join(f"{b.model} @ {b.target} trial {b.trial}\n{b.schedule}" for b in best)
 
 
 def tuned(pairs: list[Pair], folder: Path, trials: int, address: str | None) -> list[TuneResult]:
-    """The results of a call.
+    """Tune pairs in one call.
+
+    Returns:
+        The results, in the order of the pairs.
 
     Raises:
-        AutoTurboError: a pair has none.
+        AutoTurboError: A pair has none.
     """
     config = TuneConfig(trials=trials, baselines=())
     execution = ExecutionConfig(database=folder / "a.db", runs_folder=folder / "runs", ray=address)

@@ -48,7 +48,7 @@ class Template:
 
 
 def templates(folder: Path) -> list[Template]:
-    """Records of short searches."""
+    """Return the records of short searches, a run of each."""
     found = []
     for name in TEMPLATES:
         path = folder / f"{name}.db"
@@ -71,22 +71,22 @@ class Varied:
         self._pool = [self._signature() for _ in range(1000)]
 
     def run(self, number: int) -> RunInfo:
-        """A run of its own model; runs take turns with the targets."""
+        """Return a run of its own model; runs take turns with the targets."""
         like = self._known[number % len(self._known)].run
         return dataclasses.replace(like, id=f"{number:010x}", key=self.key(number))
 
     @staticmethod
     def key(number: int) -> PairKey:
-        """Of the run of a number."""
+        """Return the key of the run of a number."""
         return PairKey(f"{number:064x}", f"{number % TARGETS:064x}", "float16", "3.2.2")
 
     def trials(self, number: int, count: int) -> list[TrialRecord]:
-        """Of a run."""
+        """Return the trials of the run of a number."""
         like = self._known[number % len(self._known)].trials
         return [self._trial(f"{number:010x}", n, like[n % len(like)]) for n in range(count)]
 
     def best(self, number: int) -> BestSchedule:
-        """Of a run."""
+        """Return the best schedule of the run of a number."""
         like = self._known[number % len(self._known)].best
         return dataclasses.replace(like, key=self.key(number), run=f"{number:010x}")
 
@@ -157,7 +157,7 @@ def fill(database: Database, varied: Varied, runs: int, trials: int, clock: Cloc
 
 
 def look_up(database: Database, varied: Varied, runs: int, clock: Clock) -> None:
-    """Everything that commands look for."""
+    """Time everything that commands look for."""
     chance = random.Random(1)  # noqa: S311
     numbers = [chance.randrange(runs) for _ in range(LOOKUPS)]
     few = numbers[: LOOKUPS // 20]
@@ -178,7 +178,7 @@ def look_up(database: Database, varied: Varied, runs: int, clock: Clock) -> None
 
 
 def move(database: Database, folder: Path, clock: Clock) -> None:
-    """Exports in every form, and each of them taken in again."""
+    """Time exports in every form, and taking each of them in again."""
     files = [folder / f"all.{ending}" for ending in ("jsonl", "parquet", "db")]
     counts = dataclasses.asdict(database.counts())
     records = sum(counts.values())
@@ -206,7 +206,7 @@ def main() -> None:
 
 
 def measure(folder: Path, varied: Varied, trials: int) -> None:
-    """One database, filled and used."""
+    """Fill one database, use it and print what that took."""
     runs, clock, path = -(-trials // PER_RUN), Clock(), folder / "large.db"
     with Database.open(path) as database:
         fill(database, varied, runs, trials, clock)
@@ -219,7 +219,7 @@ def measure(folder: Path, varied: Varied, trials: int) -> None:
 
 
 def print_sizes(path: Path, varied: Varied) -> None:
-    """Bytes a record in the file, as packed, and as text."""
+    """Print the bytes a record in the file, as packed, and as text."""
     with closing(sqlite3.connect(path)) as connection:
         query = "SELECT count(*), sum(length(record)) FROM "
         tables = ("runs", "trials", "best")

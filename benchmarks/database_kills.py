@@ -53,11 +53,11 @@ class Tally:
     """What happened.
 
     Attributes:
-        kills: drivers that were killed while they ran.
-        finished: runs that reached their end.
-        acknowledged: trials that logs acknowledged, over all checks.
-        beyond: trials found that were not acknowledged yet, over all checks.
-        before: kills before the run was in the database.
+        kills: Drivers that were killed while they ran.
+        finished: Runs that reached their end.
+        acknowledged: Trials that logs acknowledged, over all checks.
+        beyond: Trials found that were not acknowledged yet, over all checks.
+        before: Kills before the run was in the database.
     """
 
     kills: int = 0
@@ -69,7 +69,7 @@ class Tally:
 
 
 def write_model(path: Path) -> None:
-    """A small network of products, as ONNX."""
+    """Write a small network of products as ONNX."""
     nodes, weights, at = [], [], "x"
     for layer in range(LAYERS):
         ones = np.ones((WIDTH, WIDTH), np.float32)
@@ -111,7 +111,7 @@ def drive(folder: Path, seed: int, trials: int) -> None:
 
 
 def forked(folder: Path, seed: int, trials: int) -> int:
-    """A driver process; its number."""
+    """Fork a driver process; return its number."""
     process = os.fork()
     if process:
         return process
@@ -149,7 +149,7 @@ def killed_in(
 
 
 def _check(folder: Path, tally: Tally) -> None:
-    """Everything acknowledged is there, and all of it is sound."""
+    """Check that everything acknowledged is there, and all of it sound."""
     path = folder / "tuned.db"
     if not path.exists():
         tally.before += 1
@@ -177,13 +177,13 @@ def _check(folder: Path, tally: Tally) -> None:
 
 
 def acknowledged(folder: Path, run: str) -> int:
-    """The most trials that a log says are in the database; a last line may be cut."""
+    """Return the most trials that a log says are in the database; a last line may be cut."""
     logs = [file.read_text() for file in (folder / "runs").glob(f"*-{run}/log.txt")]
     return max((int(n) for log in logs for n in re.findall(r" (\d+)/\d+ trials,", log)), default=0)
 
 
 def _run_of(path: Path, seed: int) -> str | None:
-    """The run of a seed, if the database has it."""
+    """Return the run of a seed; None if the database does not have it."""
     if not path.exists():
         return None
     with Database.open(path) as database:
@@ -199,13 +199,13 @@ def _is_done(folder: Path, seed: int) -> bool:
 
 
 def schedules(folder: Path) -> dict[str, bytes]:
-    """Text of the best schedule by run."""
+    """Return the text of the best schedule by run."""
     files = sorted((folder / "runs").glob("*/schedule.json"))
     return {file.parent.name: file.read_bytes() for file in files}
 
 
 def undisturbed(folder: Path, trials: int) -> tuple[dict[str, bytes], float]:
-    """Schedules of the same runs, never killed, and the seconds that one takes."""
+    """Return schedules of the same runs, never killed, and the seconds that one takes."""
     folder.mkdir()
     began = time.monotonic()
     for seed in SEEDS:

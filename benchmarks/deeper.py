@@ -13,24 +13,24 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 
 def resnet101(resnet50: ModelProto) -> ModelProto:
-    """ResNet-101 from ResNet-50.
+    """Return ResNet-101, made from ResNet-50.
 
     Raises:
-        ValueError: the model has no block ``layer3.5``.
+        ValueError: The model has no block ``layer3.5``.
     """
     return repeated(resnet50, "layer3.5.", 17)
 
 
 def repeated(model: ModelProto, prefix: str, times: int) -> ModelProto:
-    """A model with a block put behind itself.
+    """Return a model with a block put behind itself.
 
     Args:
-        model: its weights' names begin with the name of their block.
-        prefix: of the weights of the block, which reads one value and makes one of the same shape.
-        times: copies.
+        model: Its weights' names begin with the name of their block.
+        prefix: Of the weights of the block, which reads one value and makes one of the same shape.
+        times: Copies.
 
     Raises:
-        ValueError: no node reads a weight with the prefix.
+        ValueError: No node reads a weight with the prefix.
     """
     graph = model.graph
     first, last = _extent(graph, prefix)
@@ -55,7 +55,7 @@ def repeated(model: ModelProto, prefix: str, times: int) -> ModelProto:
 
 
 def _extent(graph: GraphProto, prefix: str) -> tuple[int, int]:
-    """First and last node of a block; what adds its input and clips the sum belongs to it."""
+    """Return a block's first and last node; what adds its input and clips the sum belongs to it."""
     own = [i for i, n in enumerate(graph.node) if any(t.startswith(prefix) for t in n.input)]
     if not own:
         raise ValueError(f"no node reads a weight of {prefix}*")
@@ -66,7 +66,7 @@ def _extent(graph: GraphProto, prefix: str) -> tuple[int, int]:
 
 
 def _computed(graph: GraphProto, name: str) -> bool:
-    """Whether a name is made by a node that reads something, so no weight and no constant."""
+    """Return whether a name is made by a node that reads something: no weight and no constant."""
     return any(name in node.output and node.input for node in graph.node)
 
 

@@ -42,7 +42,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import groupings
-from autoturbo.schedule.pipeline import SchedulerCache, Workbench
+from autoturbo.schedule.pipeline import ModelScheduler, SchedulerCache
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Measurement
@@ -53,7 +53,7 @@ TARGET, DTYPE = "stcp920", "float16"
 
 
 def searched(model: Graph, trials: int) -> list[Knobs]:
-    """The settings that a search tries, in order."""
+    """Return the settings that a search tries, in order."""
     target = load_target(TARGET)
     with tempfile.TemporaryDirectory() as folder:
         result = autoturbo.tune(
@@ -61,36 +61,39 @@ def searched(model: Graph, trials: int) -> list[Knobs]:
             database=Path(folder) / "search.db",
             runs_folder=Path(folder),
         )  # fmt: skip
-    space = Space.of(Workbench(model, target, DTYPE), subgraphs=SUBGRAPHS)
+    space = Space.of(ModelScheduler(model, target, DTYPE), subgraphs=SUBGRAPHS)
     return [space.to_knobs(trial.params) for trial in result.study.trials]
 
 
-def evaluate_all(bench: Evaluator, settings: list[Knobs]) -> None:
+def evaluate_all(model_scheduler: Evaluator, settings: list[Knobs]) -> None:
     """Measure settings one after another."""
     for knobs in settings:
-        bench.evaluate(knobs)
+        model_scheduler.evaluate(knobs)
 
 
-def forget_schedules(bench: Evaluator) -> None:
+def forget_schedules(model_scheduler: Evaluator) -> None:
     """Forget plans, orders, placements, timelines and outcomes; keep what is known of kernels."""
-    books, bench.bench.cache = bench.bench.cache.books, SchedulerCache()
-    bench.bench.cache.books = books
-    for problem in bench.bench.problems.values():
-        groupings(problem).known.forget()
-        groupings(problem).runs.clear()
-    assert isinstance(bench.measurer, Simulator)  # noqa: S101  for the type checker
-    bench.measurer = Simulator(bench.measurer.memory)
+    books, model_scheduler.model_scheduler.cache = (
+        model_scheduler.model_scheduler.cache.books,
+        SchedulerCache(),
+    )
+    model_scheduler.model_scheduler.cache.books = books
+    for context in model_scheduler.model_scheduler.contexts.values():
+        groupings(context).known.forget()
+        groupings(context).runs.clear()
+    assert isinstance(model_scheduler.measurer, Simulator)  # noqa: S101  for the type checker
+    model_scheduler.measurer = Simulator(model_scheduler.measurer.memory)
 
 
-def without_memory(bench: Evaluator, settings: list[Knobs]) -> None:
-    """The same, with kernels and schedules forgotten each time."""
+def without_memory(model_scheduler: Evaluator, settings: list[Knobs]) -> None:
+    """Evaluate settings with kernels and schedules forgotten each time."""
     for knobs in settings:
-        bench.measurer = Simulator()
-        bench.evaluate(knobs)
+        model_scheduler.measurer = Simulator()
+        model_scheduler.evaluate(knobs)
 
 
 def warmed(model: Graph, settings: list[Knobs]) -> Evaluator:
-    """An evaluator that knows the kernels of some settings and nothing else."""
+    """Return an evaluator that knows the kernels of some settings and nothing else."""
     known = Evaluator(model, load_target(TARGET), DTYPE)
     evaluate_all(known, settings)
     assert isinstance(known.measurer, Simulator)  # noqa: S101  for the type checker
@@ -98,23 +101,23 @@ def warmed(model: Graph, settings: list[Knobs]) -> Evaluator:
 
 
 def measure(name: str, trials: int) -> dict[str, Any]:
-    """One model on one target: evaluations per CPU second."""
+    """Measure one model on one target: evaluations per CPU second."""
     model, target = import_model(workloads.get(name).file), load_target(TARGET)
     settings = searched(model, trials)
     before = peak_mib()
     cold = cpu_seconds(
         lambda: [Evaluator(model, target, DTYPE).evaluate(Knobs()) for _ in range(COLD)]
     )
-    bench = Evaluator(model, target, DTYPE)
-    first = cpu_seconds(lambda: evaluate_all(bench, settings))
-    again = cpu_seconds(lambda: evaluate_all(bench, settings))
+    model_scheduler = Evaluator(model, target, DTYPE)
+    first = cpu_seconds(lambda: evaluate_all(model_scheduler, settings))
+    again = cpu_seconds(lambda: evaluate_all(model_scheduler, settings))
     warm = warmed(model, settings)
     times = cpu_seconds(lambda: evaluate_all(warm, settings))
     forget_schedules(warm)
     search = cpu_seconds(lambda: evaluate_all(warm, settings))
     forgetful = Evaluator(model, target, DTYPE)
     without = cpu_seconds(lambda: without_memory(forgetful, settings))
-    outcome = bench.evaluate(Knobs())
+    outcome = model_scheduler.evaluate(Knobs())
     count = len(settings)
     return {
         "settings": count,
@@ -125,21 +128,21 @@ def measure(name: str, trials: int) -> dict[str, Any]:
 
 
 def scale(layers: int, samples: int) -> dict[str, Any]:
-    """A chain whose every layer is cut into one part per sample."""
+    """Measure a chain whose every layer is cut into one part per sample: CPU seconds and MiB."""
     model, target = chain(layers, samples), narrow()
     knobs = {"max_layers": 1}
     Evaluator(chain(2, 16), target, DTYPE).evaluate(Knobs(**knobs))  # type: ignore[arg-type]
-    bench = Evaluator(model, target, DTYPE)
-    first = cpu_seconds(lambda: bench.evaluate(Knobs.from_dict(knobs)))
+    model_scheduler = Evaluator(model, target, DTYPE)
+    first = cpu_seconds(lambda: model_scheduler.evaluate(Knobs.from_dict(knobs)))
     other = Knobs.from_dict({**knobs, "spill_victim": "largest"})
-    second = cpu_seconds(lambda: bench.evaluate(other))
+    second = cpu_seconds(lambda: model_scheduler.evaluate(other))
     third = Knobs.from_dict({**knobs, "instance_order": "bfs"})
-    broad = cpu_seconds(lambda: bench.evaluate(third))
+    broad = cpu_seconds(lambda: model_scheduler.evaluate(third))
     return {"instances": layers * samples, "seconds": [first, second, broad], "mib": peak_mib()}
 
 
 def print_scaling() -> None:
-    """Microseconds per instance against the number of layers and of instances."""
+    """Print microseconds per instance against the number of layers and of instances."""
     rows = []
     for layers, samples in (
         (10, 100),
@@ -159,14 +162,14 @@ def print_scaling() -> None:
 
 
 def print_profile(name: str, trials: int) -> None:
-    """Where the time of a search goes, kernels known."""
+    """Print where the time of a search goes, kernels known."""
     model = import_model(workloads.get(name).file)
     settings = searched(model, trials)
-    bench = warmed(model, settings)
-    evaluate_all(bench, settings)
-    forget_schedules(bench)
+    model_scheduler = warmed(model, settings)
+    evaluate_all(model_scheduler, settings)
+    forget_schedules(model_scheduler)
     profile = cProfile.Profile()
-    profile.runcall(evaluate_all, bench, settings)
+    profile.runcall(evaluate_all, model_scheduler, settings)
     stats = pstats.Stats(profile)
     total = stats.total_tt  # type: ignore[attr-defined]
     by_module: dict[str, float] = {}

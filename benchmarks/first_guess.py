@@ -63,13 +63,13 @@ class Row(NamedTuple):
 
 
 def family(name: str) -> str:
-    """What is held out together: workloads that differ in the length of the sequence only."""
+    """Return what is held out together: workloads that differ in the sequence's length only."""
     return name.split("_", maxsplit=1)[0] if name.startswith("bert") else name
 
 
 @functools.cache
 def without(folder: str, held: str) -> Pretrained:
-    """Trained on all models of a data set but one family."""
+    """Return a model trained on all models of a data set but one family."""
     table = _table(folder)
     seen = [family(name) != held for name in table.groups["model"].tolist()]
     return train(table, {}, np.asarray(seen))
@@ -81,7 +81,7 @@ def _table(folder: str) -> Table:
 
 
 def candidates(space: Space, rng: np.random.Generator) -> Genes:
-    """What a search would propose before it has measured anything, but for the heuristic."""
+    """Return what a search would propose before it has measured anything, but for the heuristic."""
     begun, random = openings(space), space.random(rng, RANDOM)
     heuristic = np.zeros_like(begun)
     parents = np.concatenate([heuristic, begun])[rng.integers(0, 2 * len(begun), MUTANTS)]
@@ -92,16 +92,16 @@ def candidates(space: Space, rng: np.random.Generator) -> Genes:
 
 
 def row(folder: str, name: str) -> Row:
-    """One line of the table."""
+    """Return one line of the table."""
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
     dtype = target.default_dtype
     count = searched_subgraphs(None, COST_MODEL)
     evaluator = Evaluator(graph, target, dtype)
     starts = starts_of(evaluator)
-    space = Space.of(evaluator.bench, subgraphs=count, starts=starts)
+    space = Space.of(evaluator.model_scheduler, subgraphs=count, starts=starts)
     settings = [space.knobs_of(point) for point in candidates(space, np.random.default_rng(0))]
     known = BatchFeatures(
-        KernelStatistics(evaluator.bench), without(folder, family(name)),
+        KernelStatistics(evaluator.model_scheduler), without(folder, family(name)),
         target_vector(target, dtype), space.share,
     )  # fmt: skip
     said = known.seconds(settings)
@@ -118,7 +118,7 @@ def _seconds(evaluator: Evaluator, knobs: Knobs) -> float:
 
 
 def main(folder: str, names: Sequence[str]) -> None:
-    """One line per workload, and how many were faster."""
+    """Print one line per workload, and how many were faster."""
     rows = []
     for name in names:
         rows.append(row(folder, name))

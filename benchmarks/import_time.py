@@ -12,7 +12,7 @@ from bench_tools import cpu_seconds, in_fresh_process, peak_mib, print_table
 
 
 def measure(name: str) -> None:
-    """One model: first import (compiled code is loaded), second import, memory on top."""
+    """Measure one model: first import (compiled code is loaded), second import, memory on top."""
     from autoturbo.datasets import workloads
     from autoturbo.graph.onnx_import import import_model
 

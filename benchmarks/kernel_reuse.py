@@ -35,7 +35,7 @@ TARGET = "stcp920"
 
 
 def searched(name: str, trials: int, folder: Path) -> tuple[list[Knobs], float]:
-    """Settings of a search, and its seconds."""
+    """Return the settings of a search and its CPU seconds."""
     path = folder / f"{name}.db"
     began = time.process_time()
     autoturbo.tune(
@@ -53,7 +53,7 @@ class TimedMemory(KernelMemory):
     seconds = 0.0
 
     def rows(self, schedule: Schedule, cluster: int = 0) -> tuple[list[bytes], Ints]:
-        """As without the clock."""
+        """Return what the memory does without the clock."""
         new = any(one not in self.index for one in schedule.signatures(cluster))
         began = time.process_time()
         found = super().rows(schedule, cluster)
@@ -62,17 +62,17 @@ class TimedMemory(KernelMemory):
 
 
 def simulated(name: str, settings: list[Knobs]) -> tuple[KernelMemory, float]:
-    """The kernels of a search, simulated anew, and the seconds of that alone."""
+    """Return the kernels of a search, simulated anew, and the seconds of that alone."""
     model, target = autoturbo.load_model(workloads.get(name).file), autoturbo.load_target(TARGET)
     memory = TimedMemory()
-    bench = Evaluator(model, target, target.default_dtype, Simulator(memory))
+    model_scheduler = Evaluator(model, target, target.default_dtype, Simulator(memory))
     for knobs in settings:
-        bench.evaluate(knobs)
+        model_scheduler.evaluate(knobs)
     return memory, memory.seconds
 
 
 def read_back(memory: KernelMemory, folder: Path) -> float:
-    """Seconds to read all kernels by signature from a table of their quantities."""
+    """Return the seconds to read all kernels by signature from a table of their quantities."""
     with closing(sqlite3.connect(folder / "kernels.db", isolation_level=None)) as connection:
         connection.execute("DROP TABLE IF EXISTS kernels")
         connection.execute("CREATE TABLE kernels (signature BLOB PRIMARY KEY, totals BLOB)")

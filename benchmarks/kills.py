@@ -124,11 +124,11 @@ class Ground:
 
     Attributes:
         name: ``"processes"`` or ``"ray"``.
-        chance: decides.
-        cluster: of Ray.
-        killed: how often who was.
-        lines: trials acknowledged, over all checks.
-        finished: runs that reached their end.
+        chance: Decides.
+        cluster: Of Ray.
+        killed: How often who was.
+        lines: Trials acknowledged, over all checks.
+        finished: Runs that reached their end.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Ground:
     finished: int = 0
 
     def start(self, folder: Path) -> subprocess.Popen[bytes]:
-        """A driver."""
+        """Start a driver, its errors in a file of the folder."""
         address = None if self.cluster is None else self.cluster.address
         what = json.dumps([str(folder), 2, address])
         command = [sys.executable, __file__, "--drive", what]
@@ -162,7 +162,7 @@ class Ground:
         return True
 
     def _worker(self, driver: subprocess.Popen[bytes]) -> bool:
-        """One that there is, or that comes while the driver runs, a moment later."""
+        """Kill a worker that is there, or that comes while the driver runs, a moment later."""
         end = time.monotonic() + _PATIENCE_S
         while not self._workers(driver):
             if time.monotonic() > end or driver.poll() is not None:
@@ -191,7 +191,7 @@ class Ground:
         return True
 
     def _head(self, driver: subprocess.Popen[bytes]) -> bool:
-        """With its cluster; Ray would end the driver a minute later."""
+        """Kill the head with its cluster; Ray would end the driver a minute later."""
         cluster = self._cluster
         cluster.head.kill()
         time.sleep(self.chance.uniform(0, 3))
@@ -210,7 +210,7 @@ class Ground:
         return self.cluster
 
     def disturbed(self, folder: Path, kills: int) -> list[TrialRecord]:
-        """The trials of a run that goes on until it is done, killed now and then before that."""
+        """Return the trials of a run that goes on until done, killed now and then before that."""
         folder.mkdir()
         driver, seen = self.start(folder), dict[int, TrialRecord]()
         while True:
@@ -237,7 +237,7 @@ class Ground:
             return [*self._checked(folder, seen).values()]
 
     def _checked(self, folder: Path, seen: dict[int, TrialRecord]) -> dict[int, TrialRecord]:
-        """The trials in the database, where everything acknowledged is."""
+        """Return the trials in the database; check that everything acknowledged is there."""
         path = folder / "tuned.db"
         if not path.exists() or not path.stat().st_size:
             return seen
@@ -264,9 +264,10 @@ def _is_worker(pid: int) -> bool:
 
 
 def story(trials: Sequence[TrialRecord]) -> list[tuple[int, Knobs, object]]:
-    """What happened; of failures their class alone, since how often one was tried may differ.
+    """Return number, knobs and outcome of each trial.
 
-    A setting that hangs may also lose so many workers meanwhile that it fails for that.
+    Of failures there is their class alone, since how often one was tried may differ. A setting that
+    hangs may also lose so many workers meanwhile that it fails for that.
     """
     return [(t.number, t.knobs, _ending(t)) for t in trials]
 
@@ -282,7 +283,7 @@ def strike(ground: Ground, folder: Path, kills: int) -> None:
     """Kill until so many are killed.
 
     Raises:
-        AssertionError: something is lost, or a run ends otherwise than one that nobody disturbed.
+        AssertionError: Something is lost, or a run ends otherwise than one that nobody disturbed.
     """
     folder.mkdir()
     calm = Ground("processes", ground.chance)
@@ -309,7 +310,7 @@ def _report(name: str, killed: str, finished: int, lines: int, began: float) -> 
 
 
 def kill_locally(kills: int, seed: int, folder: Path) -> None:
-    """Drivers in one process each, forked."""
+    """Kill drivers in one process each, forked."""
     began = time.monotonic()
     folder.mkdir()
     tally = database_kills.kill(kills, seed, database_kills.TRIALS, folder)
@@ -317,7 +318,7 @@ def kill_locally(kills: int, seed: int, folder: Path) -> None:
 
 
 def kill_in(name: str, kills: int, seed: int, folder: Path) -> Ground:
-    """Drivers with workers, with processes or on a cluster of two nodes."""
+    """Kill drivers with workers, with processes or on a cluster of two nodes."""
     began, chance = time.monotonic(), random.Random(seed)  # noqa: S311
     if name == "processes":
         ground = Ground(name, chance)

@@ -36,11 +36,11 @@ from bench_tools import print_table
 
 import autoturbo
 from autoturbo.config import EFFORTS
-from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.model import CostModel
 from autoturbo.cost_models.pretrained import standard
+from autoturbo.cost_models.ranker import Ranker
 from autoturbo.datasets import workloads
-from autoturbo.search.loop import Loop
+from autoturbo.search.loop import SearchLoop
 from autoturbo.search.progress import Journal
 from autoturbo.search.proposer import CostModelProposer
 from autoturbo.simulate.evaluator import Evaluator
@@ -50,11 +50,11 @@ NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")
 WHERE: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("measure", Evaluator, ("evaluate", "measure_scheduler")),
     ("propose", CostModelProposer, ("ask",)),
-    ("predict", KernelAdvisor, ("rank", "look")),
+    ("predict", Ranker, ("rank", "look")),
     ("learn", CostModel, ("of",)),
     ("learn", CostModelProposer, ("tell", "_teach")),
     ("record", Journal, ("add", "flush", "log")),
-    ("record", Loop, ("_fill_mirror",)),
+    ("record", SearchLoop, ("_fill_mirror",)),
 )
 """Methods by what they count as; the innermost of those under way has the time."""
 
@@ -66,7 +66,7 @@ class Shares:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys((*PARTS, "rest"), 0.0)
-        self.advisors: dict[int, KernelAdvisor] = {}
+        self.advisors: dict[int, Ranker] = {}
         self._under_way = ["rest"]
         self._since = time.process_time()
 
@@ -77,11 +77,11 @@ class Shares:
         self._since = now
 
     def counting(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method whose time counts as a part."""
+        """Return a method whose time counts as a part."""
 
         @functools.wraps(method)
         def counted(*args: Any, **named: Any) -> Any:
-            if args and isinstance(args[0], KernelAdvisor):
+            if args and isinstance(args[0], Ranker):
                 self.advisors[id(args[0])] = args[0]
             self.switch()
             self._under_way.append(part)
@@ -95,12 +95,12 @@ class Shares:
 
     @property
     def rate(self) -> float:
-        """Candidates screened per second of prediction."""
+        """Return the candidates screened per second of prediction."""
         return sum(a.screened for a in self.advisors.values()) / self.seconds["predict"]
 
 
 def shares(name: str, target: str, trials: int) -> Shares:
-    """Where one run's time goes."""
+    """Return where one run's time goes."""
     graph, machine = autoturbo.load_model(workloads.get(name).file), autoturbo.load_target(target)
     found = Shares()
     originals = [(own, method, getattr(own, method)) for _, own, ms in WHERE for method in ms]
@@ -121,7 +121,7 @@ def shares(name: str, target: str, trials: int) -> Shares:
 
 
 def command(name: str, target: str, trials: int) -> float:
-    """CPU seconds of the whole command, its children included."""
+    """Return the CPU seconds of the whole command, its children included."""
     before = os.times()
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["tune", name, "--target", target, "--trials", str(trials), "--quiet"]
@@ -133,7 +133,7 @@ def command(name: str, target: str, trials: int) -> float:
 
 
 def main() -> None:
-    """One row per workload."""
+    """Print one row per workload."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workload", nargs="*", default=None)
     parser.add_argument("--target", default="stcp920")

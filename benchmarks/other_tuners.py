@@ -41,7 +41,7 @@ PARTITION_TUNER_MACHINE = "zcu102-vta"
 
 
 def dlfusion_rows(networks: Sequence[str] = DLFUSION_NETWORKS) -> list[dict[str, Any]]:
-    """Speed-up of every strategy over no optimisation, at batch 1."""
+    """Measure the speed-up of every strategy over no optimisation, at batch 1."""
     target = load_target(DLFUSION_TARGET)
     model, rows = core_model(target, DLFUSION_DTYPE), []
     for name in networks:
@@ -56,7 +56,7 @@ def dlfusion_rows(networks: Sequence[str] = DLFUSION_NETWORKS) -> list[dict[str,
 def partition_tuner_rows(
     networks: Sequence[str] = PARTITION_TUNER_NETWORKS, machine: str = PARTITION_TUNER_MACHINE
 ) -> list[dict[str, Any]]:
-    """Milliseconds by scheduler at batch 1, and gains of PartitionTuner in percent."""
+    """Measure milliseconds by scheduler at batch 1, and gains of PartitionTuner in percent."""
     loaded, rows = load_machine(machine), []
     for name in networks:
         graph = import_model(workloads.get(name).file, batch=1)
@@ -67,7 +67,7 @@ def partition_tuner_rows(
 
 
 def gains_of(model: str, ms: dict[str, float]) -> dict[str, Any]:
-    """How much faster PartitionTuner is than others in percent, each beside what is published."""
+    """Return gains of PartitionTuner over others in percent, each beside what is published."""
     theirs = ms["partition_tuner"]
     return {
         f"over_{other}": {
@@ -84,7 +84,7 @@ def _milliseconds(evaluator: MachineEvaluator, scheduler: str) -> float:
 
 
 def print_dlfusion(rows: Sequence[dict[str, Any]]) -> None:
-    """The rows of :func:`dlfusion_rows`."""
+    """Print the rows of :func:`dlfusion_rows`."""
     kinds = [kind for kind in STRATEGIES if kind != "none"]
     low, high = DLFUSION_PUBLISHED
     print(f"\nDLFusion @ {DLFUSION_TARGET}: speed-up over no optimisation (p. {low} to {high})")
@@ -94,7 +94,7 @@ def print_dlfusion(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def print_partition_tuner(rows: Sequence[dict[str, Any]]) -> None:
-    """The rows of :func:`partition_tuner_rows`."""
+    """Print the rows of :func:`partition_tuner_rows`."""
     names = scheduler_names(load_machine(PARTITION_TUNER_MACHINE))
     print(f"\nPartitionTuner @ {PARTITION_TUNER_MACHINE}: ms at batch 1, its gains in per cent")
     head = ("model", *names, "p. over static", "ours", "p. over profiled", "ours")

@@ -14,17 +14,17 @@ class PaperRow:
     """One network of the evaluation.
 
     Attributes:
-        letter: its name in the figures.
-        workload: ours that it is.
-        tvm_batches: samples that a cluster processes at once, with TVM (Table 2).
-        batches: the same with GraphTurbo.
-        tvm: samples per second with TVM (Table 2).
-        astitch: speed-up over TVM of AStitch (Fig. 14), None where there is no bar.
-        ablation: speed-ups over TVM with outputs in LLB, outputs in L1, instance ordering, and
+        letter: Its name in the figures.
+        workload: Ours that it is.
+        tvm_batches: Samples that a cluster processes at once, with TVM (Table 2).
+        batches: The same with GraphTurbo.
+        tvm: Samples per second with TVM (Table 2).
+        astitch: Speed-up over TVM of AStitch (Fig. 14), None where there is no bar.
+        ablation: Speed-ups over TVM with outputs in LLB, outputs in L1, instance ordering, and
             instruction scheduling, which is GraphTurbo (Fig. 14, 15).
-        tvm_scopes: tensors in DDR, LLB and L1 with TVM (Table 3).
-        scopes: the same with GraphTurbo.
-        seconds: to compile, with TVM, AStitch and GraphTurbo (Table 4).
+        tvm_scopes: Tensors in DDR, LLB and L1 with TVM (Table 3).
+        scopes: The same with GraphTurbo.
+        seconds: To compile, with TVM, AStitch and GraphTurbo (Table 4).
     """
 
     letter: str
@@ -40,7 +40,7 @@ class PaperRow:
 
     @property
     def graphturbo(self) -> float:
-        """Samples per second with GraphTurbo: Table 2 times Fig. 14."""
+        """Return samples per second with GraphTurbo: Table 2 times Fig. 14."""
         return self.tvm * self.ablation[-1]
 
 

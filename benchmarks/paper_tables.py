@@ -53,10 +53,10 @@ class Ours:
     """One network measured.
 
     Attributes:
-        row: the paper's.
-        target: the chip.
-        found: per scheduler, what it measures by batches per cluster.
-        seconds: per scheduler, to build and measure all of them.
+        row: The paper's.
+        target: The chip.
+        found: Per scheduler, what it measures by batches per cluster.
+        seconds: Per scheduler, to build and measure all of them.
     """
 
     row: PaperRow
@@ -65,32 +65,32 @@ class Ours:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def best(self, scheduler: str) -> tuple[int, Measurement]:
-        """The batches per cluster that a scheduler is fastest with, and what it measures."""
+        """Return the batches per cluster that a scheduler is fastest with, and what it measures."""
         return min(self.found[scheduler].items(), key=lambda item: item[1].latency)
 
     def at(self, scheduler: str, batches: int) -> Measurement:
-        """What it measures with some batches per cluster, or with its best if it has not these."""
+        """Return what it measures with some batches per cluster, or with its best without these."""
         return self.found[scheduler].get(batches, self.best(scheduler)[1])
 
     def over_tvm(self, found: Measurement) -> float:
-        """Speed-up over TVM at its best."""
+        """Return the speed-up over TVM at its best."""
         return self.best("tvm")[1].latency / found.latency
 
     @property
     def tvm_limit(self) -> float:
-        """Samples per second at which TVM's kernels would use all of the DDR bandwidth."""
+        """Return the samples per second with which TVM's kernels would use all of DDR."""
         moved = self.at("tvm", self.row.tvm_batches)
         return self.target.ddr.bandwidth * moved.batch / moved.ddr_bytes
 
     @property
     def peak(self) -> float:
-        """Samples per second with all matrix engines busy all the time."""
+        """Return the samples per second with all matrix engines busy all the time."""
         found = self.best("graphturbo")[1]
         return found.batch / found.bound.matrix_s
 
     @property
     def impossible(self) -> list[str]:
-        """Why the paper's figures cannot be those of this network on this chip."""
+        """Return why the paper's figures cannot be those of this network on this chip."""
         tvm, graphturbo = self.row.tvm, self.row.graphturbo
         reasons = []
         if tvm > self.tvm_limit:
@@ -102,14 +102,14 @@ class Ours:
 
     @property
     def doubtful(self) -> list[str]:
-        """Why they are possible, but hardly those of TVM on this network."""
+        """Return why they are possible, but hardly those of TVM on this network."""
         share = self.row.tvm / self.tvm_limit
         known = [f"TVM's {self.row.tvm:,.0f}/s are {share:.0%} of what DDR allows"]
         return known if share < DOUBTFUL else []
 
 
 def measured(row: PaperRow, target: Target) -> Ours:
-    """All schedulers of the comparison on one network."""
+    """Measure all schedulers of the comparison on one network."""
     ours = Ours(row, target)
     evaluator = evaluator_of(row.workload, target)
     for name in SYSTEMS:
@@ -120,15 +120,16 @@ def measured(row: PaperRow, target: Target) -> Ours:
 
 
 def evaluator_of(workload: str, target: Target, batch: int | None = None) -> Evaluator:
-    """A bundled workload on a target in FP16."""
+    """Return the evaluator of a bundled workload on a target in FP16."""
     graph = autoturbo.load_model(workloads.get(workload).file, batch=batch)
     return Evaluator(graph, target, "float16")
 
 
 def by_batches(evaluator: Evaluator, scheduler: str) -> dict[int, Measurement]:
-    """What every candidate of a scheduler measures, by its batches per cluster."""
+    """Measure every candidate of a scheduler; return those that fit by batches per cluster."""
     tried = [
-        (s.share.batches, evaluator.measure(s)) for s in candidates(scheduler, evaluator.bench)
+        (s.share.batches, evaluator.measure(s))
+        for s in candidates(scheduler, evaluator.model_scheduler)
     ]
     return {batches: found for batches, found in tried if isinstance(found, Measurement)}
 
@@ -137,14 +138,14 @@ def by_batches(evaluator: Evaluator, scheduler: str) -> dict[int, Measurement]:
 
 
 def means(values: Sequence[float]) -> tuple[float, float]:
-    """Arithmetic and geometric mean; nan for none."""
+    """Return the arithmetic and the geometric mean; nan for none."""
     if not values:
         return math.nan, math.nan
     return sum(values) / len(values), math.exp(sum(map(math.log, values)) / len(values))
 
 
 def subsets(all_ours: Sequence[Ours]) -> list[tuple[str, list[Ours]]]:
-    """Rows that means are taken over, with their names."""
+    """Return the rows that means are taken over, with their names."""
     possible = [ours for ours in all_ours if not ours.impossible]
     sure = [ours for ours in possible if not ours.doubtful]
     named = [("all", list(all_ours)), ("possible", possible), ("credible", sure)]
@@ -156,7 +157,7 @@ Pair = Callable[[Ours], "tuple[float, float] | None"]
 
 
 def mean_rows(all_ours: Sequence[Ours], columns: Sequence[Pair]) -> list[list[object]]:
-    """Both means of the paper's and of our figures, for each subset of rows."""
+    """Return both means of the paper's and of our figures, for each subset of rows."""
     lines: list[list[object]] = []
     for name, rows in subsets(all_ours):
         pairs = [[p for p in map(column, rows) if p is not None] for column in columns]
@@ -172,7 +173,7 @@ def mean_rows(all_ours: Sequence[Ours], columns: Sequence[Pair]) -> list[list[ob
 
 
 def table_2(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
-    """Throughput and batches per cluster with TVM and GraphTurbo."""
+    """Return throughput and batches per cluster with TVM and GraphTurbo."""
     return [
         {
             "model": f"{ours.row.letter} {ours.row.workload}",
@@ -190,7 +191,7 @@ def table_2(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
 
 
 def print_table_2(all_ours: Sequence[Ours]) -> None:
-    """Table 2 with the speed-up of Fig. 14, then what is wrong with the paper's rows."""
+    """Print Table 2 with the speed-up of Fig. 14, then what is wrong with the paper's rows."""
     heading("Table 2: samples per second; batches per cluster of TVM -> GraphTurbo")
     head = (
         "model", "batch", "p. b/cl", "ours", "p. TVM", "ours", "ratio", "p. GT", "ours", "ratio",
@@ -215,7 +216,7 @@ def _arrow(pair: tuple[int, int]) -> str:
 
 
 def table_1(target: Target) -> list[dict[str, Any]]:
-    """BERT-128 at the paper's batches: paper and ours at the same batches per cluster, and best."""
+    """Return BERT-128 at the paper's batches: paper and ours at the same ones, and at the best."""
     evaluators = {b: evaluator_of("bert_base_s128", target, b) for _, b, *_ in BERT_BATCHES}
     rows = []
     for system, batch, loops, batches, paper in BERT_BATCHES:
@@ -229,7 +230,7 @@ def table_1(target: Target) -> list[dict[str, Any]]:
 
 
 def print_table_1(target: Target) -> None:
-    """Table 1."""
+    """Print Table 1."""
     heading("Table 1: BERT-128, sentences per second")
     head = (
         "system",
@@ -251,7 +252,7 @@ def print_table_1(target: Target) -> None:
 
 
 def table_3(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
-    """Tensors per scope (DDR, GB, LB): TVM's kernels write DDR only, so one number says it."""
+    """Count tensors per scope (DDR, GB, LB): TVM's kernels write DDR only, one number says it."""
     return [
         {
             "model": f"{ours.row.letter} {ours.row.workload}",
@@ -264,12 +265,12 @@ def table_3(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
 
 
 def scopes_of(found: Measurement) -> tuple[int, int, int]:
-    """Tensors in DDR, GB and LB."""
+    """Return the tensors in DDR, GB and LB."""
     return found.tensors["DDR"], found.tensors["GB"], found.tensors["LB"]
 
 
 def print_table_3(all_ours: Sequence[Ours]) -> None:
-    """Table 3."""
+    """Print Table 3."""
     heading("Table 3: tensors in DDR with TVM; in DDR/LLB/L1 with GraphTurbo at Table 2's batches")
     head = ("model", "paper TVM", "ours", "ratio", "paper GT", "ours")
     lines = [
@@ -285,7 +286,7 @@ def _slashes(numbers: Iterable[int]) -> str:
 
 
 def print_table_4(all_ours: Sequence[Ours]) -> None:
-    """Table 4: ours builds and simulates schedules, the paper's compilers also make code."""
+    """Print Table 4: ours builds and simulates schedules, the paper's compilers also make code."""
     heading("Table 4: seconds to compile (paper); to schedule and simulate at every batch (ours)")
     head = ("model", "p. TVM", "ours", "p. AStitch", "ours", "p. GT", "ours")
     lines = []
@@ -301,7 +302,7 @@ def print_table_4(all_ours: Sequence[Ours]) -> None:
 
 
 def astitch_pair(*, own: bool) -> Pair:
-    """Fig. 14, AStitch over TVM: at its own best batches, or at Table 2's for GraphTurbo."""
+    """Return Fig. 14, AStitch over TVM: at its own best batches, or at Table 2's for GraphTurbo."""
 
     def pair(ours: Ours) -> tuple[float, float] | None:
         if ours.row.astitch is None:
@@ -313,12 +314,12 @@ def astitch_pair(*, own: bool) -> Pair:
 
 
 def graphturbo_pair(ours: Ours) -> tuple[float, float] | None:
-    """Fig. 14, GraphTurbo over TVM."""
+    """Return Fig. 14, GraphTurbo over TVM."""
     return ours.row.ablation[-1], ours.over_tvm(ours.best("graphturbo")[1])
 
 
 def rung_pair(rung: int, *, own: bool) -> Pair:
-    """Fig. 15, a rung over TVM: at its own best batches, or at Table 2's for GraphTurbo."""
+    """Return Fig. 15, a rung over TVM: at its own best batches, or at Table 2's for GraphTurbo."""
 
     def pair(ours: Ours) -> tuple[float, float]:
         name = LADDER[rung]
@@ -329,7 +330,7 @@ def rung_pair(rung: int, *, own: bool) -> Pair:
 
 
 def step_pair(rung: int, *, own: bool) -> Pair:
-    """What a rung gains over the one below it."""
+    """Return a function for what a rung gains over the one below it."""
     upper, lower = rung_pair(rung, own=own), rung_pair(rung - 1, own=own)
 
     def pair(ours: Ours) -> tuple[float, float] | None:
@@ -349,13 +350,13 @@ FIGURE_14: dict[str, Pair] = {
 
 
 def figure_15(*, own: bool) -> dict[str, Pair]:
-    """Columns of the ablation: rungs, then the gains of the last two."""
+    """Return the columns of the ablation: rungs, then the gains of the last two."""
     rungs = {name: rung_pair(i, own=own) for i, name in enumerate(("LLB", "L1", "order", "insn"))}
     return {**rungs, "+order": step_pair(2, own=own), "+insn": step_pair(3, own=own)}
 
 
 def print_figure(title: str, all_ours: Sequence[Ours], columns: dict[str, Pair]) -> None:
-    """Paper's and our figure of each column, then the means."""
+    """Print the paper's and our figure of each column, then the means."""
     heading(title)
     head = ["model", *(cell for name in columns for cell in (f"p. {name}", "ours"))]
     lines: list[list[object]] = []
@@ -375,7 +376,7 @@ def _number(cell: object) -> str:
 
 
 def figure_16(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
-    """Per cent of the time that the vector and the matrix engine are busy, by batches."""
+    """Return how busy the vector and the matrix engine are, in per cent of the time, by batches."""
     return [
         {"model": f"{ours.row.letter} {ours.row.workload}", "batches": batches,
          "paper": paper, "ours": use_of(ours.found["graphturbo"][batches])}
@@ -386,13 +387,13 @@ def figure_16(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
 
 
 def use_of(found: Measurement) -> tuple[float, float]:
-    """Per cent of the time that the vector and the matrix engine are busy."""
+    """Return how busy the vector and the matrix engine are, in per cent of the time."""
     busy = found.busy["vector"], found.busy["matrix"]
     return 100 * busy[0] / found.latency, 100 * busy[1] / found.latency
 
 
 def print_figure_16(all_ours: Sequence[Ours]) -> None:
-    """Fig. 16."""
+    """Print Fig. 16."""
     rows = figure_16(all_ours)
     if rows:
         heading("Figure 16: per cent of the time that GraphTurbo keeps the engines busy")
@@ -409,7 +410,7 @@ def print_figure_16(all_ours: Sequence[Ours]) -> None:
 
 
 def heading(text: str) -> None:
-    """A title with an empty line before it."""
+    """Print a title with an empty line before it."""
     print(f"\n{text}")
 
 
@@ -421,7 +422,7 @@ TUNERS: dict[str, tuple[Callable[[], list[dict[str, Any]]], Callable[[Any], None
 
 
 def as_json(all_ours: Sequence[Ours], target: Target) -> dict[str, Any]:
-    """Everything that is printed of GraphTurbo, as plain values."""
+    """Return everything that is printed of GraphTurbo, as plain values."""
     figures = {
         "figure_14": FIGURE_14,
         "figure_15": figure_15(own=True),
@@ -463,10 +464,10 @@ def report(all_ours: Sequence[Ours], target: Target) -> None:
 
 
 def chosen_rows(letters: str) -> list[PaperRow]:
-    """GraphTurbo's rows with some letters, all of them for an empty text.
+    """Return GraphTurbo's rows with some letters, all of them for an empty text.
 
     Raises:
-        SystemExit: there is no such row.
+        SystemExit: There is no such row.
     """
     wanted = [letter.strip().upper() for letter in letters.split(",") if letter.strip()]
     unknown = sorted(set(wanted) - {row.letter for row in ROWS})
@@ -501,10 +502,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def chosen_tuners(names: str, *, everything: bool) -> list[str]:
-    """Tuners by name; where none is named all of them, or none.
+    """Return tuners by name; where none is named all of them, or none.
 
     Raises:
-        SystemExit: there is no such tuner.
+        SystemExit: There is no such tuner.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     unknown = sorted(set(wanted) - set(TUNERS))

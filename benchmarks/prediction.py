@@ -39,7 +39,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.encoding import Genes
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -69,7 +69,7 @@ class Row(NamedTuple):
 
 
 def children(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """A generation, of different candidates."""
+    """Return a generation of different candidates, in random order."""
     found = parents[:0]
     while len(found) < count:
         found = np.unique(np.concatenate([found, litter(space, rng, parents, count)]), axis=0)
@@ -77,7 +77,7 @@ def children(space: Space, rng: np.random.Generator, parents: Genes, count: int)
 
 
 def litter(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Mutants and crossovers, some of which are equal."""
+    """Return mutants and crossovers, some of which are equal."""
     half = count // 2
     first, second = (parents[rng.integers(0, len(parents), half)] for _ in range(2))
     near = space.mutate(rng, first[: half // 2])
@@ -86,19 +86,22 @@ def litter(space: Space, rng: np.random.Generator, parents: Genes, count: int) -
 
 
 def least(passes: Iterable[Sequence[float]]) -> Sequence[float]:
-    """Of each thing that every pass took, the least."""
+    """Return the least of each thing that every pass took."""
     return [min(own) for own in zip(*passes, strict=True)]
 
 
 def figures(name: str, count: int) -> Row:
-    """One row of the table."""
+    """Return one row of the table."""
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
-    space = Space.of(Workbench(graph, target, DTYPE), subgraphs=8)
+    space = Space.of(ModelScheduler(graph, target, DTYPE), subgraphs=8)
     rng, trained = np.random.default_rng(0), standard()
 
     def fresh() -> Callable[[Genes], Floats]:
-        bench, vector = Evaluator(graph, target, DTYPE).bench, target_vector(target, DTYPE)
-        known = BatchFeatures(KernelStatistics(bench), trained, vector, space.share)
+        model_scheduler, vector = (
+            Evaluator(graph, target, DTYPE).model_scheduler,
+            target_vector(target, DTYPE),
+        )
+        known = BatchFeatures(KernelStatistics(model_scheduler), trained, vector, space.share)
         known.seconds([Knobs()])
         return lambda genes: known.seconds(space.settings(genes))
 
@@ -141,13 +144,13 @@ def figures(name: str, count: int) -> Row:
 
 
 def loop() -> None:
-    """Nothing, often."""
+    """Do nothing, often."""
     for _ in range(TURNS):
         pass
 
 
 def main(*names: str) -> None:
-    """One row per model."""
+    """Print one row per model."""
     rows = [figures(name, count) for name in names or MODELS for count in CHILDREN]
     header = (
         "model",

@@ -48,9 +48,9 @@ class Node:
     """A machine of the cluster.
 
     Attributes:
-        mark: in the environment of all its processes.
+        mark: In the environment of all its processes.
         process: ``ray start --block``.
-        namespace: of its network, None for this machine's.
+        namespace: Of its network, None for this machine's.
     """
 
     mark: str
@@ -59,11 +59,11 @@ class Node:
 
     @property
     def pids(self) -> list[int]:
-        """Its processes: they lose the mark when they name themselves, but not their parents."""
+        """Return its processes: naming themselves, they lose the mark, but not their parents."""
         return sorted({*started(f"{_MARK}={self.mark}"), *descendants(self.process.pid)})
 
     def kill(self) -> None:
-        """As if the power were cut: all its processes at once."""
+        """Kill all its processes at once, as if the power were cut."""
         while found := self.pids:
             for pid in found:
                 with suppress(ProcessLookupError):
@@ -78,12 +78,12 @@ class Node:
                 os.kill(pid, number)
 
     def workers(self) -> list[int]:
-        """Processes that measure."""
+        """Return the processes that measure."""
         return [pid for pid in self.pids if "ray::_Actor" in _name(pid)]
 
 
 def descendants(pid: int) -> set[int]:
-    """A process that is alive, all that it started, and what those started."""
+    """Return a process that is alive, all that it started, and what those started."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -107,9 +107,9 @@ class Cluster:
     """A head without CPUs, and nodes that measure. A context manager that leaves nothing behind.
 
     Attributes:
-        networked: nodes can be in networks of their own, which a bridge joins to this machine's.
-        python: the interpreter that nodes run.
-        host: address of the head.
+        networked: Nodes can be in networks of their own, which a bridge joins to this machine's.
+        python: The interpreter that nodes run.
+        host: Address of the head.
     """
 
     networked: bool = False
@@ -159,7 +159,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """What ``--ray`` takes."""
+        """Return what ``--ray`` takes."""
         return f"{self.host}:{self.port}"
 
     def _start_head(self) -> Node:
@@ -169,21 +169,24 @@ class Cluster:
         )
 
     def restart_head(self) -> None:
-        """A new head at the same address, after the old one was killed with all nodes."""
+        """Start a new head at the same address, after the old one was killed with all nodes."""
         self.head = self._start_head()
         self.wait()
 
     def wait(self) -> None:
-        """Until the head can be connected to."""
+        """Wait until the head can be connected to."""
         wait_until(lambda: _listens(self.host, self.port), "the head to listen")
 
     def add(self, cpus: int = 1, *, memory: int = 80 << 20, **more: str) -> Node:
-        """Start a node; returns before it has joined.
+        """Start a node.
 
         Args:
-            cpus: how many it offers.
-            memory: bytes of its object store.
-            more: environment variables of its processes.
+            cpus: How many it offers.
+            memory: Bytes of its object store.
+            more: Environment variables of its processes.
+
+        Returns:
+            The node, which may not have joined yet.
         """
         self.wait()
         node = self._start(self._joining(self.host, cpus, memory), more)
@@ -191,7 +194,7 @@ class Cluster:
         return node
 
     def _joining(self, host: str, cpus: int, memory: int) -> str:
-        """Arguments of a node; with folders of their own several can start at the same time."""
+        """Return a node's arguments; folders of their own let several start at the same time."""
         return (
             f"--address {self.address} --node-ip-address {host} --num-cpus {cpus} "
             f"--object-store-memory {memory} --temp-dir {self.folder}/n{next(_NUMBERS)}"
@@ -248,7 +251,7 @@ class Cluster:
         self.nodes.remove(node)
 
     def _path(self) -> dict[str, str]:
-        """Nodes import what this process imports, unless they run another interpreter."""
+        """Let nodes import what this process imports, unless they run another interpreter."""
         if self.python != sys.executable:
             return {"PYTHONPATH": ""}
         return {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
@@ -278,7 +281,7 @@ class Cluster:
 
 
 def namespaces_allowed() -> bool:
-    """Whether this user may make network namespaces and interfaces."""
+    """Return whether this user may make network namespaces and interfaces."""
     if shutil.which("ip") is None:
         return False
     name = f"at{os.getpid() % 10000}try"
@@ -292,7 +295,7 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = _START_S) 
     """Wait for something.
 
     Raises:
-        TimeoutError: it does not come.
+        TimeoutError: It does not come.
     """
     end_at = time.monotonic() + seconds
     while not holds():

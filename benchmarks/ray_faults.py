@@ -52,15 +52,15 @@ class Ground:
     """A cluster with two nodes that measure, mended before every run.
 
     Attributes:
-        cluster: its processes.
-        held: objects that fill the object store.
+        cluster: Its processes.
+        held: Objects that fill the object store.
     """
 
     cluster: Cluster
     held: list[Any] = field(default_factory=list)
 
     def mend(self, nodes: int = 2, *, apart: bool = False) -> None:
-        """As many nodes as wanted, all alive; the last one behind a network that can be cut."""
+        """Keep as many nodes as wanted, all alive, the last behind a network that can be cut."""
         self.held.clear()
         cluster = self.cluster
         for node in [n for n in cluster.nodes if not n.pids or (n.namespace and not apart)]:
@@ -77,24 +77,24 @@ class Ground:
         cluster.settle()
 
     def measuring(self) -> Node:
-        """A node that measures; the last one if several do."""
+        """Return a node that measures; the last one if several do."""
         wait_until(lambda: any(n.workers() for n in self.cluster.nodes), "a worker")
         return [n for n in self.cluster.nodes if n.workers()][-1]
 
     def kill_worker(self) -> None:
-        """As the system does that has no memory left."""
+        """Kill a worker, as the system does that has no memory left."""
         os.kill(self.measuring().workers()[0], 9)
 
     def kill_node(self) -> None:
-        """As if the power were cut."""
+        """Kill a node, as if the power were cut."""
         self.cluster.remove(self.measuring())
 
     def cut(self) -> None:
-        """Nothing comes from the node any more, and nobody is told."""
+        """Cut the last node off: nothing comes from it any more, and nobody is told."""
         self.cluster.cut(self.cluster.nodes[-1])
 
     def fill_store(self) -> None:
-        """Objects of somebody else, twice as large as the store that the models are put into."""
+        """Store somebody else's objects, twice as large as the store that the models go to."""
         import numpy as np
         import ray
 
@@ -107,12 +107,12 @@ class Fault:
     """What goes wrong.
 
     Attributes:
-        strike: done to the ground at the twentieth outcome.
-        before: done to it before the run.
-        spoil: what spoilt settings do.
-        timeout_s: for one measurement.
-        nodes: at the beginning.
-        apart: one of them behind a network that can be cut.
+        strike: Done to the ground at the twentieth outcome.
+        before: Done to it before the run.
+        spoil: What spoilt settings do.
+        timeout_s: For one measurement.
+        nodes: At the beginning.
+        apart: One of them behind a network that can be cut.
     """
 
     strike: Callable[[Ground], object] | None = None
@@ -156,7 +156,7 @@ def run(ground: Ground, fault: Fault, folder: str, trials: int = TRIALS) -> Tune
 
 
 def alone(folder: str, trials: int = TRIALS) -> TuneResult:
-    """The same search in this process, nothing spoilt and without waiting."""
+    """Run the same search in this process, nothing spoilt and without waiting."""
     return tune(
         toy_graph(), toy_target(), trials=trials, sampler="random", baselines=(),
         database=Path(folder) / "alone.db", runs_folder=folder, evaluator=making(),
@@ -164,7 +164,7 @@ def alone(folder: str, trials: int = TRIALS) -> TuneResult:
 
 
 def differences(found: TuneResult, reference: TuneResult, spoil: str | None = None) -> list[str]:
-    """What is not as it should be: trials lost, other outcomes, another best."""
+    """Return what is not as it should be: trials lost, other outcomes, another best."""
     wrong = []
     if found.trials != reference.trials:
         wrong.append(f"{found.trials} trials instead of {reference.trials}")
@@ -184,7 +184,7 @@ def differences(found: TuneResult, reference: TuneResult, spoil: str | None = No
 
 
 def is_spoilt(knobs: Knobs) -> bool:
-    """Whether a fault of the measurer shows on a setting."""
+    """Return whether a fault of the measurer shows on a setting."""
     return knobs != Knobs() and lot(knobs, SIDES) == _SPOILT
 
 

@@ -30,12 +30,12 @@ _GREED = 4 << 30
 
 
 def toy_graph(name: str = "toy") -> Graph:
-    """A model without operators: no measurer here looks at it."""
+    """Return a model without operators: no measurer here looks at it."""
     return Graph(name, (Tensor("x", (64, 8), "float32"),), (), (0,), (0,), 64)
 
 
 def toy_target(name: str = "stcp920") -> Target:
-    """A target for the space of knobs."""
+    """Return a target for the space of knobs."""
     return load_target(name)
 
 
@@ -47,7 +47,7 @@ class Text:
 
 
 def lot(knobs: Knobs, sides: int) -> int:
-    """A number below ``sides`` that follows from a setting and from nothing else."""
+    """Return a number below ``sides`` that follows from a setting and from nothing else."""
     digest = hashlib.sha256(knobs.canonical().encode()).digest()
     return int.from_bytes(digest[:8], "big") % sides
 
@@ -57,15 +57,15 @@ class Sleeper:
     """Answers after a fixed time.
 
     Attributes:
-        seconds: for one measurement.
-        spoils: what happens instead, by the lot of a setting out of :data:`SIDES`.
+        seconds: For one measurement.
+        spoils: What happens instead, by the lot of a setting out of :data:`SIDES`.
     """
 
     seconds: float = 0.0
     spoils: Mapping[int, str] | None = None
 
     def evaluate(self, knobs: Knobs) -> Outcome:
-        """A latency between 1 and 2 ms."""
+        """Return a latency between 1 and 2 ms after the sleep, or what spoils the setting."""
         if self.seconds:
             time.sleep(self.seconds)
         spoil = (self.spoils or {}).get(lot(knobs, SIDES))
@@ -75,20 +75,20 @@ class Sleeper:
         return measurement(1e-3 * (1 + lot(knobs, 10**6) / 10**6))
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
-        """Nothing is known beforehand."""
+        """Return None: nothing is known beforehand."""
         del knobs
         return None
 
     def schedule(self, knobs: Knobs) -> Text:
-        """What is handed out."""
+        """Return what is handed out: the setting's text."""
         return Text(knobs.canonical() + "\n")
 
     def heuristic(self) -> Knobs:
-        """Without any knob."""
+        """Return a setting without any knob."""
         return Knobs()
 
     def measure_scheduler(self, name: str) -> Outcome:
-        """Other schedulers are as good as the heuristic."""
+        """Measure another scheduler, which is as good as the heuristic."""
         del name
         return self.evaluate(Knobs())
 
@@ -98,7 +98,7 @@ SIDES = 24
 
 
 def measurement(latency: float) -> Measurement:
-    """One with this latency in seconds."""
+    """Return a measurement with this latency in seconds."""
     bound = LowerBound(5e-4, 1e-4, 1e-4)
     return Measurement(latency, 64, 10, 2, 0.5, 0.1, 10, 20, 1, bound)
 
@@ -112,13 +112,13 @@ def sleeper(
     spoils: Mapping[int, str] | None = None,
     ballast: bytes = b"",
 ) -> Sleeper:
-    """Builds one; ``ballast`` makes what is sent to workers as large as a model."""
+    """Return a sleeper; ``ballast`` makes what is sent to workers as large as a model."""
     del graph, target, dtype, ballast
     return Sleeper(seconds, spoils)
 
 
 def making(seconds: float = 0.0, **more: Any) -> Callable[..., Sleeper]:
-    """A recipe for :func:`sleeper`."""
+    """Return a recipe for :func:`sleeper`."""
     return functools.partial(sleeper, seconds=seconds, **more)
 
 

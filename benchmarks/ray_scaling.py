@@ -38,8 +38,8 @@ from ray_measurers import Sleeper, toy_graph, toy_target
 
 from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench
-from autoturbo.search.executors import Executor, Processes, RayPool, Task, measured
+from autoturbo.schedule.pipeline import ModelScheduler
+from autoturbo.search.executors import Executor, ProcessExecutor, RayExecutor, Task, measured
 from autoturbo.search.progress import Progress
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
@@ -52,7 +52,7 @@ SECONDS = (1e-3, 1e-1, 10.0)
 
 
 def pools(seconds: Sequence[float], workers: Sequence[int], settings: int) -> list[list[object]]:
-    """Rows of the first table."""
+    """Return the rows of the first table."""
     rows: list[list[object]] = []
     for kind in ("processes", "Ray"):
         for count in workers:
@@ -69,14 +69,14 @@ def pools(seconds: Sequence[float], workers: Sequence[int], settings: int) -> li
 
 
 def pool(kind: str, count: int) -> Executor:
-    """Some workers."""
-    return RayPool("local", count) if kind == "Ray" else Processes(count)
+    """Start some workers, of Ray or of this machine."""
+    return RayExecutor("local", count) if kind == "Ray" else ProcessExecutor(count)
 
 
 def throughput(
     executor: Executor, pair: str, seconds: float, settings: int, bursts: int = _BURSTS
 ) -> float:
-    """Results a second of the best of some bursts, once workers have started.
+    """Return results a second: the best of some bursts, once workers have started.
 
     Whatever else the machine does takes from the others, and nothing makes one too good.
     """
@@ -94,7 +94,7 @@ def throughput(
 
 
 def bare(seconds: float, settings: int) -> float:
-    """Results a second of one measurer without any pool: also the best of some bursts.
+    """Return results a second of one measurer without any pool: also the best of some bursts.
 
     A busy machine lets nobody sleep for ten milliseconds only.
     """
@@ -115,21 +115,21 @@ class Recipe:
         self.seconds = seconds
 
     def __call__(self) -> Sleeper:
-        """A measurer that sleeps."""
+        """Return a measurer that sleeps."""
         return Sleeper(self.seconds)
 
 
 def some_settings(count: int) -> list[Knobs]:
-    """Settings, the same ones each time."""
+    """Return settings, the same ones each time."""
     import numpy as np
 
-    space = Space.of(Workbench(toy_graph(), toy_target()))
+    space = Space.of(ModelScheduler(toy_graph(), toy_target()))
     points = space.random(np.random.default_rng(0), count).tolist()
     return [space.knobs_of(point) for point in points]
 
 
 def overhead(rounds: int) -> list[list[object]]:
-    """Rows of the second table: two workers, measurements that take no time."""
+    """Return the rows of the second table: two workers, measurements that take no time."""
     rows: list[list[object]] = []
     knobs = some_settings(16)
     for kind in ("processes", "Ray"):
@@ -157,7 +157,7 @@ class Load:
 
 
 def tuner(samplers: Sequence[str], sizes: Sequence[int], trials: int, pairs: int) -> list[Load]:
-    """Loads of the third table."""
+    """Measure the loads of the third table."""
     import autoturbo
     from autoturbo.datasets import workloads
 

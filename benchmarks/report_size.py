@@ -22,7 +22,7 @@ from autoturbo.database import Database, RunInfo, TrialRecord
 from autoturbo.hardware import load_target
 from autoturbo.report.page import LARGEST
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -55,11 +55,11 @@ def main() -> int:
 
 
 def made(model: str, count: int) -> tuple[RunInfo, list[TrialRecord]]:
-    """A run of a workload and its trials."""
+    """Return a run of a workload and its trials."""
     graph, target = load_model(model), load_target("stcp920")
     dtype = target.default_dtype
     evaluator = Evaluator(graph, target, dtype)
-    space = Space.of(Workbench(graph, target, dtype), subgraphs=8)
+    space = Space.of(ModelScheduler(graph, target, dtype), subgraphs=8)
     rng = np.random.default_rng(0)
     points = rng.permutation(np.unique(space.random(rng, 2 * count), axis=0))[: count - 1]
     knobs = [Knobs(), *(space.knobs_of(point) for point in points)]

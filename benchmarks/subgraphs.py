@@ -55,7 +55,7 @@ def main() -> None:
 def _best(
     name: str, options: argparse.Namespace, seed: int, subgraphs: int, early: int
 ) -> tuple[float, float]:
-    """Best latency of all trials and of the first ones, in seconds."""
+    """Return the best latency of all trials and of the first ones, in seconds."""
     model = autoturbo.load_model(name)
     with tempfile.TemporaryDirectory() as folder:
         result = autoturbo.tune(

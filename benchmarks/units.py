@@ -10,6 +10,7 @@ CPU seconds of profiling and of our search. ``docs/units.md`` says how to read t
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 
@@ -30,7 +31,7 @@ MODELS = PARTITION_TUNER_NETWORKS
 
 
 def compared(model: str, machine: str, batch: int, trials: int, seed: int) -> dict[str, float]:
-    """Milliseconds by scheduler, and CPU seconds of profiling and of the search."""
+    """Return milliseconds by scheduler, and CPU seconds of profiling and of the search."""
     loaded = load_machine(machine)
     graph = import_model(workloads.get(model).file, batch=batch)
     profiles = Profiles(graph, loaded, loaded.dtypes[0])
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                  _gain(found["profiled"], theirs), known[1],
                  _gain(theirs, found["ours"]))
             )  # fmt: skip
-            print(*rows[-1], flush=True)
+            print(*rows[-1], file=sys.stderr, flush=True)
     print(f"\nbatch {options.batch}, milliseconds; search of {options.trials} settings")
     print_table(("pair", *names), rows)
     print(

@@ -62,14 +62,14 @@ class Row:
     """What one workload gave.
 
     Attributes:
-        name: of the workload.
-        passed: schedules without a finding.
-        failed: what was found, one line each.
-        skipped: why numbers were not compared, one line each.
-        instances: of each schedule.
-        nearest: largest share of its tolerance that any output used.
-        seconds: in all.
-        values: values tried by knob.
+        name: Of the workload.
+        passed: Schedules without a finding.
+        failed: What was found, one line each.
+        skipped: Why numbers were not compared, one line each.
+        instances: Of each schedule.
+        nearest: Largest share of its tolerance that any output used.
+        seconds: In all.
+        values: Values tried by knob.
     """
 
     name: str
@@ -83,21 +83,21 @@ class Row:
 
 
 def small(target: Target) -> Target:
-    """A target with smaller local buffers."""
+    """Return a target with smaller local buffers."""
     lb = dataclasses.replace(target.lb, capacity=target.lb.capacity // SHRINK)
     return dataclasses.replace(target, name=f"{target.name}-small", lb=lb)
 
 
 def settings(evaluator: Evaluator, count: int, seed: int) -> Iterator[tuple[Knobs, Schedule]]:
-    """The default and random settings that fit, each with its schedule."""
-    space = Space.of(evaluator.bench, subgraphs=SUBGRAPHS)
+    """Yield the default and random settings that fit, each with its schedule."""
+    space = Space.of(evaluator.model_scheduler, subgraphs=SUBGRAPHS)
     rng = np.random.default_rng(seed)
-    yield Knobs(), build_schedule(evaluator.bench, Knobs())
+    yield Knobs(), build_schedule(evaluator.model_scheduler, Knobs())
     for _ in range(count):
         for genes in space.random(rng, DRAWS, dense=True):
             knobs = space.knobs_of(genes.tolist())
             if isinstance(evaluator.evaluate(knobs), Measurement):
-                schedule = build_schedule(evaluator.bench, knobs)
+                schedule = build_schedule(evaluator.model_scheduler, knobs)
                 if schedule.instances.count * schedule.share.loops <= INSTANCES:
                     yield knobs, schedule
                     break
@@ -142,7 +142,7 @@ def _nearest(numbers: Numbers) -> float:
 
 
 def run(names: Sequence[str], count: int, batch: int, seed: int, jobs: int) -> list[Row]:
-    """One row per workload."""
+    """Return one row per workload."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         futures = {pool.submit(verified, name, count, batch, seed): name for name in names}
         for future in as_completed(futures):

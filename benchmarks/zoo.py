@@ -49,10 +49,10 @@ class Outcome:
     """What became of a model.
 
     Attributes:
-        name: of the model.
-        quirk: what it is there for.
-        steps: per step, ``ok`` or what it ended with.
-        right: whether that is what it should be.
+        name: Of the model.
+        quirk: What it is there for.
+        steps: Per step, ``ok`` or what it ended with.
+        right: Whether that is what it should be.
     """
 
     name: str

@@ -25,12 +25,12 @@ class ZooModel:
     """A model of the zoo.
 
     Attributes:
-        name: of the file.
-        quirk: what it is there for.
-        build: makes the model.
-        flags: what a user adds to every command.
-        refused: words of the line that refuses it; empty where it is to be tuned.
-        runs: whether ONNX Runtime can run it; otherwise its numbers are not asked for.
+        name: Of the file.
+        quirk: What it is there for.
+        build: Makes the model.
+        flags: What a user adds to every command.
+        refused: Words of the line that refuses it; empty where it is to be tuned.
+        runs: Whether ONNX Runtime can run it; otherwise its numbers are not asked for.
     """
 
     name: str
@@ -57,10 +57,10 @@ def text_model(
 
     Args:
         text: ``name (inputs) => (outputs) { nodes }``.
-        weights: initializers by name.
-        opset: of ONNX's own operators.
-        ir_version: of the file.
-        domains: further opsets.
+        weights: Initializers by name.
+        opset: Of ONNX's own operators.
+        ir_version: Of the file.
+        domains: Further opsets.
     """
     opsets = {"": opset, **(domains or {})}
     listed = ", ".join(f'"{domain}": {version}' for domain, version in opsets.items())
@@ -79,12 +79,12 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
 
 
 def scalar(value: float, dtype: str = "float32") -> Values:
-    """A tensor without dimensions."""
+    """Return a tensor without dimensions."""
     return np.asarray(value, dtype)
 
 
 def ints(*values: int) -> Values:
-    """A vector of 64-bit integers."""
+    """Return a vector of 64-bit integers."""
     return np.asarray(values, np.int64)
 
 

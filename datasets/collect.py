@@ -28,7 +28,7 @@ SETTINGS = "60"
 
 
 def command(arguments: list[str]) -> list[str]:
-    """The command line, given the folder and what else is wanted."""
+    """Return the command line, given the folder and what else is wanted."""
     folder, *more = arguments
     targets = [text for name in TARGETS for text in ("--target", name)]
     batches = [text for number in BATCHES for text in ("--batch", number)]

@@ -49,11 +49,11 @@ def fill_in(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001 
 
 
 def never_current(*_: object) -> list[str]:
-    """Pages to read again in every build: what fills them is not in their files."""
+    """Return the pages to read again in every build: what fills them is not in their files."""
     return [page for page, _ in reference_pages.PARTS.values()]
 
 
 def setup(app: Sphinx) -> None:
-    """Called by Sphinx."""
+    """Connect the hooks; Sphinx calls it."""
     app.connect("env-get-outdated", never_current)
     app.connect("source-read", fill_in)

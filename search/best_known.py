@@ -35,8 +35,8 @@ from autoturbo.datasets import workloads
 from autoturbo.files import atomic_write
 from autoturbo.registry import COST_MODEL
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.blocks import Changes, changes_of, composed, pairs_of
 from autoturbo.search.encoding import START, Genes
+from autoturbo.search.group_screening import Changes, changes_of, composed, pairs_of
 from autoturbo.search.space import Space
 from autoturbo.simulate.measurement import Measurement
 
@@ -58,15 +58,15 @@ class Measured:
     """Seconds of points, each measured once.
 
     Attributes:
-        seconds: of a point.
-        known: by point, as bytes.
+        seconds: Of a point.
+        known: By point, as bytes.
     """
 
     seconds: Callable[[Genes], float]
     known: dict[bytes, float] = field(default_factory=dict)
 
     def __call__(self, points: Genes) -> NDArray[np.float64]:
-        """Of points ``(points, dimensions)``; infinite for what does not run."""
+        """Return the seconds of points ``(points, dimensions)``; infinite for what does not run."""
         return np.asarray([self._one(point) for point in points], np.float64)
 
     def _one(self, point: Genes) -> float:
@@ -77,13 +77,16 @@ class Measured:
 
 
 def descent(space: Space, point: Genes, measured: Measured, most: int = MEASUREMENTS) -> Genes:
-    """Where changes lead from a point, each of which gains.
+    """Change a point step by step as long as each step gains.
 
     Args:
-        space: where the point is.
+        space: Where the point is.
         point: ``(dimensions,)``.
-        measured: seconds of points.
-        most: new measurements after which no further step is begun.
+        measured: Seconds of points.
+        most: New measurements after which no further step is begun.
+
+    Returns:
+        The last point, ``(dimensions,)``; the first one where nothing gains.
     """
     limit = len(measured.known) + most
     least = float(measured(point[None])[0])
@@ -100,7 +103,7 @@ def descent(space: Space, point: Genes, measured: Measured, most: int = MEASUREM
 
 
 def _looked_at(space: Space, point: Genes) -> Iterator[Changes]:
-    """All single changes of a point; where they gain nothing, pairs of each block in turn."""
+    """Yield all single changes of a point; where they gain nothing, pairs of each block in turn."""
     single = changes_of(space, point, point[None])
     yield single
     for block in np.unique(single.blocks[single.blocks > 0]).tolist():
@@ -108,7 +111,7 @@ def _looked_at(space: Space, point: Genes) -> Iterator[Changes]:
 
 
 def places(space: Space, measured: Measured, most: int = PLACES) -> list[Genes]:
-    """Every start with every number of samples at once, the fastest first."""
+    """Return every start with every number of samples at once, the fastest first."""
     placing = [
         [(at, choice) for choice in range(len(dimension.choices))]
         for at, dimension in enumerate(space.dimensions)
@@ -126,13 +129,13 @@ def places(space: Space, measured: Measured, most: int = PLACES) -> list[Genes]:
 def best_of(
     pair: Pair, seeds: Sequence[int], most: int = PLACES, measurements: int = MEASUREMENTS
 ) -> tuple[float, Knobs]:
-    """The lowest seconds of a pair that descents come to, and their setting.
+    """Return the lowest seconds of a pair that descents come to, and their setting.
 
     Args:
-        pair: the model on the target.
-        seeds: of searches from whose ends is descended too.
-        most: places that are descended from.
-        measurements: of a descent.
+        pair: The model on the target.
+        seeds: Of searches from whose ends is descended too.
+        most: Places that are descended from.
+        measurements: Of a descent.
     """
     space = pair.space(COST_MODEL)
 
@@ -148,7 +151,7 @@ def best_of(
 
 
 def _end(pair: Pair, space: Space, seed: int) -> Genes:
-    """The best point of a search."""
+    """Return the best point of a search."""
     trials = searched(pair, space, COST_MODEL, seed, TRIALS).trials
     ran = [t for t in trials if isinstance(t.outcome, Measurement)]
     best = min(ran, key=lambda t: t.outcome.latency)  # type: ignore[union-attr]
@@ -165,7 +168,7 @@ def keep(file: Path, pair: str, seconds: float, knobs: Knobs) -> None:
 
 
 def checked(file: Path, pairs: Sequence[str]) -> Iterator[tuple[str, float, float]]:
-    """Of pairs, the seconds that a file has and what measuring its setting gives."""
+    """Yield, of pairs, the seconds that a file has and what measuring its setting gives."""
     known = known_schedules(file)
     for name in pairs:
         said = known[name]

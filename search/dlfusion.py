@@ -41,7 +41,7 @@ TARGET, DTYPE = "mlu100", "float16"
 def compared(
     name: str, model: CoreModel, longest: int | None, trials: int, seed: int
 ) -> dict[str, float]:
-    """Seconds by strategy, and what they cost."""
+    """Return seconds by strategy, and what they cost."""
     target = load_target(TARGET)
     graph = import_model(workloads.get(name).file, batch=1)
     costs = BlockProfiles(graph, target, DTYPE)

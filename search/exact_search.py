@@ -16,7 +16,7 @@ import numpy as np
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.space import Space
-from autoturbo.search.warm_starts.chain import FREE, ChainAnswer, Grid, Programme
+from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionOptimum, PartitionProgram
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 
@@ -28,23 +28,23 @@ def best_over_grid(
     knobs: Knobs = FREE,
     batches: Sequence[int | str] = (AUTO,),
     prune: bool = True,
-) -> ChainAnswer:
-    """The best schedule of a model over a grid of cuts and of sub-graphs' knobs.
+) -> PartitionOptimum:
+    """Return the best schedule of a model over a grid of cuts and of sub-graphs' knobs.
 
     Args:
-        evaluator: of the model on the target.
-        grid: the default's if None.
-        knobs: the model's, :data:`FREE` with changes.
-        batches: samples at once that are tried.
-        prune: whether to leave out what bounds rule out.
+        evaluator: Of the model on the target.
+        grid: The default's if None.
+        knobs: The model's, :data:`FREE` with changes.
+        batches: Samples at once that are tried.
+        prune: Whether to leave out what bounds rule out.
 
     Raises:
-        UsageError: knobs under which sub-graphs depend on each other.
-        KnobsError: more samples at once than there are.
+        UsageError: Knobs under which sub-graphs depend on each other.
+        KnobsError: More samples at once than there are.
     """
     settings = [dataclasses.replace(knobs, batches_per_cluster=b) for b in batches]
     answers = [
-        Programme.over(evaluator, grid or Grid(), setting, prune=prune).answer()
+        PartitionProgram.over(evaluator, grid or Grid(), setting, prune=prune).answer()
         for setting in settings
     ]
     best = min(answers, key=lambda a: (not isinstance(a.outcome, Measurement), a.predicted))
@@ -62,7 +62,7 @@ _FREED = ("scope", "cores")
 
 
 def freed(knobs: Knobs) -> Iterator[Knobs]:
-    """The cuts and splits of a setting with outputs, bindings and weights as the model's knobs say.
+    """Yield a setting's cuts and splits, with outputs, bindings and weights by the model's knobs.
 
     The setting itself comes first; then outputs wherever they fit, with weights streamed and kept.
     """
@@ -78,7 +78,7 @@ def freed(knobs: Knobs) -> Iterator[Knobs]:
 
 
 def best_freed(evaluator: Evaluator, knobs: Knobs) -> tuple[Knobs, float | None]:
-    """The fastest of :func:`freed` and its seconds; None where nothing runs."""
+    """Return the fastest of :func:`freed` and its seconds; None where nothing runs."""
     best, seconds = knobs, None
     for setting in freed(knobs):
         outcome = evaluator.evaluate(setting)
@@ -88,10 +88,13 @@ def best_freed(evaluator: Evaluator, knobs: Knobs) -> tuple[Knobs, float | None]
 
 
 def projected(space: Space, knobs: Knobs) -> Knobs:
-    """The point of a space that says most of what a setting says.
+    """Return the point of a space that says most of what a setting says.
 
     Numbers go to the nearest choice. Alike sub-graphs, which share their choices in the space, take
     what most of them have; where a setting names cuts, a sub-graph's end that is none is merged.
+
+    Raises:
+        ValueError: A choice is outside the space.
     """
     params: dict[str, Value] = {d.name: AUTO for d in space.dimensions}
     for dimension in space.dimensions:
@@ -114,7 +117,7 @@ def projected(space: Space, knobs: Knobs) -> Knobs:
 
 
 def _nearest(value: Value, choices: Sequence[Value]) -> Value:
-    """The choice that is the value, else the nearest number, else what ``"auto"`` stands for."""
+    """Return the choice that is the value, else the nearest number, else ``"auto"``."""
     if value in choices or isinstance(value, str):
         return value if value in choices else AUTO
     numbers = [choice for choice in choices if not isinstance(choice, str)]
@@ -126,10 +129,13 @@ _GROUPING = tuple(n for n in knob_names("model", upto=Stage.PARTITION) if getatt
 
 
 def proposals(space: Space, knobs: Knobs) -> list[Knobs]:
-    """Points of a space to start a search from, given a setting of the dynamic programme.
+    """Propose points of a space to start a search from, given a setting of the dynamic programme.
 
     A space has cuts after some layers only. Where the others matter, merging whatever is not cut
     merges too much, so each setting is proposed with the published rules of grouping as well.
+
+    Returns:
+        The points, without repetitions.
     """
     published: dict[str, Any] = dict.fromkeys(_GROUPING, AUTO)
     found = []
@@ -140,7 +146,7 @@ def proposals(space: Space, knobs: Knobs) -> list[Knobs]:
 
 
 def _unmerged(space: Space, knobs: Knobs) -> Knobs:
-    """A projection that forces no merge."""
+    """Return a projection that forces no merge."""
     own = projected(space, knobs).overrides
     kept = tuple(
         dataclasses.replace(o, boundary=AUTO if o.boundary == "merge" else o.boundary) for o in own

@@ -27,25 +27,25 @@ from autoturbo.simulate.measurement import Measurement
 MARGIN = 1e-3
 """Beyond the reference, so that a point on it counts."""
 
-Points = NDArray[np.float64]
+ProductSpace = NDArray[np.float64]
 """``(measurements, 2)``: logarithms, lower is better."""
 
 
 def measured(
     pair: Pair, sampler: str, seed: int, trials: int, objectives: Sequence[Objective]
-) -> Points:
-    """What one run measured."""
+) -> ProductSpace:
+    """Return signed logarithms of what one run measured, ``(trials, objectives)``."""
     names = ",".join(o.name for o in objectives)
     loop = searched(pair, pair.space(sampler), sampler, seed, trials, names)
     outcomes = [t.outcome for t in loop.trials if isinstance(t.outcome, Measurement)]
     signed = [[o.score(outcome) or 0.0 for o in objectives] for outcome in outcomes]
     values = np.asarray(signed, np.float64)
-    points: Points = np.sign(values) * np.log(np.abs(values))
+    points: ProductSpace = np.sign(values) * np.log(np.abs(values))
     return points
 
 
-def hypervolume(points: Points, reference: Points) -> float:
-    """Area that points of two objectives dominate below a reference point."""
+def hypervolume(points: ProductSpace, reference: ProductSpace) -> float:
+    """Return the area that points of two objectives dominate below a reference point."""
     inside = points[(points < reference).all(axis=1)]
     front = inside[pareto(inside.tolist())]
     front = front[np.argsort(front[:, 0])]
@@ -53,8 +53,8 @@ def hypervolume(points: Points, reference: Points) -> float:
     return float(((reference[0] - front[:, 0]) * (tops - front[:, 1])).sum())
 
 
-def shares(found: dict[str, list[Points]]) -> dict[str, list[float]]:
-    """Per sampler and seed, the hypervolume over that of all runs together."""
+def shares(found: dict[str, list[ProductSpace]]) -> dict[str, list[float]]:
+    """Return, per sampler and seed, the hypervolume over that of all runs together."""
     everything = np.concatenate([points for runs in found.values() for points in runs])
     front = everything[pareto(everything.tolist())]
     heuristic = next(iter(found.values()))[0][0]

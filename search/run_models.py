@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 def _alike(seconds: Floats) -> Floats:
-    """Shares whose roots weigh all kernels of a setting alike."""
+    """Return shares whose roots weigh all kernels of a setting alike."""
     return np.full(len(seconds), float(len(seconds)) ** -2)
 
 
@@ -56,16 +56,16 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 
 def examples_of(pair: Pair) -> list[Example]:
-    """The measured trials of one search, as the model sees them."""
+    """Return the measured trials of one search, as the model sees them."""
     loop = searched(pair, pair.space(COST_MODEL), COST_MODEL, 0, LEARNED[-1] + NEXT)
-    advisor = advisor_of(pair, 0)
+    ranker = advisor_of(pair, 0)
     for trial in loop.trials:
-        advisor.observe(trial.knobs, trial.outcome)
-    return [example for example in advisor.examples if example.times is not None]
+        ranker.observe(trial.knobs, trial.outcome)
+    return [example for example in ranker.examples if example.times is not None]
 
 
 def judged(examples: Sequence[Example]) -> list[tuple[float, float, float]]:
-    """Errors of latencies and kernels and the rank correlation, after each number learned from."""
+    """Return errors of latencies and kernels and the rank correlation, by number learned from."""
     found = []
     for count in LEARNED:
         learned, following = examples[:count], examples[count : count + NEXT]

@@ -43,7 +43,7 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.registry import COST_MODEL
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.loop import Loop, Search
+from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space, batch_share
@@ -52,7 +52,7 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
-    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.cost_models.ranker import Ranker
 
 FORMAT = 1
 """Of the file; another one is refused."""
@@ -79,13 +79,13 @@ class NoJournal:
     recorded: Mapping[int, Trial] = field(default_factory=dict)
 
     def add(self, trial: Trial) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def log(self, line: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(eq=False)
@@ -106,20 +106,20 @@ class Pair:
         return Pair(model, machine, graph, evaluator)
 
     def space(self, sampler: str) -> Space:
-        """What a sampler searches by default."""
+        """Return what a sampler searches by default."""
         count = searched_subgraphs(None, sampler)
         if count not in self.spaces:
             starts = starts_of(self.evaluator) if count else ()
-            bench = self.evaluator.bench
-            self.spaces[count] = Space.of(bench, subgraphs=count, starts=starts)
+            model_scheduler = self.evaluator.model_scheduler
+            self.spaces[count] = Space.of(model_scheduler, subgraphs=count, starts=starts)
         return self.spaces[count]
 
 
 def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
-    """Best seconds after each measurement of one search.
+    """Return the best seconds after each measurement of one search.
 
     Raises:
-        UsageError: the sampler needs a package that is not installed.
+        UsageError: The sampler needs a package that is not installed.
     """
     loop = searched(pair, pair.space(sampler), sampler, seed, trials)
     return running_best(t.outcome for t in loop.trials)
@@ -127,40 +127,40 @@ def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
 
 def searched(
     pair: Pair, space: Space, sampler: str, seed: int, trials: int, objective: str = "latency"
-) -> Loop:
-    """One search of a space, ended.
+) -> SearchLoop:
+    """Return one search of a space, ended.
 
     Raises:
-        UsageError: the sampler needs a package that is not installed.
+        UsageError: The sampler needs a package that is not installed.
     """
-    from autoturbo.search.executors.base import InProcess
+    from autoturbo.search.executors.base import InProcessExecutor
     from autoturbo.tuning.campaign import Campaign
 
     search = Search(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
         find_objectives(objective), sampler, seed, trials,
     )  # fmt: skip
-    advisor = advisor_of(pair, seed) if sampler == COST_MODEL else None
-    executor = InProcess()
+    ranker = advisor_of(pair, seed) if sampler == COST_MODEL else None
+    executor = InProcessExecutor()
     executor.introduce(search.run, lambda: pair.evaluator)
-    loop = Loop(search, NoJournal(), advisor)
+    loop = SearchLoop(search, NoJournal(), ranker)
     Campaign([loop], executor).run()
     return loop
 
 
-def advisor_of(pair: Pair, seed: int) -> KernelAdvisor:
-    """What guides our sampler on a pair, before it has seen anything."""
-    from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
+def advisor_of(pair: Pair, seed: int) -> Ranker:
+    """Return what guides our sampler on a pair, before it has seen anything."""
     from autoturbo.cost_models.features import target_vector
+    from autoturbo.cost_models.ranker import Ranker, prior_of
 
-    vector = target_vector(pair.target, pair.evaluator.bench.dtype)
+    vector = target_vector(pair.target, pair.evaluator.model_scheduler.dtype)
     share = batch_share(pair.graph, pair.target)
     prior = prior_of(pair.evaluator)
-    return KernelAdvisor(pair.evaluator, vector, share, seed, prior)
+    return Ranker(pair.evaluator, vector, share, seed, prior)
 
 
 def running_best(outcomes: Iterable[object]) -> list[float | None]:
-    """Best seconds after each of some outcomes; None while nothing ran."""
+    """Return the best seconds after each of some outcomes; None while nothing ran."""
     best: float | None = None
     found = []
     for outcome in outcomes:
@@ -171,7 +171,7 @@ def running_best(outcomes: Iterable[object]) -> list[float | None]:
 
 
 def exact(pair: Pair) -> dict[str, Any]:
-    """What the dynamic programme finds: seconds with outputs in DDR, and kept where they fit."""
+    """Return the dynamic programme's seconds with outputs in DDR, and kept where they fit."""
     from exact_search import best_freed, best_over_grid
 
     start = time.perf_counter()
@@ -185,10 +185,10 @@ def exact(pair: Pair) -> dict[str, Any]:
 
 
 def load(file: Path) -> Results:
-    """What a file holds; nothing where there is none.
+    """Return what a file holds; nothing where there is none.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: It is something else.
     """
     if not file.exists():
         return {"format": FORMAT, "runs": {}, "exact": {}, "notes": {}}
@@ -202,7 +202,7 @@ def load(file: Path) -> Results:
 
 
 def known_schedules(file: Path) -> dict[str, Any]:
-    """By pair its best known seconds and their setting; empty where there is no file."""
+    """Return, by pair, its best known seconds and their setting; empty where there is no file."""
     found: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
     return found
 
@@ -213,7 +213,7 @@ def save(file: Path, results: Results) -> None:
 
 
 def run_name(sampler: str, seed: int) -> str:
-    """Key of a run within its pair."""
+    """Return the key of a run within its pair."""
     return f"{sampler}/{seed}"
 
 
@@ -268,7 +268,7 @@ def _one(
 
 
 def best_known(results: Results, pair: str) -> float:
-    """The lowest seconds of a pair: known, of all runs and of the dynamic programme."""
+    """Return the lowest seconds of a pair: known, of all runs and of the dynamic programme."""
     found = [run[-1] for run in results["runs"].get(pair, {}).values() if run[-1] is not None]
     exact = results["exact"].get(pair, {})
     found += [s for key in ("seconds", "freed_seconds") if (s := exact.get(key)) is not None]
@@ -278,7 +278,7 @@ def best_known(results: Results, pair: str) -> float:
 
 
 def gaps(results: Results, pair: str, sampler: str, count: int) -> list[float]:
-    """Per seed, the distance to the best known after some measurements; infinite where none ran."""
+    """Return each seed's distance to the best known after some measurements; infinite for none."""
     best = best_known(results, pair)
     runs = results["runs"].get(pair, {})
     mine = [run for name, run in sorted(runs.items()) if name.split("/")[0] == sampler]
@@ -289,7 +289,7 @@ def gaps(results: Results, pair: str, sampler: str, count: int) -> list[float]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Lower quartile, median, upper quartile."""
+    """Return lower quartile, median and upper quartile."""
     if len(values) < 2:  # noqa: PLR2004  quantiles need two
         return (values[0],) * 3
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -297,15 +297,18 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def samplers_in(results: Results) -> list[str]:
-    """Samplers that have runs, ours first."""
+    """Return the samplers that have runs, ours first."""
     found = {name.split("/")[0] for runs in results["runs"].values() for name in runs}
     return [s for s in SAMPLERS if s in found] + sorted(found - set(SAMPLERS))
 
 
 def ahead(results: Results, other: str, count: int) -> tuple[int, int]:
-    """Pairs in which our median after some measurements is lower than another's, and all pairs.
+    """Count the pairs in which our median after some measurements is lower than another's.
 
     An equal median counts for ours where both have reached the best known.
+
+    Returns:
+        Those pairs, and all pairs that both have.
     """
     won = total = 0
     for pair in results["runs"]:
@@ -318,13 +321,13 @@ def ahead(results: Results, other: str, count: int) -> tuple[int, int]:
 
 
 def counts_in(results: Results) -> list[int]:
-    """Checkpoints that some run has reached."""
+    """Return the checkpoints that some run has reached."""
     longest = max((len(r) for runs in results["runs"].values() for r in runs.values()), default=0)
     return [count for count in CHECKPOINTS if count <= longest]
 
 
 def print_tables(results: Results) -> None:
-    """Gaps per pair and sampler, over all pairs, and who is ahead."""
+    """Print gaps per pair and sampler, over all pairs, and who is ahead."""
     counts, samplers = counts_in(results), samplers_in(results)
     print("gap to the best known in %: median (lower quartile to upper quartile) over seeds")
     head = ("pair", "sampler", "seeds", *(f"after {c}" for c in counts))

@@ -27,7 +27,7 @@ HEADER = ("workload", "heuristic, ms", "first start", "best of the others", "sta
 
 
 def row(name: str, target: str) -> tuple[object, ...]:
-    """One line of the table; ``-`` where there is no such start."""
+    """Return one line of the table; ``-`` where there is no such start."""
     graph, machine = import_model(workloads.get(name).file), load_target(target)
     evaluator, found = Evaluator(graph, machine, machine.default_dtype), list[Knobs]()
     took = cpu_seconds(lambda: found.extend(starts_of(evaluator)))
@@ -42,7 +42,7 @@ def _milliseconds(evaluator: Evaluator, knobs: Knobs) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """One row per workload."""
+    """Print one row per workload."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=workloads.PAPER_TEN, metavar="NAME")
     parser.add_argument("--target", default="ipu-mk2")

@@ -60,7 +60,7 @@ class Tuned:
 
 
 def load(name: str) -> Graph:
-    """A workload, or ResNet-101."""
+    """Return a workload, or ResNet-101."""
     if name != "resnet101":
         return import_model(workloads.get(name).file)
     with TemporaryDirectory() as folder:
@@ -72,14 +72,14 @@ def load(name: str) -> Graph:
 
 def tune(pair: Pair, starts: Sequence[Knobs], seed: int, trials: int) -> Tuned:
     """Search from some starts."""
-    space = Space.of(pair.evaluator.bench, subgraphs=SUBGRAPHS, starts=starts)
+    space = Space.of(pair.evaluator.model_scheduler, subgraphs=SUBGRAPHS, starts=starts)
     loop = searched(pair, space, COST_MODEL, seed, trials)
     curve = [seconds or float("inf") for seconds in running_best(t.outcome for t in loop.trials)]
     return Tuned(curve, Knobs() if loop.best is None else loop.best.knobs)
 
 
 def compared(first: str, second: str, target: str, seeds: int, trials: int) -> list[object]:
-    """One row of the table."""
+    """Return one row of the table."""
     machine = load_target(target)
     graphs = {name: load(name) for name in (first, second)}
     pairs = {
@@ -90,8 +90,8 @@ def compared(first: str, second: str, target: str, seeds: int, trials: int) -> l
     known, cold, warm = 0.0, [], []
     for seed in range(seeds):
         donor = tune(pairs[first], placed[first], seed, trials)
-        decided = decisions_of(build_schedule(pairs[first].evaluator.bench, donor.best))
-        taken = transfer(pairs[second].evaluator.bench, [decided])
+        decided = decisions_of(build_schedule(pairs[first].evaluator.model_scheduler, donor.best))
+        taken = transfer(pairs[second].evaluator.model_scheduler, [decided])
         starts = placed[second] if taken is None else (*placed[second], taken.knobs)
         known = max(known, taken.known if taken else 0.0)
         cold.append(tune(pairs[second], placed[second], seed, trials).curve)
@@ -114,7 +114,7 @@ def _gaps(cold: Sequence[Curve], warm: Sequence[Curve], best: float, at: int) ->
 
 
 def _until(curve: Curve, end: float) -> int:
-    """Measurements until a curve is there; one more than there are if it never is."""
+    """Count measurements until a curve is there; one more than there are if it never is."""
     return next((n for n, seconds in enumerate(curve, 1) if seconds <= end), len(curve) + 1)
 
 

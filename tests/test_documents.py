@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import results_page
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
     *("autoturbo", "benchmarks", "cost_models", "datasets", "docs", "examples", "search"),
@@ -25,6 +28,30 @@ def test_the_page_of_knobs_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "knobs_page.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_page_of_results_is_what_the_files_make() -> None:
+    assert results_page.main(["--check"]) == 0
+    files = {path.stem for path in results_page.FOLDER.glob("*.md")}
+    assert files == {name for names in results_page.GROUPS.values() for name in names}
+
+
+@pytest.mark.parametrize("file", sorted(results_page.FOLDER.glob("*.md")), ids=lambda p: p.stem)
+def test_a_result_names_one_command_whose_script_exists(file: Path) -> None:
+    (command,) = results_page.COMMAND.findall(file.read_text(encoding="utf-8"))
+    scripts = [word for word in command.split() if word.endswith(".py")]
+    assert scripts or command.startswith("autoturbo ")
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []
+
+
+def test_a_table_is_recorded_from_what_its_command_prints(tmp_path: Path) -> None:
+    file = tmp_path / "one.md"
+    file.write_text("# One\n\nA sum.\n\nCommand: `A=1 echo 1 2`\n\n```text\nold\n```\n")
+    results_page.record(file)
+    assert "```text\n1 2\n```\n" in file.read_text()
+    file.write_text("# One\n\nA sum.\n\nCommand: `echo 1`\n\n| a |\n")
+    with pytest.raises(SystemExit, match="by hand"):
+        results_page.record(file)
 
 
 def linked(page: Path) -> Iterator[Path]:

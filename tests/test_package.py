@@ -42,9 +42,9 @@ PUBLIC = {
 
 
 PLUGIN = {
-    "MEASURERS", "SAMPLERS", "SCHEDULERS", "TARGETS", "Evaluates", "Failure", "Knobs", "LowerBound",
-    "Measurement", "Measurer", "Outcome", "Proposer", "Registry", "Schedule", "SubGraphKnobs",
-    "Target", "Workbench", "build_schedule", "kernels_text", "lower_bound",
+    "MEASURERS", "SAMPLERS", "SCHEDULERS", "TARGETS", "CandidateEvaluator", "Failure", "Knobs",
+    "LowerBound", "Measurement", "Measurer", "Outcome", "Proposer", "Registry", "Schedule",
+    "SubGraphKnobs", "Target", "ModelScheduler", "build_schedule", "kernels_text", "lower_bound",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from autoturbo.cli import main
 from autoturbo.errors import PluginError, UsageError
 from autoturbo.hardware import load_target
 from autoturbo.registry import MEASURERS, SAMPLERS, SCHEDULERS, TARGETS
-from autoturbo.schedule.pipeline import Workbench, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, candidates
 from autoturbo.search import make_sampler
 from autoturbo.search.samplers import check_sampler
 from autoturbo.simulate.evaluator import find_measurer, measurer_version
@@ -119,9 +119,9 @@ def _sampler(name: str) -> object:
 
 
 def test_a_broken_scheduler_is_named() -> None:
-    bench = Workbench(small_networks()[0], load_target("stcp920"), "float16")
+    model_scheduler = ModelScheduler(small_networks()[0], load_target("stcp920"), "float16")
     with pytest.raises(PluginError, match="the plug-in 'broken' failed: RuntimeError: no licence"):
-        candidates("broken", bench)
+        candidates("broken", model_scheduler)
 
 
 def test_unknown_names_say_what_there_is() -> None:

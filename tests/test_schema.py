@@ -17,12 +17,12 @@ from autoturbo.schema import (
     Bool,
     Choice,
     Count,
-    Either,
+    DeferredType,
     Entries,
+    ExactlyOne,
     Index,
     InvalidError,
     Json,
-    Later,
     Names,
     Natural,
     Number,
@@ -64,7 +64,7 @@ KINDS: dict[str, Any] = {
     "anything": ANYTHING,
     "fields": mapping_type("Fields", {"a": Count, "b": str}),
     "a field that may be missing": mapping_type("Fields", {"a": Count, "b": NotRequired[str]}),
-    "either": Annotated[PARTS, Either(of=("b", "c"))],
+    "either": Annotated[PARTS, ExactlyOne(of=("b", "c"))],
     "nested": list_type(mapping_type("Inner", {"a": ANYTHING})),
 }
 
@@ -232,7 +232,7 @@ def made() -> Any:
 
 
 def test_a_type_that_is_found_when_it_is_asked_for() -> None:
-    here = {one: Annotated[Any, Later(of=f"{__name__}:{one}")] for one in ("Part", "made")}
+    here = {one: Annotated[Any, DeferredType(of=f"{__name__}:{one}")] for one in ("Part", "made")}
     assert json_schema(here["Part"], "it") == json_schema(Part, "it")
     assert json_schema(here["made"] | None, "it")["anyOf"][0]["items"]["$ref"] == "#/$defs/Part"
     assert checked(here["made"], [{"size": 2**70}]) == [{"size": 2**70}]

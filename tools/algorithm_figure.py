@@ -42,7 +42,7 @@ STYLE = (
 
 
 def drawing(schedule: Schedule) -> str:
-    """The figure as SVG."""
+    """Return the figure as SVG."""
     kernels = pass_intervals(schedule)
     end = max(kernel.end for kernel in kernels)
     rows = len(schedule.instances.subgraphs)
@@ -94,7 +94,7 @@ def _box(schedule: Schedule, kernel: KernelInterval, end: float) -> Iterator[str
 
 
 def _kept_in(schedule: Schedule, instance: int) -> Scope:
-    """Where an instance's output ended up, spilling included: its buffer that lives longest."""
+    """Return where an instance's output ended up, spilling included: its longest-lived buffer."""
     graph, timeline = schedule.instances, schedule.timeline
     if not graph.consumers[instance]:
         return Scope.DDR  # nobody reads it: it leaves the model
@@ -111,7 +111,7 @@ def _legend(y: float) -> Iterator[str]:
 
 
 def _curve(events: Sequence[dict[str, Any]], name: str, end: float, top: float) -> Iterator[str]:
-    """A counter of the timeline as an area of steps."""
+    """Yield a counter of the timeline as an area of steps."""
     found = [e for e in events if e["ph"] == "C" and e["name"] == name]
     steps = [(e["ts"] / 1e6, float(next(iter(e["args"].values())))) for e in found]
     peak = max((value for _, value in steps), default=0.0) or 1.0

@@ -29,7 +29,7 @@ def lowest(requirements: list[str]) -> list[str]:
     """Return what pins every requirement to the lowest version that it allows.
 
     Raises:
-        ValueError: one has no lower bound.
+        ValueError: One has no lower bound.
     """
     pins = []
     for requirement in requirements:
@@ -51,10 +51,13 @@ def declared() -> list[str]:
 
 
 def run(step: str, *command: str | Path) -> str:
-    """Run a command; its standard output.
+    """Run a command, and say how long it took.
+
+    Returns:
+        Its standard output.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: It failed.
     """
     began = time.monotonic()
     done = subprocess.run(  # noqa: S603
@@ -70,7 +73,7 @@ def compare_lowest(folder: Path) -> None:
     """Have the lowest versions give what this environment's give.
 
     Raises:
-        SystemExit: a step failed, or schedules differ.
+        SystemExit: A step failed, or schedules differ.
     """
     pins = folder / "lowest.txt"
     pins.write_text("\n".join(lowest(declared())) + "\n")

@@ -57,10 +57,10 @@ class Finding:
     """A mutant that was not taken as it should be.
 
     Attributes:
-        kind: of input.
-        number: of the mutant.
-        what: the class of the fault: its line without names and figures.
-        command: the command line, or the function.
+        kind: Of input.
+        number: Of the mutant.
+        what: The class of the fault: its line without names and figures.
+        command: The command line, or the function.
     """
 
     kind: str
@@ -78,9 +78,9 @@ class Run:
     """What a mutant is given to.
 
     Attributes:
-        name: the command line, or the function.
-        run: returns an exit status.
-        accepted: says of an input that was taken (status 0), from what was printed, in what it
+        name: The command line, or the function.
+        run: Returns an exit status.
+        accepted: Says of an input that was taken (status 0), from what was printed, in what it
             reads back as something else; empty where it does not.
     """
 
@@ -129,9 +129,9 @@ def other_records(given: Sequence[bytes], taken: Sequence[bytes], said: str = ""
     """Return in what the records that were taken are others than those given.
 
     Args:
-        given: lines of JSON.
-        taken: likewise.
-        said: what was printed: records may be missing if it names what is left out.
+        given: Lines of JSON.
+        taken: Likewise.
+        said: What was printed: records may be missing if it names what is left out.
     """
     if more := _records(taken) - _records(given):
         return f"{more.total()} records that were not in it"
@@ -430,7 +430,7 @@ def lines_mutant(seeds: Path, rng: random.Random) -> Run:
 
 
 def _edited(line: bytes, rng: random.Random) -> bytes:
-    """A line of JSON with one value replaced, at any depth."""
+    """Return a line of JSON with one value replaced, at any depth."""
     values = json.loads(line)
     at = values
     while True:

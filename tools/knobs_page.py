@@ -21,53 +21,49 @@ HEAD = """# Knobs
 Written by `python tools/knobs_page.py` from the specifications in `autoturbo/schedule/knobs.py`;
 do not edit. Knob set {schema}.
 
-Every knob has the value `auto`, which is what the published heuristic does (GraphTurbo, OSDI
-'23): the setting without any knob is GraphTurbo as published. Trial 0 of every search is that at
-its own best `batches_per_cluster`, which the paper chose by measuring as well.
-`autoturbo space MODEL` shows what makes sense for a model on a target and how many settings that
-gives; `autoturbo simulate MODEL --knobs FILE` measures one setting.
-
-A knobs file is a JSON object of what differs from `auto`:
+The value `auto` of a knob is the published heuristic (GraphTurbo, OSDI '23). Trial 0 of every
+search is the heuristic at its own best `batches_per_cluster`. `autoturbo space MODEL` shows the
+knobs of a model on a target and the number of settings; `autoturbo simulate MODEL --knobs FILE`
+measures one setting. A knobs file is a JSON object of the differences from `auto`:
 
 ```json
 {{"prefetch_depth": 3, "overrides": [{{"layer": "conv1", "dim": 1, "factor": 4, "scope": "GB"}}]}}
 ```
 
-`pass` is the first one that reads a knob; nothing before depends on it. In order, the passes are
+`pass` is the first pass that reads a knob. In order, the passes are
 {stages}.
 
-## Of the model
+## Knobs of the model
 
-| knob | what it decides | pass | `auto` | accepted | tried |
+| knob | decision | pass | `auto` | accepted | tried |
 |---|---|---|---|---|---|
 """
 
 OWN = """
-## Of a sub-graph
+## Knobs of a sub-graph
 
-An override in `overrides` names a layer and holds for the sub-graph that the layer ends up in, so
-that it stays meaningful when other knobs move the cuts. Where several such layers end up in one
-sub-graph, each knob is that of the last of them, in topological order, that sets it; `boundary`
-is about the layer itself. Dimensions are counted from the outermost loop: samples 0, then rows
-and columns, channels last, whatever the layout of the file; of what only products without windows
-read (cached keys and values), as in the file.
+An override in `overrides` names a layer and applies to the sub-graph with this layer, because other
+knobs move the cuts. Of several such layers in one sub-graph, the last in topological order sets a
+knob; `boundary` applies to the layer itself. Dimensions are counted from the outermost loop:
+samples 0, then rows and columns, channels last, whatever the layout of the file; for tensors that
+only products without windows read (cached keys and values), as in the file.
 
-| knob | what it decides | pass | `auto` | accepted | tried |
+| knob | decision | pass | `auto` | accepted | tried |
 |---|---|---|---|---|---|
 """
 
 UNITS = """
 ## On a machine of several units
 
-One knob, `units` (`docs/units.md`); left out, layers are assigned as PartitionTuner does. Each part
-is scheduled on its unit by the heuristic, so the knobs above are refused there, as `units` is on a
-target.
+A machine (`docs/units.md`) has one knob, `units`; by default PartitionTuner assigns the layers. The
+heuristic schedules each part on its unit, so a machine refuses the knobs above, and a target
+refuses `units`.
 
 ```json
 {"units": {"layers": {"conv1": "npu"}, "cuts": ["conv2"], "branches": "side_by_side"}}
 ```
 
-| field | what it decides | left out |
+| field | decision | default |
 |---|---|---|
 | `layers` | units of layers, by name; each must take its layer | the first unit |
 | `cuts` | layers that open a part: they join nothing that they read from | none |
@@ -77,22 +73,20 @@ target.
 TAIL = """
 ## What a search tries
 
-The model's knobs, and those of the heaviest sub-graphs of the published heuristic's plan
-(`--subgraphs N`; alike sub-graphs, the blocks of a transformer, share theirs and count once).
-Equal settings are one point:
+A search varies the model's knobs and those of the heaviest sub-graphs of the heuristic's plan
+(`--subgraphs N`; isomorphic sub-graphs share theirs and count once). Equal settings are one point:
 
-- a value that is what `auto` stands for, or what the model's knob says already, is `auto`;
-- a priority means something only where `instance_order` is `priority`;
-- a factor must divide its extent, at the number of samples that are processed at once, unless
-  `factor_policy` is `ragged`; a second axis is another one than the first, and has both a
-  dimension and a factor.
+- a value that equals `auto` or the model's knob is `auto`;
+- a priority counts only where `instance_order` is `priority`;
+- a factor must divide its extent at the samples of one pass, unless `factor_policy` is `ragged`; a
+  second axis differs from the first, and has both a dimension and a factor.
 
-Samplers of Optuna's get the model's knobs only, unless `--subgraphs` asks for more.
+Optuna's samplers get the model's knobs only, unless `--subgraphs` asks for more.
 """
 
 
 def page() -> str:
-    """The whole text."""
+    """Return the whole text."""
     return "".join(
         (
             HEAD.format(schema=KNOBS_SCHEMA, stages=", ".join(s.name.lower() for s in Stage)),

@@ -39,11 +39,11 @@ class Mutant:
     """A fault: a span of a file and what stands there instead.
 
     Attributes:
-        file: relative to the root.
-        line: from 1.
-        start: first byte of the span in the file.
-        end: the byte after it.
-        text: what takes its place.
+        file: Relative to the root.
+        line: From 1.
+        start: First byte of the span in the file.
+        end: The byte after it.
+        text: What takes its place.
     """
 
     file: Path

@@ -39,7 +39,7 @@ LABELS = {
 
 
 def filled(page: str, text: str) -> str:
-    """The text of a page, such as ``reference/cli``, with its generated part and its menus."""
+    """Return the text of a page, such as ``reference/cli``, with generated parts and menus."""
     for name, (home, make) in PARTS.items():
         mark = f"<!-- generated: {name} -->"
         if page == home and mark in text:
@@ -48,24 +48,24 @@ def filled(page: str, text: str) -> str:
 
 
 def _menu(found: re.Match[str]) -> str:
-    """A list of links, and the same pages for the site's menu."""
+    """Return a list of links, and the same pages for the site's menu."""
     pages = re.findall(r"^- \[.+?\]\((.+?)\.md\)", found[2], re.MULTILINE)
     options = f":caption: {found[1]}\n:hidden:\n:maxdepth: 1"
     return f"{found[2]}\n```{{toctree}}\n{options}\n\n" + "\n".join(pages) + "\n```\n"
 
 
 def decisions() -> str:
-    """A menu of all pages of the folder."""
+    """Return a menu of all pages of the folder."""
     return "```{toctree}\n:glob:\n:maxdepth: 1\n\n*\n```\n"
 
 
 def commands() -> str:
-    """The help of every command and of every action of a command."""
+    """Return the help of every command and of every action of a command."""
     return "\n".join(_of_parser(build_parser()))
 
 
 def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """A parser's help and those below it; actions stand below their command."""
+    """Yield a parser's help and those below it; actions stand below their command."""
     yield f"{'#' * max(2, len(parser.prog.split()))} {parser.prog}\n"
     yield f"```text\n{parser.format_help().rstrip()}\n```\n"
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to its parsers
@@ -75,7 +75,7 @@ def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def schemas() -> str:
-    """Every published schema: its fields in a table."""
+    """Return every published schema: its fields in a table."""
     from autoturbo.hardware import target_schema
 
     found = {"target": target_schema(), **published_schemas()}
@@ -94,7 +94,7 @@ def _of_schema(heading: str, schema: Mapping[str, Any]) -> str:
 def _rows(
     schema: Mapping[str, Any], top: Mapping[str, Any], path: str, above: set[str]
 ) -> Iterator[str]:
-    """Table rows of all fields below a part of a schema; a type within itself is shown once."""
+    """Yield table rows of all fields below a part of a schema; a type within itself once."""
     if name := str(schema.get("$ref", "")):
         if name in above:
             return
@@ -120,7 +120,7 @@ def _rows(
 
 
 def _resolved(schema: Mapping[str, Any], top: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A part of a schema, or what it points to; of another schema only where it is."""
+    """Return a part of a schema, or what it points to; of another schema only where it is."""
     reference = schema.get("$ref")
     if reference is None:
         return schema
@@ -147,7 +147,7 @@ def _row(path: str, given: Mapping[str, Any], top: Mapping[str, Any], *, require
 
 
 def _json_type(values: Sequence[object]) -> str:
-    """The type of fixed values, in JSON's words; nothing where there are none."""
+    """Return the type of fixed values, in JSON's words; nothing where there are none."""
     names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
     return " or ".join(dict.fromkeys(names.get(type(value), "") for value in values))
 
@@ -157,7 +157,7 @@ def _cell(text: str) -> str:
 
 
 def api() -> str:
-    """Every public name, by what its docstring says."""
+    """Return every public name, by what its docstring says."""
     names = [name for name in autoturbo.__all__ if not name.startswith("_")]
     parts = (_of_name(name) for name in names)
     return "```{eval-rst}\n" + "\n".join(parts) + "```\n"
@@ -173,7 +173,7 @@ def _of_name(name: str) -> str:
 
 
 def options() -> str:
-    """Every option of a run: what decides the result, then how a call is carried out."""
+    """Return every option of a run: what decides the result, then how a call is carried out."""
     heads = {
         TuneConfig: "What decides the result",
         ExecutionConfig: "How a call is carried out",

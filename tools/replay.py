@@ -62,7 +62,7 @@ SLOWER = 1.005
 
 OF_MODEL = {
     "dim": (0, 1, 2, 3), "factor": (2, 3, 4, 8), "inner_dim": (0, 1, 2, 3), "inner_factor": (2, 4),
-    "cores": (1, 2, 4), "core_dim": (0, 1, 2),
+    "cores": (1, 2, 4), "core_parallel_dim": (0, 1, 2),
 }  # fmt: skip
 """Values of knobs of sub-graphs whose values depend on the model: those that do not fit are made
 to where that is possible, and are a result of their own where it is not."""
@@ -123,7 +123,7 @@ def _found(
 
 
 def in_part(number: int, target: int, part: int) -> bool:
-    """Whether a setting is checked on a target, of N parts: other settings on each target."""
+    """Return whether a setting is checked on a target, of N parts: others on each target."""
     return (number + 3 * target) % part == 0
 
 
@@ -131,8 +131,8 @@ def differing(name: str, part: int = 1) -> list[str]:
     """Return a line for every setting of a workload whose result is not the corpus's.
 
     Args:
-        name: the workload.
-        part: take every N-th setting of each target.
+        name: The workload.
+        part: Take every N-th setting of each target.
     """
     corpus = json.loads(CORPUS.read_text())
     found = _measured(name, corpus["settings"][name], part)
@@ -157,20 +157,22 @@ def drawn_settings(name: str) -> list[dict[str, Any]]:
     """Return settings of a workload, as knobs that differ from the heuristic."""
     rng = random.Random(name)  # noqa: S311
     evaluator = _evaluator(_graph(name), "stcp920")
-    bench = evaluator.bench
-    samples = bench.batch_choices()
+    model_scheduler = evaluator.model_scheduler
+    samples = model_scheduler.batch_choices()
     found: list[dict[str, Any]] = [{}]
     while len(found) < SETTINGS:
         values = _drawn(rng, {n: s.choices for n, s in knob_specs().items()})
-        if rng.random() < OTHERWISE and values.get("cluster_split", "batch") == "batch":
+        if rng.random() < OTHERWISE and values.get("cluster_partitioning", "batch") == "batch":
             values["batches_per_cluster"] = rng.choice(samples)
-        layers = [layer.name for layer in bench.problem(bench.share().batches).layers]
+        layers = [
+            layer.name for layer in model_scheduler.context(model_scheduler.share().batches).layers
+        ]
         chosen = rng.sample(layers, min(rng.choice((0, 0, 1, 2, 6)), len(layers)))
         own = {n: OF_MODEL.get(n, s.choices) for n, s in subgraph_knob_specs().items()}
         overrides = [{"layer": layer, **_drawn(rng, own)} for layer in chosen]
         values["overrides"] = [one for one in overrides if len(one) > 1]
         try:
-            knobs, _ = with_possible_splits(bench, Knobs.from_dict(values))
+            knobs, _ = with_possible_splits(model_scheduler, Knobs.from_dict(values))
         except KnobsError:
             continue  # more samples at once than some way of sharing has
         found.append(knobs.as_dict())

@@ -32,7 +32,7 @@ TUNED = (("resnet18", "stcp920", "cost-model", 33), ("dlrm", "mlu100", "tpe", 9)
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Schedules of every scheduler for every pair, and what searches hand out."""
+    """Yield schedules of every scheduler for every pair, and what searches hand out."""
     for name, target_name in PAIRS:
         graph = autoturbo.load_model(str(workloads.get(name).file))
         target = autoturbo.load_target(target_name)
@@ -45,7 +45,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def _tuned(name: str, target: str, sampler: str, trials: int) -> str:
-    """All trials of a search with their outcomes, and the schedule that it hands out."""
+    """Return all trials of a search with their outcomes, and the schedule that it hands out."""
     with TemporaryDirectory() as folder:
         result = autoturbo.tune(
             autoturbo.load_model(str(workloads.get(name).file)), autoturbo.load_target(target),

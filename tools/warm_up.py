@@ -45,7 +45,7 @@ def peak_bytes() -> int:
 
 
 def compiled() -> dict[str, float]:
-    """Compile all; how many functions, their CPU seconds, the loop's and peak bytes."""
+    """Compile all; return how many functions, their CPU seconds, the loop's and peak bytes."""
     from autoturbo.commands.upkeep.doctor import warm_up
     from autoturbo.compiled import CompileProgress, watched_compiling
 

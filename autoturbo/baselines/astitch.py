@@ -33,11 +33,12 @@ from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
 from autoturbo.hardware.target import Target
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import LAYERWISE
 from autoturbo.schedule.memory.timeline import OUT_GB
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
-from autoturbo.schedule.pipeline import Workbench, assemble
+from autoturbo.schedule.pipeline import ModelScheduler, assemble
 from autoturbo.schedule.place.bind import (
     Placement,
     Scope,
@@ -50,7 +51,6 @@ from autoturbo.schedule.place.bind import (
     plain_for,
 )
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
-from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 
 # AStitch's stitch operators: which memory-intensive operators become one kernel.
@@ -217,9 +217,9 @@ class Group:
     """A dominant and what follows its mapping.
 
     Attributes:
-        dominant: operator that the mapping is made for.
-        others: sub-dominants, ascending.
-        operators: all of the group, ascending.
+        dominant: Operator that the mapping is made for.
+        others: Sub-dominants, ascending.
+        operators: All of the group, ascending.
     """
 
     dominant: int
@@ -316,11 +316,11 @@ class Plan:
     """AStitch's partition of a graph.
 
     Attributes:
-        problem: the graph in layers, each one tile loop.
-        stitched: per layer, which stitch operator it is part of.
+        context: The graph in layers, each one tile loop.
+        stitched: Per layer, which stitch operator it is part of.
     """
 
-    problem: Problem
+    context: SchedulingContext
     stitched: tuple[int, ...]
 
 
@@ -329,7 +329,7 @@ def plan_of(graph: Graph, target: Target, dtype: str) -> Plan:
     members = stitch_ops(graph)
     groups = [dominant_groups(graph, m) if len(m) > 1 else [] for m in members]
     plan = _plan(graph, target, dtype, members, groups, frozenset())
-    kept = frozenset(_not_local(plan.problem, (g for found in groups for g in found)))
+    kept = frozenset(_not_local(plan.context, (g for found in groups for g in found)))
     return _plan(graph, target, dtype, members, groups, kept) if kept else plan
 
 
@@ -344,9 +344,9 @@ def _plan(
     chains = [
         c for m, found in zip(members, groups, strict=True) for c in _chains(graph, m, found, kept)
     ]
-    problem = make_problem(graph, target, dtype, layers_from(graph, chains))
+    context = make_problem(graph, target, dtype, layers_from(graph, chains))
     owner = {index: number for number, found in enumerate(members) for index in found}
-    return Plan(problem, tuple(owner[layer.operators[0]] for layer in problem.layers))
+    return Plan(context, tuple(owner[layer.operators[0]] for layer in context.layers))
 
 
 def _chains(
@@ -355,10 +355,10 @@ def _chains(
     """Return a group's operators in chains; only the last of a chain is read outside of it.
 
     Args:
-        graph: where they are from.
-        members: operators of the stitch operator.
-        groups: its dominant groups.
-        kept: operators that end a chain for any reader.
+        graph: Where they are from.
+        members: Operators of the stitch operator.
+        groups: Its dominant groups.
+        kept: Operators that end a chain for any reader.
     """
     group = {index: g for g, found in enumerate(groups) for index in found.operators}
     chain: dict[int, int] = {}
@@ -374,24 +374,24 @@ def _chains(
     return list(found.values())
 
 
-def _not_local(problem: Problem, groups: Iterable[Group]) -> Iterator[int]:
+def _not_local(context: SchedulingContext, groups: Iterable[Group]) -> Iterator[int]:
     """Yield dominants in a tile loop whose parts several cores would have to recompute.
 
     Their blocks do not match those of what follows them, so they cannot stay in the loop.
     """
-    layer_of = {index: layer for layer in problem.layers for index in layer.operators}
+    layer_of = {index: layer for layer in context.layers for index in layer.operators}
     for group in groups:
         for index in (group.dominant, *group.others):
             layer = layer_of[index]
-            if index != layer.operators[-1] and _is_repeated(problem, layer, index):
+            if index != layer.operators[-1] and _is_repeated(context, layer, index):
                 yield index
 
 
-def _is_repeated(problem: Problem, layer: Layer, index: int) -> bool:
+def _is_repeated(context: SchedulingContext, layer: Layer, index: int) -> bool:
     """Return whether a layer is bound to more cores than an inner result has parts."""
-    operators = problem.graph.operators
+    operators = context.graph.operators
     output = layer.outputs[0]
-    binding = plain_for(problem, layer.index, problem.graph.tensors[output].shape)
+    binding = plain_for(context, layer.index, context.graph.tensors[output].shape)
     implied = {output: binding}
     for inner in reversed(layer.operators):
         known = implied.get(operators[inner].outputs[0])
@@ -414,57 +414,57 @@ def kernels_of(plan: Plan) -> list[list[int]]:
     A result that its readers would have in another binding is Global and ends a kernel.
     """
     kernels = _closed(plan, frozenset())
-    apart = frozenset(x for kernel in kernels for x in _mismatched(plan.problem, kernel))
+    apart = frozenset(x for kernel in kernels for x in _mismatched(plan.context, kernel))
     return _closed(plan, apart) if apart else kernels
 
 
 def _closed(plan: Plan, apart: frozenset[int]) -> list[list[int]]:
     """Return the kernels in the order of their last layers."""
-    problem = plan.problem
-    outputs = set(problem.graph.outputs)
+    context = plan.context
+    outputs = set(context.graph.outputs)
     kernel: dict[int, int] = {}
-    for layer in reversed(problem.layers):
-        readers = {r for t in layer.outputs for r in problem.consumers[t]}
+    for layer in reversed(context.layers):
+        readers = {r for t in layer.outputs for r in context.consumers[t]}
         own = {kernel[reader] for reader in readers}
         same = all(plan.stitched[reader] == plan.stitched[layer.index] for reader in readers)
         inner = len(own) == 1 and same and not outputs & set(layer.outputs)
         kernel[layer.index] = own.pop() if inner and layer.index not in apart else layer.index
     closed: dict[int, list[int]] = {}
-    for layer in problem.layers:
+    for layer in context.layers:
         closed.setdefault(kernel[layer.index], []).append(layer.index)
     return [closed[last] for last in sorted(closed)]
 
 
-def _mismatched(problem: Problem, kernel: Sequence[int]) -> Iterator[int]:
+def _mismatched(context: SchedulingContext, kernel: Sequence[int]) -> Iterator[int]:
     """Yield the layers of a kernel whose binding differs from what their readers need."""
-    tensors = problem.graph.tensors
-    extents = tuple(tensors[problem.layers[x].outputs[0]].shape for x in kernel)
-    last = plain_for(problem, kernel[-1], extents[-1])
-    bound, _ = layer_bindings(problem, tuple(kernel), extents, last)
+    tensors = context.graph.tensors
+    extents = tuple(tensors[context.layers[x].outputs[0]].shape for x in kernel)
+    last = plain_for(context, kernel[-1], extents[-1])
+    bound, _ = layer_bindings(context, tuple(kernel), extents, last)
     for reader in kernel:
-        for tensor, wanted in infer_layer(problem, reader, bound[reader]).items():
-            maker = problem.producer[tensor]
+        for tensor, wanted in infer_layer(context, reader, bound[reader]).items():
+            maker = context.producer[tensor]
             if maker in bound and bound[maker] != wanted:
                 yield maker
 
 
 def scheduled(model: Graph, plan: Plan, share: Share) -> Schedule:
     """Return the schedule of a plan: bind, choose scopes, and demote spilled outputs."""
-    problem = plan.problem
+    context = plan.context
     subgraphs = tuple(
         SubGraph(index, tuple(kernel), Split(-1, 1, 0, 0, 0))
         for index, kernel in enumerate(kernels_of(plan))
     )
-    instances = make_instances(PartBook(problem), subgraphs)
+    instances = make_instances(PartBook(context), subgraphs)
     order = _order(subgraphs, plan)
     bound = bind_instances(instances, order, always=True)
     scopes = _scopes(instances, bound)
     while True:
         placement = Placement(bound.bindings, tuple(scopes))
         schedule = assemble(
-            model, problem, "astitch", LAYERWISE, share, instances, order, placement
+            model, context, "astitch", LAYERWISE, share, instances, order, placement
         )
-        spilled = [i for i in _spilled(schedule) if _at_boundary(problem, instances, i)]
+        spilled = [i for i in _spilled(schedule) if _at_boundary(context, instances, i)]
         if not spilled:
             return schedule
         for instance in spilled:
@@ -498,16 +498,18 @@ def _spilled(schedule: Schedule) -> list[int]:
     return [i for i, out in zip(order, spilled, strict=True) if declared[i] is Scope.LB and out]
 
 
-def _at_boundary(problem: Problem, graph: InstanceGraph, index: int) -> bool:
+def _at_boundary(context: SchedulingContext, graph: InstanceGraph, index: int) -> bool:
     """Return whether a boundary operator makes or reads what an instance makes."""
     kernels = (index, *graph.consumers[index])
     first = [graph.subgraphs[graph.subgraph[k]].layers[0] for k in kernels]
-    anchors = [problem.graph.operators[problem.layers[layer].operators[0]] for layer in first]
+    anchors = [context.graph.operators[context.layers[layer].operators[0]] for layer in first]
     return not all(is_memory_intensive(operator) for operator in anchors)
 
 
-def astitch(bench: Workbench) -> Iterator[Schedule]:
+def astitch(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield a schedule for every batch per cluster."""
-    for batches in bench.batch_choices():
-        plan = plan_of(bench.problem(batches).graph, bench.target, bench.dtype)
-        yield scheduled(bench.model, plan, bench.share(batches))
+    for batches in model_scheduler.batch_choices():
+        plan = plan_of(
+            model_scheduler.context(batches).graph, model_scheduler.target, model_scheduler.dtype
+        )
+        yield scheduled(model_scheduler.model, plan, model_scheduler.share(batches))

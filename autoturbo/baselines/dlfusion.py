@@ -42,9 +42,9 @@ class Sample:
     """A synthesised layer, measured.
 
     Attributes:
-        figures: of the layer.
-        cores: that worked on it.
-        seconds: that it took.
+        figures: Of the layer.
+        cores: That worked on it.
+        seconds: That it took.
     """
 
     figures: LayerFigures
@@ -57,11 +57,11 @@ class CoreModel:
     """``log2 cores = constant + by_operations * log2 operations + by_channels * log2 channels``.
 
     Attributes:
-        constant: of the plane.
-        by_operations: slope.
-        by_channels: slope.
-        critical: operations of one core from which on it is saturated.
-        allowed: numbers of cores.
+        constant: Of the plane.
+        by_operations: Slope.
+        by_channels: Slope.
+        critical: Operations of one core from which on it is saturated.
+        allowed: Numbers of cores.
     """
 
     constant: float
@@ -89,11 +89,11 @@ def fit(samples: Sequence[Sample], allowed: Sequence[int]) -> CoreModel:
     """Return the model that fits measurements best, in least squares.
 
     Args:
-        samples: every synthesised layer at every allowed number of cores.
-        allowed: numbers of cores, ascending.
+        samples: Every synthesised layer at every allowed number of cores.
+        allowed: Numbers of cores, ascending.
 
     Raises:
-        ValueError: no samples.
+        ValueError: No samples.
     """
     if not samples:
         raise ValueError("a core model needs measurements")
@@ -134,9 +134,9 @@ class Block:
     """Layers that run as one kernel.
 
     Attributes:
-        first: index of the first layer.
-        end: one past the last.
-        cores: that work on it.
+        first: Index of the first layer.
+        end: One past the last.
+        cores: That work on it.
     """
 
     first: int
@@ -149,8 +149,8 @@ class LayerFigures:
     """The two figures that DLFusion knows a layer by.
 
     Attributes:
-        operations: multiply-accumulates; vector operations where it has none.
-        channels: of its output.
+        operations: Multiply-accumulates; vector operations where it has none.
+        channels: Of its output.
     """
 
     operations: float
@@ -269,11 +269,11 @@ def best_blocks(costs: BlockCosts, longest: int | None = None) -> tuple[Block, .
     Blocks add up, so a dynamic programme over where the last one begins sees them all.
 
     Args:
-        costs: of the model on the target.
-        longest: layers of a block at most; any number if None.
+        costs: Of the model on the target.
+        longest: Layers of a block at most; any number if None.
 
     Raises:
-        ValueError: no blocks of that length fit.
+        ValueError: No blocks of that length fit.
     """
     count = len(costs.figures)
     longest = count if longest is None else longest
@@ -312,10 +312,10 @@ def convolution(channels: int, size: int, kernel: int = 3, batch: int = 1) -> Gr
     """Return a convolution with equal channels in and out, and padding that keeps the size.
 
     Args:
-        channels: of input and output.
-        size: rows and columns.
-        kernel: rows and columns of a filter; odd.
-        batch: samples.
+        channels: Of input and output.
+        size: Rows and columns.
+        kernel: Rows and columns of a filter; odd.
+        batch: Samples.
     """
     import onnx
     from onnx import TensorProto, helper
@@ -352,10 +352,10 @@ class BlockProfiles:
     """Times of one model's blocks on one target, remembered by what a block computes.
 
     Attributes:
-        graph: the model.
-        target: whose cores are shared out.
-        dtype: the compute type.
-        made: schedules that were simulated so far.
+        graph: The model.
+        target: Whose cores are shared out.
+        dtype: The compute type.
+        made: Schedules that were simulated so far.
     """
 
     graph: Graph

@@ -15,26 +15,26 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from autoturbo.graph.operators import Graph
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import LAYERWISE, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
-from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
 from autoturbo.schedule.place.instances import PartBook, make_instances
-from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule, Share
 
 LEVELS = {"O0": Scope.DDR, "O1": Scope.GB, "O2": Scope.LB}
 """Where each level would keep every layer's output."""
 
 
-def level(name: str) -> Callable[[Workbench], Iterator[Schedule]]:
+def level(name: str) -> Callable[[ModelScheduler], Iterator[Schedule]]:
     """Return the scheduler of one level of the vendor's ladder, at every batch per cluster."""
 
-    def candidates(bench: Workbench) -> Iterator[Schedule]:
-        for batches in bench.batch_choices():
-            problem, share = bench.problem(batches), bench.share(batches)
-            yield layer_by_layer(bench.model, problem, share, name, LEVELS[name])
+    def candidates(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
+        for batches in model_scheduler.batch_choices():
+            context, share = model_scheduler.context(batches), model_scheduler.share(batches)
+            yield layer_by_layer(model_scheduler.model, context, share, name, LEVELS[name])
 
     return candidates
 
@@ -42,7 +42,7 @@ def level(name: str) -> Callable[[Workbench], Iterator[Schedule]]:
 level_0, level_1, level_2 = map(level, LEVELS)
 
 
-def instance_order(bench: Workbench) -> Iterator[Schedule]:
+def instance_order(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield GraphTurbo without across-layer instruction scheduling, at every batch per cluster.
 
     Kept from GraphTurbo: layers, splitting into instances, grouping and ordering, binding,
@@ -51,29 +51,31 @@ def instance_order(bench: Workbench) -> Iterator[Schedule]:
     after it. For networks that need no split the rung below does the same but for launches, which
     is why the paper shows no gain for them.
     """
-    for batches in bench.batch_choices():
+    for batches in model_scheduler.batch_choices():
         knobs = Knobs(batches_per_cluster=batches, instruction_scheduling="off")
-        yield dataclasses.replace(build_schedule(bench, knobs), scheduler="instance_order")
+        yield dataclasses.replace(
+            build_schedule(model_scheduler, knobs), scheduler="instance_order"
+        )
 
 
-def graphturbo(bench: Workbench) -> Iterator[Schedule]:
+def graphturbo(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield the published heuristic at every batch per cluster."""
-    for batches in bench.batch_choices():
-        yield build_schedule(bench, Knobs(batches_per_cluster=batches))
+    for batches in model_scheduler.batch_choices():
+        yield build_schedule(model_scheduler, Knobs(batches_per_cluster=batches))
 
 
 def layer_by_layer(
-    model: Graph, problem: Problem, share: Share, scheduler: str, scope: Scope
+    model: Graph, context: SchedulingContext, share: Share, scheduler: str, scope: Scope
 ) -> Schedule:
     """Return one unsplit kernel per layer in topological order, outputs declared at one scope."""
     subgraphs = tuple(
-        SubGraph(layer.index, (layer.index,), Split(-1, 1, 0, 0, 0)) for layer in problem.layers
+        SubGraph(layer.index, (layer.index,), Split(-1, 1, 0, 0, 0)) for layer in context.layers
     )
-    instances = make_instances(PartBook(problem), subgraphs)
+    instances = make_instances(PartBook(context), subgraphs)
     order = tuple(range(instances.count))
     placement = bind_instances(instances, order, always=True)
     scopes = tuple(max(declared, scope) for declared in placement.scopes)
     return assemble(
-        model, problem, scheduler, LAYERWISE, share, instances, order,
+        model, context, scheduler, LAYERWISE, share, instances, order,
         Placement(placement.bindings, scopes),
     )  # fmt: skip

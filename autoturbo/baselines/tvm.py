@@ -17,9 +17,9 @@ from autoturbo.baselines.ladder import layer_by_layer
 from autoturbo.graph.arrays import whole_bytes
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph, Operator, Pattern
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.simplify import simplified
 
@@ -44,17 +44,22 @@ class _Group:
     size: int = 1
 
 
-def tvm(bench: Workbench) -> Iterator[Schedule]:
+def tvm(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield every batch per cluster that fits the global buffer; one sample where none does."""
-    choices = bench.batch_choices()
-    room = bench.target.gb.capacity or bench.target.cores * bench.target.lb.capacity
+    choices = model_scheduler.batch_choices()
+    room = (
+        model_scheduler.target.gb.capacity
+        or model_scheduler.target.cores * model_scheduler.target.lb.capacity
+    )
     for batches in choices:
-        problem = fused_problem(bench, batches)
-        if largest_working_set(problem) <= room or batches == choices[-1]:
-            yield layer_by_layer(bench.model, problem, bench.share(batches), "tvm", Scope.DDR)
+        context = fused_problem(model_scheduler, batches)
+        if largest_working_set(context) <= room or batches == choices[-1]:
+            yield layer_by_layer(
+                model_scheduler.model, context, model_scheduler.share(batches), "tvm", Scope.DDR
+            )
 
 
-def outputs_at(name: str, scope: Scope) -> Callable[[Workbench], Iterator[Schedule]]:
+def outputs_at(name: str, scope: Scope) -> Callable[[ModelScheduler], Iterator[Schedule]]:
     """Return TVM's kernels with outputs at another scope: the first rungs of the ablation.
 
     GraphTurbo, OSDI '23, section 5.3 (Fig. 15), keeps TVM's kernel generator and only changes
@@ -66,10 +71,12 @@ def outputs_at(name: str, scope: Scope) -> Callable[[Workbench], Iterator[Schedu
     executions (section 5.1), so every divisor is a candidate.
     """
 
-    def candidates(bench: Workbench) -> Iterator[Schedule]:
-        for batches in bench.batch_choices():
-            problem = fused_problem(bench, batches)
-            yield layer_by_layer(bench.model, problem, bench.share(batches), name, scope)
+    def candidates(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
+        for batches in model_scheduler.batch_choices():
+            context = fused_problem(model_scheduler, batches)
+            yield layer_by_layer(
+                model_scheduler.model, context, model_scheduler.share(batches), name, scope
+            )
 
     return candidates
 
@@ -77,10 +84,10 @@ def outputs_at(name: str, scope: Scope) -> Callable[[Workbench], Iterator[Schedu
 gb_outputs, lb_outputs = (outputs_at("gb_outputs", Scope.GB), outputs_at("lb_outputs", Scope.LB))
 
 
-def fused_problem(bench: Workbench, batches: int) -> Problem:
+def fused_problem(model_scheduler: ModelScheduler, batches: int) -> SchedulingContext:
     """Return the model for some samples, normalisations expanded, with FuseOps' layers."""
-    graph = simplified(bench.problem(batches).graph)
-    return make_problem(graph, bench.target, bench.dtype, fused_layers(graph))
+    graph = simplified(model_scheduler.context(batches).graph)
+    return make_problem(graph, model_scheduler.target, model_scheduler.dtype, fused_layers(graph))
 
 
 def fused_layers(graph: Graph) -> tuple[Layer, ...]:
@@ -230,9 +237,9 @@ def _edge(graph: Graph, index: int, reader: int) -> Pattern:
     return Pattern.ELEMENTWISE if same else Pattern.BROADCAST
 
 
-def largest_working_set(problem: Problem) -> int:
+def largest_working_set(context: SchedulingContext) -> int:
     """Return the most bytes of inputs and outputs of any kernel of one cluster."""
-    size = whole_bytes(problem.arrays, [tensor.elements for tensor in problem.graph.tensors])
+    size = whole_bytes(context.arrays, [tensor.elements for tensor in context.graph.tensors])
     return max(
-        sum(int(size[t]) for t in (*layer.inputs, *layer.outputs)) for layer in problem.layers
+        sum(int(size[t]) for t in (*layer.inputs, *layer.outputs)) for layer in context.layers
     )

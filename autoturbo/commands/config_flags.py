@@ -47,10 +47,10 @@ def add_flags(parser: Parser, config: type, *names: str, resuming: bool = False)
     """Add the flags of a configuration that a parser does not have yet.
 
     Args:
-        parser: of a command.
-        config: whose fields they are.
-        names: of the fields; all of them if none is named.
-        resuming: the command goes on with runs, whose records have the defaults.
+        parser: The parser of a command.
+        config: The configuration's class.
+        names: Fields to add flags of; all of them if none is named.
+        resuming: The command goes on with runs, whose records have the defaults.
     """
     for name, declared in options_of(config).items():
         flag = flag_of(declared)
@@ -68,12 +68,12 @@ def config_of(config: type[_ConfigT], options: argparse.Namespace, **more: Any) 
     """Return the configuration that the flags of a command give.
 
     Args:
-        config: its class.
-        options: what was parsed; a flag that the command does not have leaves the default.
-        more: fields that have no flag, and defaults of the command's own.
+        config: The configuration's class.
+        options: What was parsed; a flag that the command does not have leaves the default.
+        more: Fields that have no flag, and defaults of the command's own.
 
     Raises:
-        UsageError: the file of the runtime environment is none, or it is given without Ray.
+        UsageError: The file of the runtime environment is none, or it is given without Ray.
     """
     values = {}
     for name, declared in options_of(config).items():
@@ -131,9 +131,12 @@ def _reader(flag: str, what: Option) -> Callable[[str], Any]:
 def _mapping(flag: str, path: Path, options: argparse.Namespace) -> Mapping[str, Any]:
     """Read a file of ``runtime_env``; paths in it are those of this machine.
 
+    Returns:
+        The fields of ``runtime_env`` by name, unchecked: Ray judges their values.
+
     Raises:
-        UsageError: it cannot be read, is something else, or there is no Ray.
-    """
+        UsageError: It cannot be read, is something else, or there is no Ray.
+    """  # noqa: DOC501  wrong() makes the error
     if options.ray is None:
         raise wrong(flag, "only workers of Ray use it", "add --ray")
     import yaml

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.errors import AutoTurboError
-from autoturbo.report.lines import WAITING, Standing, compiling_line, live_line, live_lines
+from autoturbo.report.lines import WAITING, RunStatus, compiling_line, live_line, live_lines
 from autoturbo.report.units import plain
-from autoturbo.schema import Choice, Later, Text, TypedDict, Whole
+from autoturbo.schema import Choice, DeferredType, Text, TypedDict, Whole
 from autoturbo.signals import check
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _FILE_WIDTH = 160
 
 Moment = Annotated[str, Text(form="date-time")]
 Digest = Annotated[str, Text(pattern="[0-9a-f]{64}")]
-Dtype = Annotated[str, Later(of="autoturbo.hardware.fields:Dtype")]
+Dtype = Annotated[str, DeferredType(of="autoturbo.hardware.fields:Dtype")]
 """Values that lines of several commands tell."""
 
 _KINDS = (
@@ -76,10 +76,10 @@ class Console:
     """What a command prints with.
 
     Attributes:
-        json: standard output is for one JSON object a line, and everything for people goes to
+        json: Standard output is for one JSON object a line, and everything for people goes to
             standard error.
         verbosity: 1 with ``-v``, -1 with ``-q``.
-        progress: whether to show a live line.
+        progress: Whether to show a live line.
     """
 
     json: bool = False
@@ -173,8 +173,8 @@ class LiveLine:
         self._console = console
         self._clock = clock
         self._last = clock()
-        self._standing: Standing | None = None
-        self._expected: dict[tuple[str, str], Standing] = {}
+        self._standing: RunStatus | None = None
+        self._expected: dict[tuple[str, str], RunStatus] = {}
         self._compiling = CompileProgress(self._show_compiling)
         self._told = False
         self._held = ExitStack()
@@ -198,9 +198,9 @@ class LiveLine:
 
     def expect(self, model: str, target: str) -> None:
         """Keep a line for a run on a terminal, which waits."""
-        self._expected[model, target] = Standing(model, target, 0, None, phase=WAITING)
+        self._expected[model, target] = RunStatus(model, target, 0, None, phase=WAITING)
 
-    def update(self, standing: Standing) -> None:
+    def update(self, standing: RunStatus) -> None:
         """Show a standing, if it is time to."""
         if self._on:
             self._standing = standing
@@ -271,11 +271,11 @@ class LiveLine:
                 self._on = False
 
 
-def standing_of(progress: Progress) -> Standing:
+def standing_of(progress: Progress) -> RunStatus:
     """Return what the live line says of the tuner's progress."""
     left = progress.remaining_s
     p = progress
-    return Standing(
+    return RunStatus(
         p.model, p.target, p.done, p.total, p.best_latency, p.best_trial, p.default_latency,
         p.bound_fraction, p.measured_per_s, p.screened, p.infeasible, p.elapsed_s,
         expected=None if left is None else p.elapsed_s + left, phase=p.phase, ended=p.ended,

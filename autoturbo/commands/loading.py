@@ -66,10 +66,10 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
     """What is scheduled, on what, in which data type.
 
     Attributes:
-        model: the graph.
-        target: the accelerator, or the machine of several processing units.
-        dtype: what it computes in.
-        measurer: what measures it, by name; machines are simulated.
+        model: The graph.
+        target: The accelerator, or the machine of several processing units.
+        dtype: What it computes in.
+        measurer: What measures it, by name; machines are simulated.
     """
 
     model: Graph
@@ -93,7 +93,7 @@ class Pair(NamedTuple, Generic[_TargetT_co]):
         """Return the evaluator that measures candidates of the pair.
 
         Raises:
-            UsageError: there is no such measurer.
+            UsageError: There is no such measurer.
         """
         from autoturbo.heterogeneous.evaluator import evaluator_of
         from autoturbo.search.executors.processes import evaluator_by
@@ -110,10 +110,10 @@ class StoredRun(NamedTuple):
     """What a database knows of a run.
 
     Attributes:
-        info: what was asked for, and what was found.
-        state: of the run now.
-        trials: in their order.
-        verified: the checks that its best schedule passed, where the database has it as the best.
+        info: What was asked for, and what was found.
+        state: Of the run now.
+        trials: In their order.
+        verified: The checks that its best schedule passed, where the database has it as the best.
     """
 
     info: RunInfo
@@ -129,8 +129,8 @@ class StoredRun(NamedTuple):
         """Return the best trial.
 
         Raises:
-            RunError: no trial of the run fits the target.
-        """
+            RunError: No trial of the run fits the target.
+        """  # noqa: DOC501  no_schedule() makes the error
         from autoturbo.database.records import no_schedule
 
         best = self.trial(self.info.best_trial)
@@ -142,10 +142,10 @@ class StoredRun(NamedTuple):
         """Return the model and target of the run.
 
         Args:
-            verb: what is to be done with the run, for the remedy.
+            verb: What is to be done with the run, for the remedy.
 
         Raises:
-            RunError: the model has changed, or the target is not recorded.
+            RunError: The model has changed, or the target is not recorded.
         """
         from autoturbo.hardware.machine import target_from_dict
         from autoturbo.tuning.keys import measurer_of
@@ -162,7 +162,7 @@ class StoredRun(NamedTuple):
         """Return the evaluator that measured the run's trials.
 
         Raises:
-            RunError: the version is another one now, or as :meth:`pair`.
+            RunError: The version is another one now, or as :meth:`pair`.
         """
         from autoturbo.tuning.keys import measurer_of, scheduler_version
 
@@ -175,8 +175,8 @@ class StoredRun(NamedTuple):
         """Return the evaluator of a run that is not on a machine.
 
         Raises:
-            RunError: it is, or as :meth:`evaluator`.
-        """
+            RunError: It is, or as :meth:`evaluator`.
+        """  # noqa: DOC501  not_of_machines() makes the error
         from autoturbo.simulate.evaluator import Evaluator
 
         found = self.evaluator()
@@ -193,11 +193,11 @@ def opened(path: str | Path) -> Database:
 
 
 def stored_run(run: str, path: str) -> StoredRun:
-    """Read a run.
+    """Return a run with its trials, its state and the checks that its best schedule passed.
 
     Args:
-        run: its id, the start of one, or the name or path of its folder.
-        path: of the database.
+        run: Its id, the start of one, or the name or path of its folder.
+        path: Of the database.
     """
     with opened(path) as database:
         info = database.run(run)
@@ -225,7 +225,7 @@ def not_of_machines(info: RunInfo) -> RunError:
 # The files that a command writes
 
 _NO_INPUTS = frozenset(
-    ("output", "netron", "file", "save_targets", "runs_folder", "db", "command", "action")
+    ("output", "netron", "html", "file", "save_targets", "runs_folder", "db", "command", "action")
 )
 """Arguments that name what is written, the database, or no file."""
 
@@ -275,19 +275,19 @@ def folder_of(info: RunInfo) -> Path:
 # Models, targets and data types
 
 
-class Noted(TypedDict, total=False):
+class ModelNotes(TypedDict, total=False):
     """What is said of a model besides its figures."""
 
     notes: list[str]
 
 
-def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> Noted:
+def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> ModelNotes:
     """Tell people what the import assumed, a line each.
 
     Args:
-        graph: the model.
-        console: where people read it.
-        everything: tell all of it, not only what its figures may be misread without.
+        graph: The model.
+        console: Where people read it.
+        everything: Tell all of it, not only what its figures may be misread without.
 
     Returns:
         The notes as a field of a command's object; nothing where there are none.
@@ -308,20 +308,20 @@ def load_model(
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
-    """Load the graph of an ONNX file, or of a workload that is part of this package.
+    """Return the graph of an ONNX file, or of a workload that is part of this package.
 
     Args:
-        path: the file, or the name of a workload; of both, the file.
-        batch: samples processed at once; None keeps the model's own, or takes 1 where the file
+        path: The file, or the name of a workload; of both, the file.
+        batch: Samples processed at once; None keeps the model's own, or takes 1 where the file
             leaves it open.
-        shapes: extents by input name, where the batch does not say enough.
-        dims: extents by the name that the file gives a dimension, in all inputs
+        shapes: Extents by input name, where the batch does not say enough.
+        dims: Extents by the name that the file gives a dimension, in all inputs
             (``{"seq_len": 128}``).
-        values: elements by input name, one for all or as many as the input has: what depends on
+        values: Elements by input name, one for all or as many as the input has: what depends on
             them alone, such as the branch of an ``If``, is decided now.
 
     Raises:
-        ModelError: the model is not usable, with the node or tensor and how to mend it.
+        ModelError: The model is not usable, with the node or tensor and how to mend it.
     """
     from autoturbo.graph.onnx_import import import_model
 
@@ -354,9 +354,12 @@ def resume(call: ResumeCall) -> TuneResult:
     The run is looked for in ``autoturbo.db`` where no database is given. What is not given is as
     the run was begun; where any limit is, those that are not are gone, but for the time.
 
+    Returns:
+        The result of the whole run, with the trials from before it stopped.
+
     Raises:
-        RunError: no such run, or what it depends on has changed: model, target, version.
-        AutoTurboError: whatever :func:`autoturbo.tune` raises.
+        RunError: No such run, or what it depends on has changed: model, target, version.
+        AutoTurboError: Whatever :func:`autoturbo.tune` raises.
     """
     from autoturbo.tuning import tuner
 
@@ -400,7 +403,7 @@ def asked_inputs(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of :func:`load_model` that the options of a command stand for.
 
     Raises:
-        UsageError: an input or a dimension is given twice.
+        UsageError: An input or a dimension is given twice.
     """
     flags = {"shapes": "shape", "dims": "dim", "values": "value"}
     named = {name: merged(f"--{f}", getattr(options, f)) for name, f in flags.items()}
@@ -418,7 +421,7 @@ def model_file(name: str | Path) -> Path:
     """Return the file that a name stands for.
 
     Raises:
-        ModelError: neither a file nor a workload has that name.
+        ModelError: Neither a file nor a workload has that name.
     """
     path = Path(name)
     is_path = path.suffix or str(name) != path.name
@@ -487,12 +490,12 @@ def load_any_pair(options: argparse.Namespace) -> AnyPair:
 
 
 def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
-    """Load the model that was named, with the run's batch, shapes, target and data type.
+    """Return the model that was named, with the run's batch, shapes, target and data type.
 
     Options that are given go before what the run has.
 
     Raises:
-        RunError: the run is of something else.
+        RunError: The run is of something else.
     """
     from autoturbo.hardware.machine import target_from_dict
     from autoturbo.tuning.keys import measurer_of
@@ -565,8 +568,8 @@ def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
     """Return the data type asked for, or the target's default.
 
     Raises:
-        UsageError: the target does not compute in it.
-    """
+        UsageError: The target does not compute in it.
+    """  # noqa: DOC501  wrong() makes the error
     if dtype is None:
         return target.default_dtype
     if not target.supports(dtype):

@@ -85,11 +85,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse, with the defaults of the global options filled in.
+    """Return what was given, with the defaults of the global options filled in.
 
     Raises:
-        UsageError: an argument that there is not, or one that is missing.
-    """
+        UsageError: An argument that there is not, or one that is missing.
+    """  # noqa: DOC501  _not_understood() makes the error
     options, unknown = parser.parse_known_args(list(arguments))
     chosen = getattr(options, "parser", parser)
     extra = [argument for argument in unknown if argument != "--"]
@@ -178,9 +178,9 @@ class Actions:
         """Return what makes a function an action.
 
         Args:
-            example: one command line.
-            arguments: add its own arguments to its parser.
-            usage: what follows its name.
+            example: One command line.
+            arguments: Add its own arguments to its parser.
+            usage: What follows its name.
         """
 
         def add(run: Run) -> Run:
@@ -260,8 +260,8 @@ class OneOf:
     """Takes one of some names.
 
     Attributes:
-        flag: whose value it is.
-        choices: themselves, or where they are found (``"module:name"``, a function or names):
+        flag: Whose value it is.
+        choices: Themselves, or where they are found (``"module:name"``, a function or names):
             looked up only when the flag is given, or completed.
     """
 
@@ -288,8 +288,8 @@ class ManyOf:
     """Takes some of some names, with commas between them.
 
     Attributes:
-        each: takes one of them.
-        empty: whether an empty text stands for none of them.
+        each: Takes one of them.
+        empty: Whether an empty text stands for none of them.
     """
 
     each: OneOf
@@ -361,8 +361,8 @@ def merged(flag: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
     """Return what is given by name: extents by input or dimension, elements by input.
 
     Raises:
-        UsageError: a name is given twice.
-    """
+        UsageError: A name is given twice.
+    """  # noqa: DOC501  wrong() makes the error
     values: dict[str, _T] = {}
     for name, value in given:
         if name in values:

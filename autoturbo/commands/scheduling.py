@@ -21,23 +21,23 @@ from autoturbo.errors import (
     MeasurerError,
 )
 from autoturbo.schedule.knobs import load_knobs
-from autoturbo.schema import Later, Natural, TypedDict
+from autoturbo.schema import DeferredType, Natural, TypedDict
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
-    from autoturbo.database import BestFilter, BestSchedule, Database, Refused, Verified
+    from autoturbo.database import BestFilter, BestSchedule, Database, RefusedTrial, Verified
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
     from autoturbo.schedule.schedule import AnySchedule
     from autoturbo.simulate.evaluator import Evaluator
 
 
-class Chosen(NamedTuple):
+class ChosenSchedule(NamedTuple):
     """A schedule, and where it is from.
 
     Attributes:
-        name: of its scheduler, or ``"schedule"``, ``"knobs"``, or of its run and trial.
-        schedule: itself.
-        run: id of the run that found it, where that is known.
+        name: Of its scheduler, or ``"schedule"``, ``"knobs"``, or of its run and trial.
+        schedule: Itself.
+        run: Id of the run that found it, where that is known.
     """
 
     name: str
@@ -48,7 +48,8 @@ class Chosen(NamedTuple):
 def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _MutuallyExclusiveGroup:
     """Add what gives the schedule: a scheduler by name, a schedule file or a knobs file.
 
-    Return the group, of which only one may be given, for further ones.
+    Returns:
+        The group of these options, for further ones: only one of the group may be given.
     """
     what = parser.add_mutually_exclusive_group()
     choose = OneOf("--scheduler", "autoturbo.commands.scheduling:schedulers")
@@ -63,18 +64,18 @@ def chosen_schedule(
     options: argparse.Namespace,
     pair: AnyPair,
     evaluator: Evaluator | MachineEvaluator | None = None,
-) -> Chosen:
+) -> ChosenSchedule:
     """Return the schedule that the options name; of a scheduler by name, its best one.
 
     Args:
-        options: of :func:`add_schedule_options`.
-        pair: what it schedules.
-        evaluator: of the pair; one of its own if None.
+        options: Of :func:`add_schedule_options`.
+        pair: What it schedules.
+        evaluator: Of the pair; one of its own if None.
 
     Raises:
-        ScheduleFileError: the schedule file does not describe a schedule of the pair.
-        KnobsError: the knobs file does not fit the model or the machine.
-        InfeasibleError: no schedule of the scheduler fits the target.
+        ScheduleFileError: The schedule file does not describe a schedule of the pair.
+        KnobsError: The knobs file does not fit the model or the machine.
+        InfeasibleError: No schedule of the scheduler fits the target.
     """
     from autoturbo.schedule.files import read_text
     from autoturbo.schedule.pipeline import build_schedule
@@ -83,28 +84,28 @@ def chosen_schedule(
     found = evaluator or pair.evaluator()
     if options.schedule:
         text = read_text(options.schedule)
-        return Chosen("schedule", _schedule_of(text, pair, options.schedule, found))
+        return ChosenSchedule("schedule", _schedule_of(text, pair, options.schedule, found))
     if options.knobs:
         knobs = load_knobs(options.knobs)
         try:
             if isinstance(found, Evaluator):  # not measured twice
-                return Chosen("knobs", build_schedule(found.bench, knobs))
-            return Chosen("knobs", found.schedule(knobs))
+                return ChosenSchedule("knobs", build_schedule(found.model_scheduler, knobs))
+            return ChosenSchedule("knobs", found.schedule(knobs))
         except KnobsError as error:
             at = Location(options.knobs, field=error.at.field)
             raise KnobsError(error.message, at, error.hint) from None
     name = options.scheduler or _published(pair)
     schedule, outcome = found.scheduler(name)
     required(outcome, f"{pair}: {name}")
-    return Chosen(name, schedule)
+    return ChosenSchedule(name, schedule)
 
 
 def required(outcome: Outcome, of: str) -> Measurement:
     """Return the measurement of an outcome, for a command that needs one.
 
     Raises:
-        InfeasibleError: the schedule does not fit, with demand, capacity and what would help.
-        MeasurerError: measuring itself failed.
+        InfeasibleError: The schedule does not fit, with demand, capacity and what would help.
+        MeasurerError: Measuring itself failed.
     """
     if not isinstance(outcome, Failure):
         return outcome
@@ -116,22 +117,22 @@ def required(outcome: Outcome, of: str) -> Measurement:
     raise kind(message, Location(field=of), hint)
 
 
-def schedule_of_run(run: StoredRun, pair: AnyPair) -> Chosen:
-    """Build the schedule of the run's best trial.
+def schedule_of_run(run: StoredRun, pair: AnyPair) -> ChosenSchedule:
+    """Return the schedule of the run's best trial, built anew.
 
     Raises:
-        RunError: no trial of the run fits the target.
+        RunError: No trial of the run fits the target.
     """
     best, info = run.best(), run.info
     name = f"run {info.id}, trial {best.number}"
-    return Chosen(name, pair.evaluator().schedule(best.knobs), info.id)
+    return ChosenSchedule(name, pair.evaluator().schedule(best.knobs), info.id)
 
 
-def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
-    """Look up the best schedule of the pair for this version of the scheduler in a database.
+def schedule_of_database(path: str, pair: AnyPair) -> ChosenSchedule:
+    """Return the best schedule of the pair that a database has for this version of the scheduler.
 
     Raises:
-        DatabaseError: it has none, and what the nearest one differs in.
+        DatabaseError: It has none, and what the nearest one differs in.
     """
     from autoturbo.tuning.keys import pair_key
 
@@ -144,7 +145,7 @@ def schedule_of_database(path: str, pair: AnyPair) -> Chosen:
         raise DatabaseError(why, Location(path), hint)
     best = found[0]
     schedule = _schedule_of(best.schedule, pair, path)
-    return Chosen(f"run {best.run}, trial {best.trial}", schedule, best.run)
+    return ChosenSchedule(f"run {best.run}, trial {best.trial}", schedule, best.run)
 
 
 def _schedule_of(
@@ -156,7 +157,7 @@ def _schedule_of(
     """Return what the text of a schedule file describes.
 
     Raises:
-        ScheduleFileError: it describes no schedule of the pair, located at a place.
+        ScheduleFileError: It describes no schedule of the pair, located at a place.
     """
     from autoturbo.hardware.machine import Machine
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
@@ -176,11 +177,11 @@ def _published(pair: AnyPair) -> str:
     return "graphturbo" if pair.on_target() else "partition_tuner"
 
 
-Checked = Annotated[str, Later(of="autoturbo.verify.findings:Checked")]
+CheckName = Annotated[str, DeferredType(of="autoturbo.verify.findings:CheckName")]
 """The name of a check of schedules."""
 
 VerifiedJson = TypedDict("VerifiedJson", {
-    "checks": list[Checked], "verifier": str, "created": Moment,
+    "checks": list[CheckName], "verifier": str, "created": Moment,
 })  # fmt: skip
 """Which checks found nothing wrong with a schedule, and when."""
 
@@ -196,7 +197,7 @@ def verified_json(found: Verified | None) -> VerifiedJson | None:
     return {"checks": checks, "verifier": found.verifier, "created": found.created}
 
 
-def refused_json(refused: Iterable[Refused]) -> list[RefusedJson]:
+def refused_json(refused: Iterable[RefusedTrial]) -> list[RefusedJson]:
     """Return trials that are not handed out as commands print them."""
     return [
         {"trial": one.trial, "verifier": one.verifier, "failures": list(one.failures)}
@@ -229,7 +230,7 @@ def require_runtime(flag: str) -> None:
 
     Raises:
         UsageError: ONNX Runtime is not installed.
-    """
+    """  # noqa: DOC501  wrong() makes the error
     if find_spec("onnxruntime") is None:
         hint = "install it with: pip install 'autoturbo[verify]'"
         raise wrong(flag, "needs ONNX Runtime, which is not installed", hint)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoturbo.caches import GrowingArray
 from autoturbo.cost_models.features import (
     KNOB_NAMES,
     OVERRIDE_NAMES,
@@ -31,9 +32,8 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.knobs import KernelKnobs, Knobs, Value, kernel_knobs
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.contract import CandidateEvaluator
 from autoturbo.simulate.plan import COLUMNS, PASSES, KernelStatistics, PlannedKernels
-from autoturbo.stores import Store
 
 _NEAR = COLUMNS.index("near_s")
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
@@ -47,11 +47,11 @@ class Batch:
     """The kernels of candidates; of those that fit the model alone.
 
     Attributes:
-        settings: number of each candidate's knobs of the model, ``(settings,)``.
-        possible: whether each fits the model, ``(settings,)``.
-        owner: position of each kernel's candidate, ascending, ``(kernels,)``.
-        kernels: numbers of the kernels.
-        own: instances, passes and samples of a pass of each kernel, ``(kernels, 3)``.
+        settings: Number of each candidate's knobs of the model, ``(settings,)``.
+        possible: Whether each fits the model, ``(settings,)``.
+        owner: Position of each kernel's candidate, ascending, ``(kernels,)``.
+        kernels: Numbers of the kernels.
+        own: Instances, passes and samples of a pass of each kernel, ``(kernels, 3)``.
     """
 
     settings: Ints
@@ -78,20 +78,20 @@ class Batch:
         return np.where(self.possible, sums, np.inf)
 
 
-class ToldStatistics:
+class EvaluatorStatistics:
     """An evaluator's statistics of kernels, by number; every candidate has kernels of its own.
 
     It answers what :class:`autoturbo.simulate.plan.KernelStatistics` does.
 
     Args:
-        evaluator: is asked once about each candidate.
+        evaluator: Measures the kernels; it is asked once about each candidate.
     """
 
-    def __init__(self, evaluator: Evaluates) -> None:
+    def __init__(self, evaluator: CandidateEvaluator) -> None:
         self._evaluator = evaluator
         self._plans: dict[str, PlannedKernels | None] = {}
         self._knobs: list[KernelKnobs] = []
-        self._rows = Store((0,), np.float64)
+        self._rows = GrowingArray((0,), np.float64)
 
     @property
     def full(self) -> bool:
@@ -112,7 +112,7 @@ class ToldStatistics:
             return None
         count, columns = plan.values.shape
         if not self._rows.count:
-            self._rows = Store((columns,), np.float64)
+            self._rows = GrowingArray((columns,), np.float64)
         first = self._rows.add(plan.values)
         own = plan.overrides
         self._knobs += [kernel_knobs(knobs, own.get(index)) for index in range(count)]
@@ -134,24 +134,24 @@ class BatchFeatures:
     """The features of candidates' kernels, and predictions before they are measured.
 
     Args:
-        known: statistics of kernels.
-        model: trained beforehand, to predict them; None if a kernel is to take what it takes alone.
-        target: of :func:`autoturbo.cost_models.features.target_vector`.
-        share: samples that ``batches_per_cluster="auto"`` stands for.
+        known: Statistics of kernels.
+        model: Trained beforehand, to predict them; None if a kernel is to take what it takes alone.
+        target: Of :func:`autoturbo.cost_models.features.target_vector`.
+        share: Samples that ``batches_per_cluster="auto"`` stands for.
     """
 
     def __init__(
         self,
-        known: KernelStatistics | ToldStatistics,
+        known: KernelStatistics | EvaluatorStatistics,
         model: Pretrained | None,
         target: Rows,
         share: int,
     ) -> None:
         self._known, self._model, self._target, self._share = known, model, target, share
         self._settings: dict[tuple[Value, ...], int] = {}
-        self._knobs = Store((len(KNOB_NAMES),), np.float32)
-        self._own = Store((len(OVERRIDE_NAMES),), np.float32)
-        self._base, self._kinds = Store((), np.float64), Store((2,))
+        self._knobs = GrowingArray((len(KNOB_NAMES),), np.float32)
+        self._own = GrowingArray((len(OVERRIDE_NAMES),), np.float32)
+        self._base, self._kinds = GrowingArray((), np.float64), GrowingArray((2,))
 
     @property
     def full(self) -> bool:

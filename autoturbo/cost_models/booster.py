@@ -43,7 +43,7 @@ class Booster:
     """Trained trees.
 
     Attributes:
-        trees: as XGBoost has them.
+        trees: As XGBoost has them.
     """
 
     trees: xgboost.Booster
@@ -62,13 +62,13 @@ class Booster:
         """Return trees trained on labelled rows.
 
         Args:
-            rows: ``(n, columns)``.
-            labels: ``(n,)``.
-            weights: ``(n,)``, of any scale.
-            objective: in XGBoost's words.
-            trees: how many to grow.
-            groups: what is ranked together, ascending numbers, ``(n,)``.
-            parameters: more of XGBoost's.
+            rows: Features, ``(n, columns)``.
+            labels: What the trees learn to predict, ``(n,)``.
+            weights: Weights of the rows, ``(n,)``, of any scale; all alike if None.
+            objective: The loss, in XGBoost's words.
+            trees: How many to grow.
+            groups: What is ranked together, ascending numbers, ``(n,)``.
+            parameters: More of XGBoost's.
         """
         import xgboost
 
@@ -104,14 +104,14 @@ class Booster:
 
     @staticmethod
     def load(path: Path, checksum: object) -> Booster:
-        """Read trees that :meth:`save` wrote.
+        """Return the trees that :meth:`save` wrote.
 
         Args:
-            path: the file.
-            checksum: that :meth:`save` returned. XGBoost crashes at some damaged files.
+            path: The file.
+            checksum: That :meth:`save` returned. XGBoost crashes at some damaged files.
 
         Raises:
-            InputError: the file is missing or damaged.
+            InputError: The file is missing or damaged.
         """
         import xgboost
 

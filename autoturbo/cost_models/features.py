@@ -56,11 +56,12 @@ OVERRIDE_NAMES: Final = knob_names("subgraph")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
 PLACING: Final = (
-    "dim", "inner_dim", "cores", "core_dim", "scope", "spill_victim", "prefetch_depth",
+    "dim", "inner_dim", "cores", "core_parallel_dim", "scope", "spill_victim", "prefetch_depth",
 )  # fmt: skip
 """Knobs of a sub-graph that may move data where the kernel's own statistics are the same: they
 decide what its neighbours find near them. The others change the statistics or nothing, but for
-``weight_share``, of which more only takes room from tensors where the statistics are the same."""
+``weight_buffer_fraction``, of which more only takes room from tensors where the statistics are the
+same."""
 
 PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in OVERRIDE_NAMES))
 """The first columns: of them alone a model that is to serve other models and targets is made. What
@@ -77,8 +78,8 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
     """Return a candidate as numbers, in the order of :data:`KNOB_NAMES`.
 
     Args:
-        knobs: the candidate.
-        share: samples that ``batches_per_cluster="auto"`` stands for.
+        knobs: The candidate.
+        share: Samples that ``batches_per_cluster="auto"`` stands for.
     """
     values = {name: getattr(knobs, name) for name in KNOB_NAMES}
     if values["batches_per_cluster"] == AUTO:
@@ -104,9 +105,9 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
     """Return the knobs that hold for sub-graphs as numbers, ``(count, len(OVERRIDE_NAMES))``.
 
     Args:
-        knobs: the candidate.
-        overrides: of sub-graphs, by row; the others have what the model's knobs say.
-        count: sub-graphs.
+        knobs: The candidate.
+        overrides: Of sub-graphs, by row; the others have what the model's knobs say.
+        count: Sub-graphs.
     """
     vectors = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
     return np.asarray(vectors, np.float32).reshape(count, len(OVERRIDE_NAMES))
@@ -125,7 +126,7 @@ def _own_number(name: str, value: Value) -> float:
     Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
     """
     spec = subgraph_knob_specs()[name]
-    if name in ("dim", "inner_dim", "core_dim"):
+    if name in ("dim", "inner_dim", "core_parallel_dim"):
         return 0.0 if value == AUTO else float(value) + 1
     if name in ("factor", "cores") and value == AUTO:
         return -1.0
@@ -154,9 +155,9 @@ def kernel_rows(
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
-        overrides: of :func:`override_rows`.
-        knobs: of :func:`knob_vector`, the same for all sub-graphs or one row each.
-        target: of :func:`target_vector`.
+        overrides: Of :func:`override_rows`.
+        knobs: Of :func:`knob_vector`, the same for all sub-graphs or one row each.
+        target: Of :func:`target_vector`.
     """
     rows = len(statistics)
     same = [np.broadcast_to(own, (rows, own.shape[-1])) for own in (knobs, target)]
@@ -168,7 +169,7 @@ def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
     """Return columns :data:`PORTABLE` of kernels, from the arguments of :func:`kernel_rows`."""
     if not is_planned(statistics.shape[1]):
         return overrides
-    share = overrides[:, OVERRIDE_NAMES.index("weight_share")]
+    share = overrides[:, OVERRIDE_NAMES.index("weight_buffer_fraction")]
     return np.concatenate([ratios(statistics, share), overrides], axis=1, dtype=np.float32)
 
 
@@ -182,6 +183,13 @@ def setting_row(
     """Return a whole candidate in one row.
 
     Totals over launches, the largest, means of the sub-graphs' knobs, then knobs and target.
+
+    Args:
+        statistics: Of its distinct kernels, ``(kernels, columns)``.
+        launches: How often each is launched, ``(kernels,)``.
+        overrides: The sub-graphs' knobs, a row per kernel.
+        knobs: The model's, one row.
+        target: Its figures, one row.
     """
     if not len(statistics):
         totals = largest = np.zeros(statistics.shape[1])

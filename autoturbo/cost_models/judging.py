@@ -65,15 +65,15 @@ class Scores(NamedTuple):
     """The quality of a ranking of one pool, or means over several.
 
     Attributes:
-        pairwise: share of pairs of candidates that are put in their true order; half a pair where
+        pairwise: Share of pairs of candidates that are put in their true order; half a pair where
             the predictions are equal.
         tau: Kendall's tau-b.
-        top1: the best measured latency of the pool over the best among the model's best one.
-        top5: among its best five.
-        top10: among its best ten.
-        error: mean of ``|predicted / measured - 1|`` after the best common factor, which ranks do
+        top1: The best measured latency of the pool over the best among the model's best one.
+        top5: Among its best five.
+        top10: Among its best ten.
+        error: Mean of ``|predicted / measured - 1|`` after the best common factor, which ranks do
             not depend on; not a number for predictions that are no seconds.
-        bias: that factor: the geometric mean of measured over predicted.
+        bias: That factor: the geometric mean of measured over predicted.
     """
 
     pairwise: float
@@ -89,8 +89,8 @@ class Scores(NamedTuple):
         """Return the scores of a ranking of at least two candidates that differ.
 
         Args:
-            predicted: of any scale that grows with the latency, ``(settings,)``.
-            measured: seconds, ``(settings,)``.
+            predicted: Of any scale that grows with the latency, ``(settings,)``.
+            measured: Seconds, ``(settings,)``.
         """
         pairwise, tau = _order(predicted, measured)
         error, bias = _error(predicted, measured)
@@ -142,14 +142,14 @@ def _error(predicted: Floats, measured: Floats) -> tuple[float, float]:
     return float(np.abs(predicted * factor / measured - 1).mean()), factor
 
 
-class Guesses(NamedTuple):
+class FirstGuesses(NamedTuple):
     """The best predicted candidate of each pool against the default schedule.
 
     Attributes:
-        pools: how many.
-        better: where the guess is faster than the default schedule.
-        as_good: where it is no slower.
-        speedup: geometric mean of the default's latency over the guess's.
+        pools: How many.
+        better: Where the guess is faster than the default schedule.
+        as_good: Where it is no slower.
+        speedup: Geometric mean of the default's latency over the guess's.
     """
 
     pools: int
@@ -165,28 +165,28 @@ class Guesses(NamedTuple):
         }  # fmt: skip
 
     @staticmethod
-    def of(gains: Floats) -> Guesses:
+    def of(gains: Floats) -> FirstGuesses:
         """Count guesses from the default's latency over the guess's in each pool."""
         speedup = float(np.exp(np.log(gains).mean())) if len(gains) else 1.0
-        return Guesses(len(gains), int((gains > 1).sum()), int((gains >= 1).sum()), speedup)
+        return FirstGuesses(len(gains), int((gains > 1).sum()), int((gains >= 1).sum()), speedup)
 
 
 class Result(NamedTuple):
     """One method with one kind of group held out.
 
     Attributes:
-        method: its name.
+        method: Its name.
         kind: ``"model"`` or ``"target"``.
-        groups: means over the pools of each group held out.
-        mean: over all pools.
-        guesses: the method's best of each pool.
+        groups: Means over the pools of each group held out.
+        mean: Over all pools.
+        guesses: The method's best of each pool.
     """
 
     method: str
     kind: str
     groups: dict[str, Scores]
     mean: Scores
-    guesses: Guesses
+    guesses: FirstGuesses
 
     def as_json(self) -> ResultJson:
         """Return the result as commands print it."""
@@ -201,7 +201,7 @@ def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iter
     """Yield results, one per method and kind, as they are known.
 
     Raises:
-        UsageError: the data set has a single group of a kind, so that nothing is left to learn.
+        UsageError: The data set has a single group of a kind, so that nothing is left to learn.
     """
     for kind in kinds:
         groups = list(dict.fromkeys(table.groups[kind][table.measured].tolist()))
@@ -216,7 +216,7 @@ def accuracy(table: Table, method: str) -> dict[str, Judged]:
     """Return a method's accuracy for a card: means and first guesses by kind of group held out.
 
     Raises:
-        UsageError: see :func:`evaluate`.
+        UsageError: See :func:`evaluate`.
     """
     return {
         result.kind: {**result.mean.as_json(), "first_guess": result.guesses.as_json()}
@@ -239,7 +239,7 @@ def _result(table: Table, method: str, kind: str, groups: Sequence[str]) -> Resu
                 gains += (table.latency[default[:1]] / table.latency[guess]).tolist()
     means = {name: Scores.mean(each) for name, each in scores_by_pool.items()}
     mean = Scores.mean([scores for each in scores_by_pool.values() for scores in each])
-    return Result(method, kind, means, mean, Guesses.of(np.asarray(gains)))
+    return Result(method, kind, means, mean, FirstGuesses.of(np.asarray(gains)))
 
 
 Method = Callable[["Table", Flags], Floats]

@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from autoturbo.caches import row_bytes
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.stores import row_bytes
 
 FEWEST: Final = 8
 """Measured candidates without which there is no model: fewer say less than a heuristic."""
@@ -39,11 +39,11 @@ class Example:
     """A candidate tried.
 
     Attributes:
-        rows: features of its kernels, ``(sub-graphs, columns)``.
-        launches: of each kernel.
-        setting: features of the candidate as a whole.
-        base: seconds that predictions are relative to, ``(sub-graphs,)``.
-        times: seconds of one launch of each kernel; None for a failed candidate.
+        rows: Features of its kernels, ``(sub-graphs, columns)``.
+        launches: Of each kernel.
+        setting: Features of the candidate as a whole.
+        base: Seconds that predictions are relative to, ``(sub-graphs,)``.
+        times: Seconds of one launch of each kernel; None for a failed candidate.
     """
 
     rows: Rows
@@ -58,9 +58,9 @@ class CostModel:
     """Kernel times and feasibility, learned from examples.
 
     Attributes:
-        times: trees that predict factors of kernels.
-        feasible: trees that predict feasibility; None while nothing failed.
-        measured: factors of kernels that were measured, by their features.
+        times: Trees that predict factors of kernels.
+        feasible: Trees that predict feasibility; None while nothing failed.
+        measured: Factors of kernels that were measured, by their features.
     """
 
     times: Booster
@@ -75,8 +75,12 @@ class CostModel:
         matters more, and what does not is seen more often.
 
         Args:
-            examples: in the order of their trials, at least :data:`FEWEST` of them measured.
-            seed: of the trees.
+            examples: In the order of their trials, at least :data:`FEWEST` of them measured.
+            seed: Of the trees.
+
+        Returns:
+            The model. It predicts times of kernels, and where an example was not feasible also
+            which settings are.
         """
         rows, labels, weights = _kernels(_recent([e for e in examples if e.times is not None]))
         times = Booster.of(rows, labels, weights, seed=seed, colsample_bynode=COLUMNS, max_bin=BINS)
@@ -103,7 +107,7 @@ class CostModel:
         """Return the probability that candidates can be measured; 1 while none failed.
 
         Args:
-            settings: features of each, ``(settings, columns)``.
+            settings: Features of each, ``(settings, columns)``.
         """
         return np.ones(len(settings)) if self.feasible is None else self.feasible.predict(settings)
 

@@ -24,6 +24,7 @@ from autoturbo.datasets.measurements.shards import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.files import NO_OTHERS, Kind, Outputs, read_json
 from autoturbo.schedule.codegen.work import Flags
+from autoturbo.schedule.knobs import current_name
 from autoturbo.schema import Natural, TypedDict
 
 TREES: Final = 150
@@ -67,8 +68,8 @@ class Pretrained:
     """Factors of kernels over what they take alone.
 
     Attributes:
-        factors: logarithms, from columns :data:`autoturbo.cost_models.features.PORTABLE`.
-        card: data, versions, accuracy.
+        factors: Logarithms, from columns :data:`autoturbo.cost_models.features.PORTABLE`.
+        card: Data, versions, accuracy.
     """
 
     factors: Booster
@@ -78,7 +79,7 @@ class Pretrained:
         """Write the trees in XGBoost's own format, and the card.
 
         Raises:
-            UsageError: what is there may not be replaced.
+            UsageError: What is there may not be replaced.
         """
         outputs.check_folder(folder, FILES)
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,10 +89,10 @@ class Pretrained:
 
     @staticmethod
     def load(folder: Path) -> Pretrained:
-        """Read a model that :meth:`save` wrote.
+        """Return a model that :meth:`save` wrote.
 
         Raises:
-            InputError: a file is missing or damaged, its features are of another version, or it
+            InputError: A file is missing or damaged, its features are of another version, or it
                 learned from what another scheduler or simulator measured.
         """
         card = read_card(folder / CARD)
@@ -102,7 +103,7 @@ def read_card(path: Path) -> dict[str, Any]:
     """Return the card of a model that this release can use; the trees are not read.
 
     Raises:
-        InputError: see :meth:`Pretrained.load`.
+        InputError: See :meth:`Pretrained.load`.
     """
     try:
         card = read_json(path)
@@ -110,7 +111,7 @@ def read_card(path: Path) -> dict[str, Any]:
         raise InputError("no card of a cost model that can be read", Location(path)) from None
     if not isinstance(card, dict) or "features_schema" not in card:
         raise InputError("not the card of a pretrained cost model", Location(path))
-    if card["features_schema"] != FEATURES_SCHEMA or card.get("names") != list(PORTABLE):
+    if card["features_schema"] != FEATURES_SCHEMA or _names(card) != list(PORTABLE):
         schema = card["features_schema"]
         message = f"features of version {schema}, this release reads {FEATURES_SCHEMA}"
         raise InputError(message, Location(path), "train it again")
@@ -118,6 +119,12 @@ def read_card(path: Path) -> dict[str, Any]:
         message = f"it learned from {stale}"
         raise InputError(message, Location(path), "collect the measurements again and train it")
     return card
+
+
+def _names(card: Mapping[str, Any]) -> list[str]:
+    """Return the features of a card, in today's names of the knobs."""
+    parts = (str(name).rpartition(".") for name in card.get("names") or ())
+    return [f"{scope}{dot}{current_name(name)}" for scope, dot, name in parts]
 
 
 def _stale(versions: object) -> str:
@@ -135,12 +142,12 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
     """Return a model trained on measured candidates of a data set; good ones weigh more.
 
     Args:
-        table: the data set.
-        notes: more for the card: where the data is from, accuracy.
-        learn: which candidates to learn from, ``(settings,)``; all if None.
+        table: The data set.
+        notes: More for the card: where the data is from, accuracy.
+        learn: Which candidates to learn from, ``(settings,)``; all if None.
 
     Raises:
-        UsageError: none of them was measured.
+        UsageError: None of them was measured.
     """
     chosen = table.measured if learn is None else table.measured & learn
     known = np.flatnonzero(table.known & chosen[table.owner])
@@ -169,8 +176,8 @@ def standard() -> Pretrained:
     """Return the model in the package, read on first use.
 
     Raises:
-        InputError: it is of other versions than this release, or damaged.
-        UsageError: this copy of the package has none.
+        InputError: It is of other versions than this release, or damaged.
+        UsageError: This copy of the package has none.
     """
     folders = bundled()
     if STANDARD not in folders:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.problem import STAGING_SHARE
+from autoturbo.schedule.context import STAGING_SHARE
 from autoturbo.simulate.plan import COLUMNS
 
 _AT: Final = {name: column for column, name in enumerate(COLUMNS)}
@@ -87,13 +87,13 @@ def _seconds(size: Floats, bandwidth: Floats) -> Floats:
     return seconds
 
 
-def ratios(statistics: Floats, weight_share: NDArray[np.float32]) -> NDArray[np.float32]:
+def ratios(statistics: Floats, weight_buffer_fraction: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return columns :data:`RATIOS`, one row per kernel.
 
     Args:
         statistics: :data:`autoturbo.simulate.plan.COLUMNS`.
-        weight_share: the knob's number, ``log2`` of the share of LB that weight tiles may have;
-            more than all of it for the weight buffer alone, ``(sub-graphs,)``.
+        weight_buffer_fraction: The knob's number, ``log2`` of the share of LB that weight
+            tiles may have; more than all of it for the weight buffer alone, ``(sub-graphs,)``.
     """
     c = _columns(statistics)
     near, far = np.maximum(c["near_s"], _TINY), np.maximum(c["far_s"], _TINY)
@@ -107,17 +107,28 @@ def ratios(statistics: Floats, weight_share: NDArray[np.float32]) -> NDArray[np.
         _log(c["weight_bytes"], moved), _log(c["exchanged_bytes"], c["gb_bytes"] + 1),
         _log(c["core_weight_bytes"], c["footprint_bytes"] + 1), c["weights_shared"],
         np.log(np.maximum(c["cores_used"], 1)), np.log(near / 1e-6),
-        *_room_ratios(c, near, far, weight_share),
+        *_room_ratios(c, near, far, weight_buffer_fraction),
     ]  # fmt: skip
     return np.stack(columns, axis=1).astype(np.float32)
 
 
 def _room_ratios(
-    c: dict[str, Floats], near: Floats, far: Floats, weight_share: NDArray[np.float32]
+    c: dict[str, Floats], near: Floats, far: Floats, weight_buffer_fraction: NDArray[np.float32]
 ) -> list[Floats]:
-    """Return the columns from ``held_near`` on."""
+    """Return the columns from ``held_near`` on.
+
+    Args:
+        c: Statistics by name, a value per kernel.
+        near: Seconds with the boundary in the local buffers.
+        far: Seconds with the boundary in DDR.
+        weight_buffer_fraction: ``log2`` of the share of LB that weight tiles may have.
+    """
     held = np.maximum(_held(c), _TINY)
-    share = np.where(weight_share > 0, 0, np.exp2(np.minimum(weight_share, 0).astype(np.float64)))
+    share = np.where(
+        weight_buffer_fraction > 0,
+        0,
+        np.exp2(np.minimum(weight_buffer_fraction, 0).astype(np.float64)),
+    )
     tiles = np.maximum(share * c["lb_bytes"] - c["weight_room_bytes"], 0)
     lb = np.maximum(c["lb_bytes"] * (1 - 1 / STAGING_SHARE) - tiles, 1)
     gb, whole = np.maximum(c["gb_room_bytes"], 1), c["whole_input_bytes"] + c["whole_output_bytes"]

@@ -21,18 +21,18 @@ class Table:
     """Candidates and their kernels; ``owner`` is the candidate of every kernel.
 
     Attributes:
-        rows: columns :data:`autoturbo.cost_models.features.PORTABLE`, ``(kernels, columns)``.
-        base: seconds that predictions are relative to, ``(kernels,)``.
+        rows: Columns :data:`autoturbo.cost_models.features.PORTABLE`, ``(kernels, columns)``.
+        base: Seconds that predictions are relative to, ``(kernels,)``.
         launches: ``(kernels,)``.
-        times: seconds of a launch; not a number where not measured, ``(kernels,)``.
+        times: Seconds of a launch; not a number where not measured, ``(kernels,)``.
         statistics: :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, columns)``.
         owner: ``(kernels,)``.
-        latency: seconds; not a number for failures, ``(settings,)``.
-        measured: which candidates are no failures.
-        default: which are the default schedule.
-        bound: seconds that no schedule is below, ``(settings,)``.
-        pool: number of the model, batch size, target and data type, ``(settings,)``.
-        groups: per kind of group, ``"model"`` or ``"target"``, names, ``(settings,)``.
+        latency: Seconds; not a number for failures, ``(settings,)``.
+        measured: Which candidates are no failures.
+        default: Which are the default schedule.
+        bound: Seconds that no schedule is below, ``(settings,)``.
+        pool: Number of the model, batch size, target and data type, ``(settings,)``.
+        groups: Per kind of group, ``"model"`` or ``"target"``, names, ``(settings,)``.
     """
 
     rows: Rows

@@ -5,7 +5,7 @@ Importing this package loads the standard library's ``sqlite3`` and nothing heav
 
 from __future__ import annotations
 
-from autoturbo.database.checking import Checked, check
+from autoturbo.database.checking import DatabaseCheck, check
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     BORROWS,
@@ -18,7 +18,7 @@ from autoturbo.database.records import (
     ImportResult,
     KernelRecord,
     PairKey,
-    Refused,
+    RefusedTrial,
     RunInfo,
     RunState,
     TrialRecord,
@@ -36,13 +36,13 @@ __all__ = [
     "RECORD_SCHEMA",
     "BestFilter",
     "BestSchedule",
-    "Checked",
     "Counts",
     "Database",
+    "DatabaseCheck",
     "ImportResult",
     "KernelRecord",
     "PairKey",
-    "Refused",
+    "RefusedTrial",
     "RunFolder",
     "RunInfo",
     "RunState",

@@ -41,14 +41,14 @@ _SCHEDULES = ("autoturbo-schedule", "autoturbo-machine-schedule")
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class DatabaseCheck:
     """The findings of a check.
 
     Attributes:
-        records: records that were read.
-        findings: what is wrong, one line each, the first ones; empty where all is sound.
-        more: findings that are not told.
-        unchecked: records of other evaluators, whose schedules only these can read.
+        records: Records that were read.
+        findings: What is wrong, one line each, the first ones; empty where all is sound.
+        more: Findings that are not told.
+        unchecked: Records of other evaluators, whose schedules only these can read.
     """
 
     records: int
@@ -62,25 +62,29 @@ class Checked:
         return not self.findings
 
 
-def check(path: str | Path, save: Path | None = None, *, force: bool = False) -> Checked:
+def check(path: str | Path, save: Path | None = None, *, force: bool = False) -> DatabaseCheck:
     """Check a database file without changing it.
 
     Args:
-        path: the file.
-        save: where to write every record that can be believed, as JSON lines.
-        force: that file may replace one of another kind.
+        path: The file.
+        save: Where to write every record that can be believed, as JSON lines.
+        force: Whether the file of records may replace one of another kind.
+
+    Returns:
+        How many records were read, and what is wrong; where damage keeps the file from being
+        opened, that alone.
 
     Raises:
-        DatabaseError: there is no such file, or it is not one that this version can read; or
+        DatabaseError: There is no such file, or it is not one that this version can read; or
             records cannot be written.
-    """
+    """  # noqa: DOC501  explained() makes the error
     path = Path(path)
     try:
         connection = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
     except DatabaseError as error:
         if not tables.is_damage(error.__cause__):
             raise
-        return Checked(0, (error.message,))
+        return DatabaseCheck(0, (error.message,))
     opened: AbstractContextManager[BinaryIO | None] = nullcontext()
     if save is not None:
         opened = Outputs(database=path, force=force).open(save, Kind.RECORDS, DatabaseError)
@@ -91,7 +95,7 @@ def check(path: str | Path, save: Path | None = None, *, force: bool = False) ->
         raise tables.explained(error, path) from error
 
 
-def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> Checked:
+def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> DatabaseCheck:
     readable_texts(connection)
     connection.execute("BEGIN")
     count, unchecked, findings = 0, 0, list(structure(connection))
@@ -104,7 +108,7 @@ def _checked(connection: sqlite3.Connection, file: BinaryIO | None) -> Checked:
             unchecked += is_unchecked(record)
             if file is not None:
                 file.write(encode(record).encode("ascii") + b"\n")
-    return Checked(count, tuple(findings[:_MOST]), max(len(findings) - _MOST, 0), unchecked)
+    return DatabaseCheck(count, tuple(findings[:_MOST]), max(len(findings) - _MOST, 0), unchecked)
 
 
 def structure(connection: sqlite3.Connection) -> Iterator[str]:
@@ -136,8 +140,8 @@ def sound_rows(
     """Yield the rows of a table: a name, the record, and what is wrong where it is None.
 
     Args:
-        connection: to a file whose schema was checked; texts may hold half surrogate pairs.
-        kind: of the records of the table.
+        connection: To a file whose schema was checked; texts may hold half surrogate pairs.
+        kind: Of the records of the table.
     """
     table = TABLES[kind]
     known = table.there(connection)
@@ -161,6 +165,9 @@ def _rows(
     """Yield every row that SQLite can read; in the end, how many others there are.
 
     Behind a page that cannot be read, the rows are asked for by their numbers. Kernels have none.
+
+    Raises:
+        UNREADABLE: SQLite refuses for another reason than damage, a lock for example.
     """
     numbered = table != "kernels"
     own, order = ("rowid", "ORDER BY rowid") if numbered else ("0", "")

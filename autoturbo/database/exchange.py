@@ -85,9 +85,18 @@ def write(connection: sqlite3.Connection, path: Path, outputs: Outputs, best_onl
 
     The form follows from the file's name: see :meth:`autoturbo.database.Database.export`.
 
+    Args:
+        connection: To the database.
+        path: The file to write.
+        outputs: What it may not replace.
+        best_only: Leave out runs, trials and kernel times.
+
+    Returns:
+        The number of records written, of each kind.
+
     Raises:
-        DatabaseError: the file cannot be written, or what is there may not be replaced.
-        UsageError: pyarrow is missing, which Parquet files need.
+        DatabaseError: The file cannot be written, or what is there may not be replaced.
+        UsageError: PyArrow is missing, which Parquet files need.
     """
     kinds = [BestSchedule] if best_only else list(TABLES)
     location = Location(outputs.database)
@@ -154,7 +163,7 @@ def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
     compressed page may be a digit of a latency.
 
     Raises:
-        UsageError: pyarrow is missing.
+        UsageError: PyArrow is missing.
     """
     arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     schema = arrow.schema(
@@ -197,13 +206,17 @@ def _arrow(name: str) -> Any:
 
 @contextmanager
 def opened(path: Path, database: Path) -> Iterator[Merge]:
-    """Give what merges a file, told by its first bytes: a database, a Parquet file, or JSON lines.
+    """Open an export by its first bytes: a database, a Parquet file, or JSON lines.
 
     A run's ``manifest.json`` is the record of the run.
 
+    Yields:
+        A function that merges the file into a database, given a connection to that. It is of use
+        within the ``with`` block alone.
+
     Raises:
-        DatabaseError: the file cannot be read.
-        UsageError: pyarrow is missing, which Parquet files need.
+        DatabaseError: The file cannot be read.
+        UsageError: PyArrow is missing, which Parquet files need.
     """
     if tables.is_database(path):
         if path.samefile(database):
@@ -226,8 +239,11 @@ def _merge_records(
 ) -> ImportResult:
     """Merge records one by one; every trial must have its run in the end.
 
+    Returns:
+        How many records were read, and how many of them changed the database.
+
     Raises:
-        DatabaseError: a record contradicts the database, or a trial has no run.
+        DatabaseError: A record contradicts the database, or a trial has no run.
     """
     read: Counter[str] = Counter()
     changed: Counter[str] = Counter()
@@ -249,7 +265,7 @@ def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location,
     """Yield the records of an export, runs before their trials.
 
     Raises:
-        DatabaseError: one contradicts itself or, if this version wrote it, lacks something.
+        DatabaseError: One contradicts itself or, if this version wrote it, lacks something.
     """
     ours = set[str]()
     for location, line in lines:
@@ -293,8 +309,8 @@ def _parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes
     """Yield the texts of a file's records; a location's line is the row, from 1.
 
     Raises:
-        DatabaseError: not a file that :func:`write_parquet` has written, or a damaged one.
-        UsageError: pyarrow is missing.
+        DatabaseError: Not a file that :func:`write_parquet` has written, or a damaged one.
+        UsageError: PyArrow is missing.
     """
     arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     number = 0
@@ -351,8 +367,11 @@ def _manifest(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
 def _open(path: Path) -> BinaryIO:
     """Open a file for reading; a pipe is read first, so that no one waits for its end later.
 
+    Returns:
+        The open file, or a pipe's content in memory: either can be read from any place.
+
     Raises:
-        DatabaseError: the file cannot be read.
+        DatabaseError: The file cannot be read.
     """
     try:
         file = open_input(path)

@@ -31,7 +31,7 @@ from autoturbo.database.tables import CHECK
 from autoturbo.errors import DatabaseError, KnobsError, Location, MeasurerError
 from autoturbo.schema import (
     Choice,
-    Either,
+    ExactlyOne,
     InvalidError,
     Json,
     checked,
@@ -67,8 +67,8 @@ def encode(record: Record) -> str:
     """Return the record's canonical JSON text, one line of ASCII.
 
     Raises:
-        MeasurerError: a measured value that no record may hold (NaN, a latency of 0).
-        ValueError: a run or a key with such a value.
+        MeasurerError: A measured value that no record may hold (NaN, a latency of 0).
+        ValueError: A run or a key with such a value.
     """
     kind = _NAMES[type(record)]
     try:
@@ -86,7 +86,7 @@ def decode(kept: str | bytes, at: Location) -> Record:
     """Return a record that this database wrote, packed or as text.
 
     Raises:
-        DatabaseError: it is damaged or of a version that this one cannot read.
+        DatabaseError: It is damaged or of a version that this one cannot read.
     """
     return read(kept, at, _own)
 
@@ -95,7 +95,7 @@ def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
     """Return the value that the text of a row encodes.
 
     Raises:
-        DatabaseError: it is damaged or of a version that this one cannot read.
+        DatabaseError: It is damaged or of a version that this one cannot read.
     """
     try:
         return meaning(unpack(kept))
@@ -116,10 +116,10 @@ def _own(text: str) -> Record:
 
 
 def parse_line(line: bytes, at: Location) -> Record:
-    """Read and check one line of an export.
+    """Return the record in one line of an export, checked.
 
     Raises:
-        DatabaseError: what the line holds is not a record, and which field is wrong.
+        DatabaseError: What the line holds is not a record, and which field is wrong.
     """
     try:
         values = json.loads(line.decode("utf-8"), object_pairs_hook=_distinct)
@@ -141,7 +141,7 @@ def parsed(values: Mapping[str, Any], at: Location) -> Record:
     """Return the record that values from elsewhere are, ``kind`` and ``schema`` among them.
 
     Raises:
-        DatabaseError: they are none, and which field is wrong.
+        DatabaseError: They are none, and which field is wrong.
     """
     fields = dict(values)
     kind, version = fields.pop("kind", None), fields.pop("schema", None)
@@ -192,7 +192,7 @@ def _forms(tags: bool = False) -> Iterator[tuple[str, Any]]:
             {"kind": Literal[name], "schema": Literal[RECORD_SCHEMA]} if tags else {}
         )
         form: Any = document_type(kind, **more[name], **tagged)
-        yield name, Annotated[form, Either(of=tuple(outcome))] if name == "trial" else form
+        yield name, Annotated[form, ExactlyOne(of=tuple(outcome))] if name == "trial" else form
 
 
 def record_schema() -> dict[str, Any]:
@@ -222,7 +222,7 @@ def unpack(kept: str | bytes) -> str:
     """Return the text of a row, of any version.
 
     Raises:
-        ValueError: what is kept is damaged, or larger than :data:`MOST_BYTES`.
+        ValueError: What is kept is damaged, or larger than :data:`MOST_BYTES`.
     """
     if isinstance(kept, str):
         return kept
@@ -272,9 +272,9 @@ class Table:
     """The table of a kind of records.
 
     Attributes:
-        name: of the table.
-        key: columns that tell one record from another.
-        others: the other columns; the last one has the record, or what there is of it.
+        name: Of the table.
+        key: Columns that tell one record from another.
+        others: The other columns; the last one has the record, or what there is of it.
     """
 
     name: str
@@ -342,10 +342,13 @@ def rank(record: Record) -> tuple[Any, ...]:
 
 
 def merge(connection: sqlite3.Connection, record: Record, at: Location) -> bool:
-    """Write the record unless the database has one of lower rank; return True if it was written.
+    """Write the record unless the database has one of lower rank.
+
+    Returns:
+        Whether it was written; False also where the very same record is there.
 
     Raises:
-        DatabaseError: a run of that id with other settings is there; a record there is damaged.
+        DatabaseError: A run of that id with other settings is there; a record there is damaged.
     """
     row, table = row_of(record), TABLES[type(record)]
     found = connection.execute(table.find, row[: len(table.key)]).fetchone()
@@ -366,8 +369,8 @@ def row_of(record: Record) -> tuple[Any, ...]:
     """Return the values of the record's columns.
 
     Raises:
-        MeasurerError: a measured value that no record may hold.
-        ValueError: another such value.
+        MeasurerError: A measured value that no record may hold.
+        ValueError: Another such value.
     """
     text = encode(record)
     match record:

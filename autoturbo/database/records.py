@@ -79,7 +79,7 @@ class Document:
         """Return what :meth:`as_dict` gave; passwords that earlier releases kept are hidden.
 
         Raises:
-            KnobsError: knobs that this version does not know.
+            KnobsError: Knobs that this version does not know.
         """
         known = cls.__dataclass_fields__  # type: ignore[attr-defined]
         read = dict[str, Any]()
@@ -107,10 +107,10 @@ class PairKey(Document):
     """The key of reusable measurements: all fields must be equal.
 
     Attributes:
-        graph_hash: the imported graph, its batch and shapes included.
-        target_hash: the target description.
-        dtype: element type the model is scheduled in.
-        scheduler_version: scheduler, simulator and knob set.
+        graph_hash: The imported graph, its batch and shapes included.
+        target_hash: The target description.
+        dtype: Element type the model is scheduled in.
+        scheduler_version: Scheduler, simulator and knob set.
     """
 
     graph_hash: Token
@@ -124,9 +124,9 @@ class Verified(Document):
     """The checks that a schedule has passed.
 
     Attributes:
-        checks: those that passed, in the order of :class:`autoturbo.verify.findings.Check`.
-        verifier: version of the checks, a whole number as text.
-        created: when, ISO 8601, UTC.
+        checks: Those that passed, in the order of :class:`autoturbo.verify.findings.Check`.
+        verifier: Version of the checks, a whole number as text.
+        created: When, ISO 8601, UTC.
     """
 
     checks: tuple[Check, ...]
@@ -140,13 +140,13 @@ class Verified(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Document):
+class RefusedTrial(Document):
     """A trial whose schedule failed a check, so that it was not handed out.
 
     Attributes:
-        trial: its number.
-        verifier: version of the checks.
-        failures: what they found, one line each.
+        trial: Its number.
+        verifier: Version of the checks.
+        failures: What they found, one line each.
     """
 
     trial: int
@@ -172,22 +172,22 @@ class RunInfo(Document):
     ignores them when it writes.
 
     Attributes:
-        id: of :func:`autoturbo.database.run_id`, perhaps with ``-2``, ``-3``, ... behind.
-        key: what its measurements hold for.
-        model: the model's name for people.
-        model_file: the file as the user named it.
-        batch: samples evaluated at once.
-        target: the target's name for people.
+        id: Of :func:`autoturbo.database.run_id`, perhaps with ``-2``, ``-3``, ... behind.
+        key: What its measurements hold for.
+        model: The model's name for people.
+        model_file: The file as the user named it.
+        batch: Samples evaluated at once.
+        target: The target's name for people.
         settings: JSON values; everything that affects the result.
-        versions: of this package and what it stands on.
+        versions: Of this package and what it stands on.
         created: ISO 8601, UTC.
         state: ``"running"`` also after a kill: nobody was left to say otherwise.
-        refused: trials whose schedules failed a check.
-        trials: recorded so far.
-        best_trial: number of the trial with the least latency, the earliest of equals, refused
+        refused: Trials whose schedules failed a check.
+        trials: Recorded so far.
+        best_trial: Number of the trial with the least latency, the earliest of equals, refused
             ones left out.
-        best_latency: its latency in seconds.
-        default_latency: of trial 0, the published heuristic at its best, in seconds.
+        best_latency: Its latency in seconds.
+        default_latency: Of trial 0, the published heuristic at its best, in seconds.
     """
 
     id: Token
@@ -200,7 +200,7 @@ class RunInfo(Document):
     versions: Mapping[str, str]
     created: Time
     state: Annotated[RunState, Choice(of=RUN_STATES, kind="state")] = "running"
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedTrial, ...] = ()
     trials: int = field(default=0)
     best_trial: int | None = None
     best_latency: float | None = None
@@ -224,7 +224,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "measurement": Measurement.from_dict,
     "failure": Failure.from_dict,
     "verified": Verified.from_dict,
-    "refused": lambda trials: tuple(map(Refused.from_dict, trials)),
+    "refused": lambda trials: tuple(map(RefusedTrial.from_dict, trials)),
     "checks": lambda names: tuple(map(Check, names)),
     "failures": tuple,
     "settings": _without_password,
@@ -243,10 +243,10 @@ class TrialRecord(Document):
     """A candidate, measured or failed.
 
     Attributes:
-        run: id of its run.
-        number: of the proposal, from 0 (the published heuristic).
-        knobs: what was proposed.
-        outcome: what measuring gave.
+        run: Id of its run.
+        number: Of the proposal, from 0 (the published heuristic).
+        knobs: What was proposed.
+        outcome: What measuring gave.
         created: ISO 8601, UTC.
     """
 
@@ -267,19 +267,19 @@ class BestSchedule(Document):
     """The schedule of least latency found for a pair so far.
 
     Attributes:
-        key: what it holds for.
-        model: the model's name for people.
-        batch: samples evaluated at once.
-        target: the target's name for people.
-        knobs: the candidate that gives the schedule.
-        measurement: of the schedule.
-        schedule: text of the schedule file, canonical JSON.
-        run: id of the run that found it.
-        trial: its number there.
+        key: What it holds for.
+        model: The model's name for people.
+        batch: Samples evaluated at once.
+        target: The target's name for people.
+        knobs: The candidate that gives the schedule.
+        measurement: Of the schedule.
+        schedule: Text of the schedule file, canonical JSON.
+        run: Id of the run that found it.
+        trial: Its number there.
         created: ISO 8601, UTC.
-        versions: of this package and what it stands on.
-        verified: the checks that it passed; None where it was never checked.
-        decisions: layer by layer, for other models (:mod:`autoturbo.search.warm_starts.transfer`);
+        versions: Of this package and what it stands on.
+        verified: The checks that it passed; None where it was never checked.
+        decisions: Layer by layer, for other models (:mod:`autoturbo.search.warm_starts.transfer`);
             empty where they are not known.
     """
 
@@ -303,10 +303,10 @@ class KernelRecord(Document):
     """The measured time of one kernel, reused wherever the kernel occurs again.
 
     Attributes:
-        target_hash: the target description.
-        scheduler_version: scheduler, simulator and knob set.
-        signature: hash of all that the kernel's time depends on.
-        seconds: of one launch.
+        target_hash: The target description.
+        scheduler_version: Scheduler, simulator and knob set.
+        signature: Hash of all that the kernel's time depends on.
+        seconds: Of one launch.
     """
 
     target_hash: Token
@@ -320,11 +320,11 @@ class Decided:
     """The decisions of a model's best schedule.
 
     Attributes:
-        graph_hash: of the model.
-        model: its name.
-        decisions: of :meth:`autoturbo.search.warm_starts.transfer.Decisions.as_dict`.
-        run: that found it.
-        trial: its number there.
+        graph_hash: Of the model.
+        model: Its name.
+        decisions: Of :meth:`autoturbo.search.warm_starts.transfer.Decisions.as_dict`.
+        run: That found it.
+        trial: Its number there.
     """
 
     graph_hash: str
@@ -352,10 +352,10 @@ class ImportResult:
     """The result of an import.
 
     Attributes:
-        read: records in the file that were believed.
-        changed: records that were new or better than what the database had.
-        left_out: rows of another database that were not believed.
-        findings: what is wrong with the first of those, one line each.
+        read: Records in the file that were believed.
+        changed: Records that were new or better than what the database had.
+        left_out: Rows of another database that were not believed.
+        findings: What is wrong with the first of those, one line each.
     """
 
     read: Counts

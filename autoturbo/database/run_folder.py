@@ -40,7 +40,7 @@ def run_id(decisive: Mapping[str, Any]) -> str:
     already, see :meth:`autoturbo.database.Database.next_run_id`.
 
     Args:
-        decisive: what affects the result, and nothing else, as JSON values. Absent and None are
+        decisive: What affects the result, and nothing else, as JSON values. Absent and None are
             the same.
     """
     given = {name: value for name, value in decisive.items() if value is not None}
@@ -53,7 +53,7 @@ class RunFolder:
     """A run's folder; every file in it is whole at any moment.
 
     Attributes:
-        path: the folder.
+        path: The folder.
     """
 
     path: Path
@@ -70,8 +70,18 @@ class RunFolder:
 
         Names are made safe for a path: whatever a model is called, the folder lies in ``root``.
 
+        Args:
+            root: The folder of all runs, made where it is missing.
+            model: The model's name.
+            target: The target's name.
+            run_id: The run's id.
+
+        Returns:
+            The folder. What killed processes have left half written in folders of ``root`` is
+            removed.
+
         Raises:
-            RunError: the folder cannot be made.
+            RunError: The folder cannot be made.
         """
         path = RunFolder.named(root, model, target, run_id)
         try:
@@ -99,10 +109,13 @@ class RunFolder:
         return self.path / "log.txt"
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> Path:
-        """Write the manifest with its schema version, and return the file.
+        """Write the manifest with its schema version.
+
+        Returns:
+            The file.
 
         Raises:
-            RunError: the file cannot be written.
+            RunError: The file cannot be written.
         """
         values = {"schema": MANIFEST_SCHEMA, **manifest}
         text = json.dumps(values, indent=2, sort_keys=True, allow_nan=False)
@@ -110,10 +123,13 @@ class RunFolder:
         return self.manifest_file
 
     def write_schedule(self, text: str) -> Path:
-        """Write the best schedule, byte by byte as given, and return the file.
+        """Write the best schedule, byte by byte as given.
+
+        Returns:
+            The file.
 
         Raises:
-            RunError: the file cannot be written.
+            RunError: The file cannot be written.
         """
         atomic_write(self.schedule_file, text, RunError)
         return self.schedule_file
@@ -122,7 +138,7 @@ class RunFolder:
         """Append a line with its time, whole even beside other writers.
 
         Raises:
-            RunError: the file cannot be written.
+            RunError: The file cannot be written.
         """
         time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         text = f"{time} {' '.join(line.split())}\n"
@@ -158,7 +174,7 @@ def hold(database: Path, run: str) -> Iterator[None]:
     """Hold a run: this process alone works on it until the block ends.
 
     Raises:
-        RunError: another process holds it, and which one.
+        RunError: Another process holds it, and which one.
     """
     path = lock_file(database, run)
     handle = _taken(path, database, run)

@@ -28,7 +28,7 @@ from autoturbo.database.records import (
     ImportResult,
     KernelRecord,
     PairKey,
-    Refused,
+    RefusedTrial,
     RunInfo,
     RunState,
     TrialRecord,
@@ -80,8 +80,8 @@ class Database:
     Whatever reads or writes raises a DatabaseError where the database cannot be read or written.
 
     Attributes:
-        path: the file as the user named it.
-        read_only: nothing may be written.
+        path: The file as the user named it.
+        read_only: Nothing may be written.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
@@ -101,14 +101,17 @@ class Database:
         """Open a file, made or migrated as needed.
 
         Args:
-            path: the file.
-            create: make it where there is none.
-            read_only: neither make, migrate nor write it; the file and its folder may be ones that
+            path: The file.
+            create: Make it where there is none.
+            read_only: Neither make, migrate nor write it; the file and its folder may be ones that
                 cannot be written.
-            timeout_s: how long to wait for another process's write.
+            timeout_s: How long to wait for another process's write.
+
+        Returns:
+            The open database; :meth:`close`, or the end of a ``with`` block, closes it.
 
         Raises:
-            DatabaseError: it cannot be opened, is damaged, of a newer version, or something else.
+            DatabaseError: It cannot be opened, is damaged, of a newer version, or something else.
         """
         path = _named(path)
         connection = tables.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
@@ -119,7 +122,7 @@ class Database:
         """Raise the errors of opening a file to write, before the work; no file is made.
 
         Raises:
-            DatabaseError: as :meth:`open`.
+            DatabaseError: As :meth:`open`.
         """
         path = _named(path)
         if path.is_file() and path.stat().st_size:
@@ -148,7 +151,7 @@ class Database:
         """Record a new run, without trials.
 
         Raises:
-            RunError: a run of that id is there; :meth:`next_run_id` gives a free one.
+            RunError: A run of that id is there; :meth:`next_run_id` gives a free one.
         """
         row = row_of(info)
         with self._writing() as connection:
@@ -161,7 +164,7 @@ class Database:
         """Record the state of a run.
 
         Raises:
-            RunError: no such run.
+            RunError: No such run.
         """
         with self._writing():
             self._change(self._run(run), state=state)
@@ -170,22 +173,22 @@ class Database:
         """Record the limits of a resumed run, over those that it had.
 
         Args:
-            run: its id.
-            limits: settings by name.
+            run: Its id.
+            limits: Settings by name.
 
         Raises:
-            RunError: no such run.
+            RunError: No such run.
         """
         with self._writing():
             info = self._run(run)
             merged = {**info.settings.get(LIMITS, {}), **limits}
             self._change(info, settings={**info.settings, LIMITS: merged})
 
-    def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
+    def set_refused(self, run: str, refused: Sequence[RefusedTrial]) -> None:
         """Record the trials whose schedules failed a check, in place of those recorded before.
 
         Raises:
-            RunError: no such run.
+            RunError: No such run.
         """
         with self._writing():
             self._change(self._run(run), refused=tuple(refused))
@@ -194,7 +197,7 @@ class Database:
         """Return the run of an id, of the start of one, or of a run folder's name or path.
 
         Raises:
-            RunError: none or several, and which ones may be meant.
+            RunError: None or several, and which ones may be meant.
         """
         with self._reading():
             return self._run(self._full_id(run_id))
@@ -217,8 +220,11 @@ class Database:
     def holding(self, run: str) -> AbstractContextManager[None]:
         """Hold a run: this process alone works on it within a ``with`` block.
 
+        Returns:
+            A context manager that holds the run while its block runs.
+
         Raises:
-            RunError: another process does, and which one.
+            RunError: Another process does, and which one.
         """
         return hold(self.path, run)
 
@@ -235,8 +241,8 @@ class Database:
         A trial that is there already is left as it is.
 
         Raises:
-            RunError: no such run, or a trial of that number with other knobs is there.
-            MeasurerError: an outcome that no record may hold (NaN, a latency that is not positive).
+            RunError: No such run, or a trial of that number with other knobs is there.
+            MeasurerError: An outcome that no record may hold (NaN, a latency that is not positive).
         """
         rows = [row_of(trial) for trial in trials]
         with self._writing() as connection:
@@ -250,7 +256,7 @@ class Database:
         """Return the run's trials by number.
 
         Raises:
-            RunError: no such run.
+            RunError: No such run.
         """
         query = "SELECT record FROM trials WHERE run = ? ORDER BY number"
         with self._reading() as connection:
@@ -261,13 +267,16 @@ class Database:
     # Best schedules
 
     def put_best(self, best: BestSchedule) -> bool:
-        """Keep the better one of this schedule and the recorded one; return True if it is this one.
+        """Keep the better one of this schedule and the recorded one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
         and of one schedule the record of more checks passed.
 
+        Returns:
+            Whether this one was kept.
+
         Raises:
-            MeasurerError: a measurement that no record may hold.
+            MeasurerError: A measurement that no record may hold.
         """
         with self._writing() as connection:
             return merge(connection, best, Location(self.path))
@@ -276,9 +285,12 @@ class Database:
         """Record that the best schedule passed checks, unless it is known to have passed more.
 
         Args:
-            key: of the schedule.
-            schedule: its text; where the best one is another, nothing is recorded.
-            verified: what it passed.
+            key: Of the schedule.
+            schedule: Its text; where the best one is another, nothing is recorded.
+            verified: What it passed.
+
+        Returns:
+            Whether it was recorded; False also where more checks are on record.
         """
         with self._writing() as connection:
             matching = self._matching(connection, key.as_dict())
@@ -352,7 +364,7 @@ class Database:
         """Record kernel times in seconds by signature; of two for one, the lower.
 
         Raises:
-            MeasurerError: a time that is not a finite number.
+            MeasurerError: A time that is not a finite number.
         """
         location = Location(self.path)
         with self._writing() as connection:
@@ -377,12 +389,15 @@ class Database:
         that is compact and can be read where nothing can be written, any other JSON lines.
 
         Args:
-            path: the file to write.
-            best_only: leave out runs, trials and kernel times.
-            force: replace a file of another kind; never the database.
+            path: The file to write.
+            best_only: Leave out runs, trials and kernel times.
+            force: Replace a file of another kind; never the database.
+
+        Returns:
+            The number of records written, of each kind.
 
         Raises:
-            DatabaseError: the file cannot be written, or the database not be read, or what is there
+            DatabaseError: The file cannot be written, or the database not be read, or what is there
                 may not be replaced.
             UsageError: Parquet files cannot be written here.
         """
@@ -398,8 +413,12 @@ class Database:
         contradict themselves are left out, and the result names them. The order in which files are
         taken in and taking them in again make no difference.
 
+        Returns:
+            How many records were read, changed or left out, and what is wrong with the first of
+            those left out.
+
         Raises:
-            DatabaseError: the file is none that this version can read, and which record; or the
+            DatabaseError: The file is none that this version can read, and which record; or the
                 database cannot be written.
             UsageError: Parquet files cannot be read here.
         """
@@ -415,7 +434,7 @@ class Database:
         """Return the report of ``autoturbo doctor``; ``integrity`` is ``"ok"`` or names the damage.
 
         Raises:
-            DatabaseError: the database is too damaged to say.
+            DatabaseError: The database is too damaged to say.
         """
         with self._reading() as connection:
             findings = list(structure(connection)) or ["ok"]
@@ -542,7 +561,7 @@ def _where(filters: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
     """Return the WHERE clause of the filters that are not None, and its values.
 
     Raises:
-        TypeError: a filter that there is not.
+        TypeError: A filter that there is not.
     """
     known = tuple(BestFilter.__annotations__)
     if unknown := sorted(set(filters) - set(known)):

@@ -157,8 +157,18 @@ def _is_full(path: Path) -> bool:
 def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> sqlite3.Connection:
     """Open the file, make or migrate its tables, and set it up for several processes.
 
+    Args:
+        path: The database.
+        create: Make it where there is none.
+        read_only: Neither make, migrate nor write it.
+        timeout_s: Seconds to wait for another process's write.
+
+    Returns:
+        The connection. Where neither the file nor its folder can be written, SQLite is told that
+        nothing changes the file.
+
     Raises:
-        DatabaseError: there is no such file, or it is not a database of ours that we can use.
+        DatabaseError: There is no such file, or it is not a database of ours that we can use.
     """
     check_place(path, create=create and not read_only)
     if not read_only:
@@ -195,6 +205,9 @@ def new_file(file: BinaryIO) -> closing[sqlite3.Connection]:
     """Open a new file that no other process knows: it needs no locks, no journal.
 
     Without a write-ahead log nothing has to be written to read it.
+
+    Returns:
+        The connection, which a ``with`` block closes.
     """
     connection = _opened(Path(file.name), "mode=rw&nolock=1")
     connection.execute("PRAGMA journal_mode = OFF")
@@ -244,6 +257,9 @@ def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 
     A file system that cannot have one (no shared memory) keeps the rollback journal: slower, as
     safe.
+
+    Raises:
+        OperationalError: The file stays locked for ``timeout_s``, or SQLite fails in another way.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -318,7 +334,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of the tables; 0 for an empty file.
 
     Raises:
-        DatabaseError: another program's file, or one of a newer version.
+        DatabaseError: Another program's file, or one of a newer version.
     """
     application = _pragma(connection, "application_id")
     version = _pragma(connection, "user_version")
@@ -342,7 +358,7 @@ def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) ->
     A view in the place of a table would be computed, a trigger run, by whatever reads it.
 
     Raises:
-        DatabaseError: the file has something more, less, or other.
+        DatabaseError: The file has something more, less, or other.
     """
     ours = _schema_of(version)
     schema = _schema_rows(connection, len(ours) + 1)
@@ -380,7 +396,7 @@ def check_place(path: Path, *, create: bool) -> None:
     """Refuse a place with a clearer error than SQLite's 'unable to open database file'.
 
     Raises:
-        DatabaseError: it cannot be a database.
+        DatabaseError: It cannot be a database.
     """
     location = Location(path)
     try:

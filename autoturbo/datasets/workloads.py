@@ -35,12 +35,12 @@ class Workload:
     """A network at a batch size.
 
     Attributes:
-        name: how commands call it, and the stem of its file.
-        batch: samples per inference, baked into the file's shapes.
-        family: what kind of network it is (``convolutional``, ``transformer``, ...).
-        source: the library class or function that the file was exported from.
-        paper_row: letter of the row in the paper's Table 2, or None.
-        macs_reference: stem of the reference table of multiply-accumulates per operator for one
+        name: How commands call it, and the stem of its file.
+        batch: Samples per inference, baked into the file's shapes.
+        family: What kind of network it is (``convolutional``, ``transformer``, ...).
+        source: The library class or function that the file was exported from.
+        paper_row: Letter of the row in the paper's Table 2, or None.
+        macs_reference: Stem of the reference table of multiply-accumulates per operator for one
             sample (``benchmarks/validation/references/macs``), or None.
     """
 
@@ -69,7 +69,7 @@ def _table() -> dict[str, Workload]:
     """Return all workloads by name.
 
     Raises:
-        UsageError: this copy of the package has none.
+        UsageError: This copy of the package has none.
     """
     try:
         with (MODELS_FOLDER / "workloads.csv").open(encoding="utf-8", newline="") as file:
@@ -91,7 +91,7 @@ def get(name: str) -> Workload:
     """Return the workload called `name`.
 
     Raises:
-        UsageError: there is none; the hint offers the nearest name.
+        UsageError: There is none; the hint offers the nearest name.
     """
     found = _table().get(name)
     if found is None:
@@ -118,9 +118,12 @@ def materialize_file(model: Path, folder: str | Path) -> Path:
 
     The copy appears last, so a reader that sees it finds its weights complete.
 
+    Returns:
+        The copy of the model in ``folder``.
+
     Raises:
-        ModelError: the file does not say from which seed its weights come.
-        UsageError: a file cannot be written.
+        ModelError: The file does not say from which seed its weights come.
+        UsageError: A file cannot be written.
     """
     import onnx
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data

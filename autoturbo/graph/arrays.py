@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.caches import remembered
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, bytes_per_element, check_limits
-from autoturbo.stores import remembered
 
 Ints = NDArray[np.int64]
 
@@ -62,12 +62,12 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
     """Return a graph as flat arrays, cached; element sizes are those of the compute type ``dtype``.
 
     Args:
-        graph: the graph.
-        dtype: the compute type.
-        integers: quantised operators are computed in int8, which some tensors take fewer bytes for.
+        graph: The graph.
+        dtype: The compute type.
+        integers: Quantised operators are computed in int8, which some tensors take fewer bytes for.
 
     Raises:
-        ModelError: compiled code has no room for it, see :func:`check_limits`.
+        ModelError: Compiled code has no room for it, see :func:`check_limits`.
     """
     check_limits(graph)
     reads = [access for op in graph.operators for access in op.input_maps]
@@ -187,12 +187,12 @@ class Regions(NamedTuple):
     """Regions of all tensors and axis intervals of all operators, in arrays over the whole graph.
 
     Attributes:
-        low: over all dimensions of all tensors: first element needed, where ``seen``.
-        high: one past the last.
-        seen: per tensor, 1 if the operators touch it.
-        box_low: over all axes: first step of each operator's loops; none where it is not needed.
-        box_high: one past the last.
-        room: of any contents, ``(6, MAX_AXES)``.
+        low: Over all dimensions of all tensors: first element needed, where ``seen``.
+        high: One past the last.
+        seen: Per tensor, 1 if the operators touch it.
+        box_low: Over all axes: first step of each operator's loops; none where it is not needed.
+        box_high: One past the last.
+        room: Of any contents, ``(6, MAX_AXES)``.
     """
 
     low: Ints
@@ -239,7 +239,10 @@ def need(g: GraphArrays, tensor: int, add_low: Ints, add_high: Ints, regions: Re
 def operator_axes(g: GraphArrays, op: int, regions: Regions) -> bool:
     """Compute an operator's axis intervals from the needed regions of its outputs.
 
-    They are in the first two rows of ``regions.room``; False if nothing of it is needed.
+    The first two rows of ``regions.room`` are set to them, begin and end per axis.
+
+    Returns:
+        False where nothing of the operator is needed; the rows say nothing then.
     """
     axis_low, axis_high = regions.room[0], regions.room[1]
     one_low, one_high = regions.room[4], regions.room[5]
@@ -286,9 +289,9 @@ def propagate_in(g: GraphArrays, ops: Ints, regions: Regions) -> None:
     """Compute the regions that a sub-graph needs, from its outputs back to its inputs.
 
     Args:
-        g: the graph.
-        ops: operators of the sub-graph in topological order.
-        regions: the regions wanted of the sub-graph's outputs on entry; of every tensor that it
+        g: The graph.
+        ops: Operators of the sub-graph in topological order.
+        regions: The regions wanted of the sub-graph's outputs on entry; of every tensor that it
             touches, and the axis intervals of each operator, on return.
     """
     axis_low, axis_high = regions.room[0], regions.room[1]

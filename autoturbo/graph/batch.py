@@ -17,14 +17,14 @@ from autoturbo.graph.operators import Graph, Operator, Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class BatchObstacle:
     """Reason why samples cannot be told apart.
 
     Attributes:
-        operator: name of the first operator at which they cannot; of an output, that tensor's.
-        kind: of the operator; "output" for an output.
-        reason: what it does, as the rest of a sentence that begins with it.
-        mend: what to change in the model.
+        operator: Name of the first operator at which they cannot; of an output, that tensor's.
+        kind: Of the operator; "output" for an output.
+        reason: What it does, as the rest of a sentence that begins with it.
+        mend: What to change in the model.
     """
 
     operator: str
@@ -42,15 +42,15 @@ class BatchTrace:
     """Where samples are.
 
     Attributes:
-        tensors: per tensor index, ``(dimension, unit)``: sample ``i`` has the positions whose
+        tensors: Per tensor index, ``(dimension, unit)``: sample ``i`` has the positions whose
             digit of weight ``unit`` is ``i``. Tensors without samples are absent.
-        axes: per operator index, ``(axis, unit)`` of its domain likewise.
-        obstacle: why samples cannot be told apart, or None. A single sample needs no telling.
+        axes: Per operator index, ``(axis, unit)`` of its domain likewise.
+        obstacle: Why samples cannot be told apart, or None. A single sample needs no telling.
     """
 
     tensors: dict[int, tuple[int, int]]
     axes: dict[int, tuple[int, int]]
-    obstacle: Obstacle | None = None
+    obstacle: BatchObstacle | None = None
 
 
 class _MixedError(Exception):
@@ -58,7 +58,7 @@ class _MixedError(Exception):
 
     def __init__(self, operator: Operator, reason: str, mend: str) -> None:
         super().__init__(reason)
-        self.obstacle = Obstacle(operator.name, operator.kind, reason, mend)
+        self.obstacle = BatchObstacle(operator.name, operator.kind, reason, mend)
 
 
 def trace_batch(graph: Graph) -> BatchTrace:
@@ -67,7 +67,7 @@ def trace_batch(graph: Graph) -> BatchTrace:
     if graph.batch == 1:
         return trace
     if graph.fixed:
-        return replace(trace, obstacle=Obstacle(*graph.fixed, _OF_FILE))
+        return replace(trace, obstacle=BatchObstacle(*graph.fixed, _OF_FILE))
     dims = dict(graph.sample_dims)
     for tensor, count in graph.sample_counts.items():
         if count == graph.batch:
@@ -80,7 +80,7 @@ def trace_batch(graph: Graph) -> BatchTrace:
     for tensor in graph.outputs:
         if tensor not in trace.tensors:
             name, reason = graph.tensors[tensor].name, "does not carry the batch"
-            return replace(trace, obstacle=Obstacle(name, "output", reason, _OF_OUTPUT))
+            return replace(trace, obstacle=BatchObstacle(name, "output", reason, _OF_OUTPUT))
     return trace
 
 
@@ -135,9 +135,9 @@ class _Digit:
     """The digit of a dimension that counts samples.
 
     Attributes:
-        axis: that addresses it.
-        unit: its weight.
-        batch: its range.
+        axis: That addresses it.
+        unit: Its weight.
+        batch: Its range.
     """
 
     axis: int
@@ -220,6 +220,9 @@ def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTr
 
     Some operators repeat constants with the batch written into them for another batch; constants
     that are concatenated before or behind the samples are not repeated.
+
+    Raises:
+        _MixedError: The operator reads such values along the axis of its samples.
     """
     repeats = operator.kind in REPEATS and not _joins(operator, axis)
     for position, tensor in enumerate(operator.inputs):
@@ -263,7 +266,7 @@ def rebatch(graph: Graph, batch: int, trace: BatchTrace) -> Graph:
     """Return the same model for ``batch`` samples.
 
     Raises:
-        ValueError: the trace has an obstacle.
+        ValueError: The trace has an obstacle.
     """
     if batch == graph.batch:
         return graph
@@ -291,10 +294,10 @@ class _Change:
     """Another batch for one operator.
 
     Attributes:
-        axis: that counts samples.
-        unit: weight of the samples' digit of it.
-        old: samples so far.
-        new: samples from now on.
+        axis: That counts samples.
+        unit: Weight of the samples' digit of it.
+        old: Samples so far.
+        new: Samples from now on.
     """
 
     axis: int

@@ -62,8 +62,8 @@ class DimAccess:
 
     Attributes:
         terms: ``(axis index, coefficient)`` pairs, coefficients not 0.
-        offset: added to the sum of the terms.
-        whole: the dimension is needed in full whatever the axes (a gathered table, say); terms then
+        offset: Added to the sum of the terms.
+        whole: The dimension is needed in full whatever the axes (a gathered table, say); terms then
             say only that it belongs to these axes.
     """
 

@@ -16,11 +16,11 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
     order.
 
     Args:
-        graph: the whole.
-        operators: indices into ``graph.operators``; at least one.
+        graph: The whole.
+        operators: Indices into ``graph.operators``; at least one.
 
     Raises:
-        ValueError: nothing that the operators make is used.
+        ValueError: Nothing that the operators make is used.
     """
     chosen = sorted(set(operators))
     inside = set(chosen)

@@ -24,8 +24,8 @@ class Steps:
     ``digit * step`` over its outer digits, plus the value of ``rest`` at its innermost digits.
 
     Attributes:
-        digits: per dimension, outermost first, the extent of a digit and its step per component.
-        rest: the indices where all these digits are 0, components last.
+        digits: Per dimension, outermost first, the extent of a digit and its step per component.
+        rest: The indices where all these digits are 0, components last.
     """
 
     digits: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...]
@@ -36,7 +36,11 @@ def steps_of(indices: np.ndarray) -> Steps:
     """Split indices into nested regular steps and a rest.
 
     Args:
-        indices: the components of an index in the last dimension.
+        indices: The components of an index in the last dimension.
+
+    Returns:
+        The digits of every dimension but the last, and the indices that remain where all digits are
+        0.
     """
     digits: list[tuple[tuple[int, tuple[int, ...]], ...]] = []
     for dim in range(indices.ndim - 1):
@@ -66,9 +70,9 @@ class Indexed:
     """Which dimension of a tensor indices count along, and where it holds the samples.
 
     Attributes:
-        component: of an index, the one that counts along it.
-        batch: samples of the tensor.
-        inner: elements of the dimension per sample that follow each other.
+        component: Of an index, the one that counts along it.
+        batch: Samples of the tensor.
+        inner: Elements of the dimension per sample that follow each other.
     """
 
     component: int
@@ -80,9 +84,9 @@ def regrown(indices: np.ndarray, indexed: Indexed, batch: int) -> tuple[np.ndarr
     """Return the indices for another batch, and how many per sample follow each other.
 
     Args:
-        indices: none of them negative, components last.
-        indexed: the dimension that they count along.
-        batch: the new one.
+        indices: None of them negative, components last.
+        indexed: The dimension that they count along.
+        batch: The new one.
 
     Returns:
         None where indices differ from sample to sample, or point into another sample.
@@ -136,8 +140,8 @@ def counted_from_front(indices: np.ndarray, extents: tuple[int, ...]) -> np.ndar
     """Return the indices with negative ones, which count from the end, made positive.
 
     Args:
-        indices: components last.
-        extents: of the dimensions that the components count along.
+        indices: Components last.
+        extents: Of the dimensions that the components count along.
     """
     wide = indices.astype(np.int64)
     return np.where(wide < 0, wide + np.asarray(extents, np.int64), wide)

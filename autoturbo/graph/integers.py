@@ -78,7 +78,7 @@ def with_integers(graph: Graph) -> Graph:
     """Return a graph whose quantised operators and tensors are marked; itself if it has none.
 
     Args:
-        graph: the graph; constants made of 8-bit values are marked in it.
+        graph: The graph; constants made of 8-bit values are marked in it.
     """
     back = {
         operator.outputs[0]

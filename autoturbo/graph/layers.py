@@ -25,15 +25,15 @@ class Layer:
     """Operators computed together, tile by tile.
 
     Attributes:
-        index: position in the tuple that :func:`layers_of` returns.
-        name: the anchor's.
-        operators: indices into :attr:`Graph.operators`, in topological order.
-        anchor: the operator whose loops the others follow: the one on the matrix engine, else the
+        index: Position in the tuple that :func:`layers_of` returns.
+        name: The anchor's.
+        operators: Indices into :attr:`Graph.operators`, in topological order.
+        anchor: The operator whose loops the others follow: the one on the matrix engine, else the
             last (section 4.1).
-        inputs: tensors made by other layers or given to the model.
-        weights: constant tensors.
-        outputs: tensors that other layers read or that leave the model.
-        in_place: an output may take the buffer of an input that dies here: each element, or each
+        inputs: Tensors made by other layers or given to the model.
+        weights: Constant tensors.
+        outputs: Tensors that other layers read or that leave the model.
+        in_place: An output may take the buffer of an input that dies here: each element, or each
             row of a softmax or layer normalisation, is read before it is written.
     """
 
@@ -64,8 +64,8 @@ def layers_from(graph: Graph, chains: Iterable[Iterable[int]]) -> tuple[Layer, .
     """Return the layers of the given operators, in topological order.
 
     Args:
-        graph: the graph they come from.
-        chains: operator indices of each layer; together they hold every operator once, and no
+        graph: The graph they come from.
+        chains: Operator indices of each layer; together they hold every operator once, and no
             layer may depend on itself through another.
     """
     parts = _topological(graph, [sorted(chain) for chain in chains])

@@ -26,13 +26,13 @@ class Operand:
     """A value that a node reads or writes.
 
     Attributes:
-        name: unique in the model; of a tensor of the graph, that tensor's.
-        tensor: index in :attr:`Graph.tensors`; -1 for a constant that the graph does not hold
+        name: Unique in the model; of a tensor of the graph, that tensor's.
+        tensor: Index in :attr:`Graph.tensors`; -1 for a constant that the graph does not hold
             (a target shape, the bounds of a slice).
-        shape: elements per dimension.
+        shape: Elements per dimension.
         element: ONNX element type.
-        constant: depends on no real input.
-        data: its elements, where it is a small constant.
+        constant: Depends on no real input.
+        data: Its elements, where it is a small constant.
     """
 
     name: str
@@ -48,11 +48,11 @@ class ModelNode:
     """The node of an operator.
 
     Attributes:
-        proto: as in the file, with names as in the file.
-        inputs: by ONNX position, None where absent.
-        captured: outer values that bodies of control flow read, in the order of their first use.
-        outputs: by ONNX position, None where absent or not used.
-        positions: per input of the :class:`Operator`, its place in ``(*inputs, *captured)``.
+        proto: As in the file, with names as in the file.
+        inputs: By ONNX position, None where absent.
+        captured: Outer values that bodies of control flow read, in the order of their first use.
+        outputs: By ONNX position, None where absent or not used.
+        positions: Per input of the :class:`Operator`, its place in ``(*inputs, *captured)``.
     """
 
     proto: NodeProto
@@ -69,13 +69,13 @@ class Repeated:
     Sample ``i`` has the elements of sample ``i`` modulo the file's own batch.
 
     Attributes:
-        name: of the constant for the batch that was asked for.
-        original: the constant of the file.
-        dim: the dimension that counts the samples.
-        had: its extent in the file.
-        has: its extent now.
-        batch: samples in the file.
-        inner: elements of the dimension per sample that follow each other.
+        name: Of the constant for the batch that was asked for.
+        original: The constant of the file.
+        dim: The dimension that counts the samples.
+        had: Its extent in the file.
+        has: Its extent now.
+        batch: Samples in the file.
+        inner: Elements of the dimension per sample that follow each other.
     """
 
     name: str
@@ -99,16 +99,16 @@ class ModelNodes:
     """A model at static shapes, ready to be written again.
 
     Attributes:
-        graph: as the scheduler sees it.
-        ir_version: of the file.
-        opsets: version by domain; ONNX's own domain is ``""``.
-        nodes: one per operator of the graph.
-        constants: nodes that make constants whose elements are not small, with unique names.
-        stored: stored constants by unique name, which they bear; large ones may be references to
+        graph: As the scheduler sees it.
+        ir_version: Of the file.
+        opsets: Version by domain; ONNX's own domain is ``""``.
+        nodes: One per operator of the graph.
+        constants: Nodes that make constants whose elements are not small, with unique names.
+        stored: Stored constants by unique name, which they bear; large ones may be references to
             files beside the model.
-        given: weights that are inputs of the file.
-        repeated: constants that have the file's own batch written into them.
-        outputs: per output of the file, its name there and the value it stands for.
+        given: Weights that are inputs of the file.
+        repeated: Constants that have the file's own batch written into them.
+        outputs: Per output of the file, its name there and the value it stands for.
     """
 
     graph: Graph
@@ -134,13 +134,13 @@ def load_nodes(
     The values that the file itself holds are read; those beside it are not.
 
     Args:
-        path: the file.
-        batch: leading extent of the inputs; None keeps the file's own.
-        shapes: extents by input name, where the batch does not say enough.
-        values: elements by input name, as for :func:`~autoturbo.graph.onnx_import.import_model`.
+        path: The file.
+        batch: Leading extent of the inputs; None keeps the file's own.
+        shapes: Extents by input name, where the batch does not say enough.
+        values: Elements by input name, as for :func:`~autoturbo.graph.onnx_import.import_model`.
 
     Raises:
-        ModelError: the file is not usable, or has a sparse constant that is too large or damaged.
+        ModelError: The file is not usable, or has a sparse constant that is too large or damaged.
     """
     source = Source(Path(path))
     model, program = read_program(source, Extents(batch, shapes or {}), values, whole=True)
@@ -199,7 +199,7 @@ class _Constants:
         """Add the constants and everything that they are computed from.
 
         Raises:
-            ModelError: a sparse constant that is too large, or is not as its definition says.
+            ModelError: A sparse constant that is too large, or is not as its definition says.
         """
         for value in values:
             if value.constant and value not in self._done:

@@ -46,15 +46,15 @@ def import_model(
     Weights are not read: memory and time depend on the number of nodes only.
 
     Args:
-        path: the file.
-        batch: leading extent of the inputs; None keeps the file's own, or 1 where it has none.
-        shapes: extents by input name, where the batch does not say enough.
-        dims: extents by the name that the file gives a dimension, in all inputs.
-        values: elements by input name, one for all or as many as the input has: what depends on
+        path: The file.
+        batch: Leading extent of the inputs; None keeps the file's own, or 1 where it has none.
+        shapes: Extents by input name, where the batch does not say enough.
+        dims: Extents by the name that the file gives a dimension, in all inputs.
+        values: Elements by input name, one for all or as many as the input has: what depends on
             them alone is decided now.
 
     Raises:
-        ModelError: the file is not usable, with the node or tensor and how to mend it.
+        ModelError: The file is not usable, with the node or tensor and how to mend it.
     """
     source = Source(Path(path))
     _, program = read_program(source, Extents(batch, shapes or {}, dims or {}), values)
@@ -116,13 +116,13 @@ def read_program(
     """Return the model of a file, and its steps at static shapes.
 
     Args:
-        source: names the file.
-        asked: extents of its inputs.
-        values: elements by input name, as for :func:`import_model`.
-        whole: keep the large values that the file itself holds.
+        source: Names the file.
+        asked: Extents of its inputs.
+        values: Elements by input name, as for :func:`import_model`.
+        whole: Keep the large values that the file itself holds.
 
     Raises:
-        ModelError: as :func:`import_model` does.
+        ModelError: As :func:`import_model` does.
     """
     model = open_model(source, weights=whole)
     seeded = any(entry.key == SEED_KEY for entry in model.metadata_props)
@@ -202,7 +202,7 @@ def given_values(
     """Return constants that stand for inputs whose elements are given.
 
     Raises:
-        ModelError: no input has the name, or it has another number of elements.
+        ModelError: No input has the name, or it has another number of elements.
     """
     known = {value.name: value for value in inputs}
     fixed = []

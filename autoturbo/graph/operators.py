@@ -49,10 +49,10 @@ class Stored:
     """Narrow storage of a constant that the model dequantises.
 
     Attributes:
-        bits: of an element.
-        scales: real numbers beside them.
-        points: zero points beside them, of as many bits.
-        integer: the elements are 8-bit integers, which a target may compute with.
+        bits: Of an element.
+        scales: Real numbers beside them.
+        points: Zero points beside them, of as many bits.
+        integer: The elements are 8-bit integers, which a target may compute with.
     """
 
     bits: int
@@ -66,15 +66,15 @@ class Tensor:
     """A value of the graph.
 
     Attributes:
-        name: as in the model file.
-        shape: elements per dimension; ``()`` for a scalar.
-        dtype: element type in numpy's spelling (``"float32"``, ``"int64"``, ``"bool"``).
-        constant: depends on no real input of the model: a weight.
-        integer_bytes: bytes per element where the target computes in int8, if not those of its
+        name: As in the model file.
+        shape: Elements per dimension; ``()`` for a scalar.
+        dtype: Element type in numpy's spelling (``"float32"``, ``"int64"``, ``"bool"``).
+        constant: Depends on no real input of the model: a weight.
+        integer_bytes: Bytes per element where the target computes in int8, if not those of its
             type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
             of scales that are part of the instructions.
-        stored: how it is kept, if as narrower values that are made real where they are read.
-        original: the constant whose elements it holds in another order, if any.
+        stored: How it is kept, if as narrower values that are made real where they are read.
+        original: The constant whose elements it holds in another order, if any.
     """
 
     name: str
@@ -123,10 +123,10 @@ class Work:
     """Arithmetic of an operator per point of its domain.
 
     Attributes:
-        macs: multiply-accumulates per point of the whole domain (1 for matrix operators).
-        vector: vector operations per output point (add, multiply, compare, convert).
-        special: transcendental operations per output point (exp, erf, division, square root).
-        vector_per_point: vector operations per point of the whole domain (pooling windows, means).
+        macs: Multiply-accumulates per point of the whole domain (1 for matrix operators).
+        vector: Vector operations per output point (add, multiply, compare, convert).
+        special: Transcendental operations per output point (exp, erf, division, square root).
+        vector_per_point: Vector operations per point of the whole domain (pooling windows, means).
     """
 
     macs: int = 0
@@ -144,25 +144,25 @@ class Operator:
     """One node of the model: an iteration domain and an access map per tensor.
 
     Attributes:
-        name: unique in its graph.
-        kind: operator type, with its domain in front if not ONNX's own (``com.microsoft.Gelu``).
-        inputs: indices into :attr:`Graph.tensors`, absent optional inputs left out; what the bodies
+        name: Unique in its graph.
+        kind: Operator type, with its domain in front if not ONNX's own (``com.microsoft.Gelu``).
+        inputs: Indices into :attr:`Graph.tensors`, absent optional inputs left out; what the bodies
             of control flow read from outside is among them.
-        outputs: indices into :attr:`Graph.tensors`.
-        axes: the iteration domain.
-        input_maps: one per input.
-        output_maps: one per output.
-        work: arithmetic per point.
-        engine: the engine that it keeps busy.
-        pattern: its class in TVM's fusion pass.
-        parameterised: has learned parameters (convolution, matrix product by a weight,
+        outputs: Indices into :attr:`Graph.tensors`.
+        axes: The iteration domain.
+        input_maps: One per input.
+        output_maps: One per output.
+        work: Arithmetic per point.
+        engine: The engine that it keeps busy.
+        pattern: Its class in TVM's fusion pass.
+        parameterised: Has learned parameters (convolution, matrix product by a weight,
             normalisation with scale), so that a layer holds at most one.
-        attributes: other properties that distinguish it (``(("epsilon", "1e-05"),)``), for hashes.
-        opaque: why it has no access maps (never split, runs alone), or None.
-        counted: its work is known; where it is not, figures of the graph are incomplete.
-        integer: its arithmetic where the target computes in int8, at that type's rates; None: it is
+        attributes: Other properties that distinguish it (``(("epsilon", "1e-05"),)``), for hashes.
+        opaque: Why it has no access maps (never split, runs alone), or None.
+        counted: Its work is known; where it is not, figures of the graph are incomplete.
+        integer: Its arithmetic where the target computes in int8, at that type's rates; None: it is
             computed in the run's type.
-        unpacking: vector operations that make weights real which are kept narrow, however many
+        unpacking: Vector operations that make weights real which are kept narrow, however many
             results there are; none in integer arithmetic.
     """
 
@@ -280,8 +280,8 @@ class Uncounted:
     """Operators whose work is missing from all figures of work and time.
 
     Attributes:
-        operators: kinds whose work is not known, and how many there are of each.
-        tensor_share: the part of the graph's tensors that these read or make.
+        operators: Kinds whose work is not known, and how many there are of each.
+        tensor_share: The part of the graph's tensors that these read or make.
     """
 
     operators: Mapping[str, int]
@@ -317,18 +317,18 @@ class Graph:
     """A model as the scheduler sees it: static shapes, operators in topological order.
 
     Attributes:
-        name: a short name for people and file names.
-        tensors: all values; operators refer to them by index.
-        operators: in topological order.
-        inputs: indices of the real inputs (those that change from call to call).
-        outputs: indices of the outputs.
-        batch: samples that one evaluation processes.
-        source: the file it came from.
-        notes: assumptions of the import, one line each, for people.
-        given: elements that were given to inputs, by name: they are not read any more.
-        fixed: why the file cannot be written for fewer samples: the name and the kind of the node
+        name: A short name for people and file names.
+        tensors: All values; operators refer to them by index.
+        operators: In topological order.
+        inputs: Indices of the real inputs (those that change from call to call).
+        outputs: Indices of the outputs.
+        batch: Samples that one evaluation processes.
+        source: The file it came from.
+        notes: Assumptions of the import, one line each, for people.
+        given: Elements that were given to inputs, by name: they are not read any more.
+        fixed: Why the file cannot be written for fewer samples: the name and the kind of the node
             at which it cannot, and the reason; None where it can.
-        sample_dims: inputs in which not the first dimension counts samples, and the one that does;
+        sample_dims: Inputs in which not the first dimension counts samples, and the one that does;
             below 0 where none does.
     """
 
@@ -401,8 +401,8 @@ def check_limits(graph: Graph) -> None:
     """Refuse a graph that exceeds the limits of compiled code.
 
     Raises:
-        ModelError: naming the tensor or the operator, and the limit.
-    """
+        ModelError: Naming the tensor or the operator, and the limit.
+    """  # noqa: DOC501  _beyond() makes the error
     for tensor in graph.tensors:
         if len(tensor.shape) > MAX_RANK:
             message = f"has {len(tensor.shape)} dimensions; at most {MAX_RANK} can be scheduled"

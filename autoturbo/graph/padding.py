@@ -19,7 +19,7 @@ class Channels:
     """Dimensions and loops that have one extent in common.
 
     Attributes:
-        extent: of all of them.
+        extent: Of all of them.
         tensors: ``(tensor, dimension)`` pairs.
         axes: ``(operator, axis)`` pairs.
     """
@@ -37,9 +37,9 @@ def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
     """Return the channels that a dimension belongs to; None if they cannot be padded.
 
     Args:
-        graph: the model.
-        tensor: index into ``graph.tensors``.
-        dim: one of its dimensions.
+        graph: The model.
+        tensor: Index into ``graph.tensors``.
+        dim: One of its dimensions.
     """
     extent = graph.tensors[tensor].shape[dim]
     dims: set[tuple[int, int]] = set()
@@ -60,9 +60,9 @@ def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
     """Return the graph with channels widened to ``extent``.
 
     Args:
-        graph: the model.
-        channels: of :func:`channels_of`.
-        extent: the new number of them, not less than before.
+        graph: The model.
+        channels: Of :func:`channels_of`.
+        extent: The new number of them, not less than before.
     """
     tensors, operators = list(graph.tensors), list(graph.operators)
     for tensor, dim in channels.tensors:
@@ -81,7 +81,7 @@ def _next(
     """Return the dimensions that continue the channels of one; record the axes that carry them.
 
     Raises:
-        _FixedError: they may not be padded.
+        _FixedError: They may not be padded.
     """
     tensor, dim = here
     if tensor in graph.inputs or tensor in graph.outputs:
@@ -112,7 +112,7 @@ def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
     """Return the axis that addresses a dimension one to one.
 
     Raises:
-        _FixedError: there is none.
+        _FixedError: There is none.
     """
     axis = _sole(operator, access)
     if axis is None or operator.axes[axis].extent != extent:
@@ -132,7 +132,7 @@ def _addressed(graph: Graph, operator: Operator, axis: int) -> list[tuple[int, i
     """Return all dimensions that an axis addresses.
 
     Raises:
-        _FixedError: it does more than that, or the operator sums over it otherwise than in a
+        _FixedError: It does more than that, or the operator sums over it otherwise than in a
             product with weights.
     """
     dims, weighed = [], False

@@ -26,11 +26,11 @@ class Source:
     """A model file while it is imported.
 
     Attributes:
-        path: the file as the user named it.
-        opsets: version by domain; ONNX's own domain is ``""``.
-        ir_version: version of the file format.
-        given: elements that the user gave to inputs, by name.
-        notes: assumptions, one line each; grows while the import goes on.
+        path: The file as the user named it.
+        opsets: Version by domain; ONNX's own domain is ``""``.
+        ir_version: Version of the file format.
+        given: Elements that the user gave to inputs, by name.
+        notes: Assumptions, one line each; grows while the import goes on.
     """
 
     path: Path

@@ -45,11 +45,11 @@ class Document:
     """A document and its positions.
 
     Attributes:
-        value: mappings, lists and scalars as Python has them.
-        file: the file as the user named it; None for a document that came as values.
-        keys: line and column (from 1) of the key that leads to a path.
-        values: line and column of the value at a path.
-        duplicates: paths whose key was given before in the same mapping, with their positions.
+        value: Mappings, lists and scalars as Python has them.
+        file: The file as the user named it; None for a document that came as values.
+        keys: Line and column (from 1) of the key that leads to a path.
+        values: Line and column of the value at a path.
+        duplicates: Paths whose key was given before in the same mapping, with their positions.
     """
 
     value: Any
@@ -63,11 +63,11 @@ def read_document(path: Path, shown: str) -> Document:
     """Return the document in a file.
 
     Args:
-        path: the file.
-        shown: the file as the user named it, for errors.
+        path: The file.
+        shown: The file as the user named it, for errors.
 
     Raises:
-        TargetError: the file cannot be read or is not the YAML that targets are written in.
+        TargetError: The file cannot be read or is not the YAML that targets are written in.
     """
     return parse_document(_text(path, shown), shown)
 

@@ -37,13 +37,13 @@ _DIGITS: Final = Context(prec=12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InFile(Rule):
+class FileValue(Rule):
     """A value that a file spells as it is held.
 
     Attributes:
-        suffix: end of the name in the file, its unit.
-        name: in the file, where it is not the attribute's with the suffix.
-        default: the value of a file that leaves the field out; None if it may not.
+        suffix: End of the name in the file, its unit.
+        name: In the file, where it is not the attribute's with the suffix.
+        default: The value of a file that leaves the field out; None if it may not.
     """
 
     suffix: str = ""
@@ -60,7 +60,7 @@ class InFile(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class As(InFile):
+class CheckedValue(FileValue):
     """A text, a truth value or a list of names, checked by a rule."""
 
     rule: Rule
@@ -85,13 +85,13 @@ class As(InFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure(InFile):
+class Figure(FileValue):
     """A number.
 
     Attributes:
-        low: smallest value allowed, in the file's unit.
-        high: largest value allowed, in the file's unit.
-        whole: whether it is a whole number.
+        low: Smallest value allowed, in the file's unit.
+        high: Largest value allowed, in the file's unit.
+        whole: Whether it is a whole number.
     """
 
     low: float = 0.0
@@ -175,8 +175,8 @@ class Section(Rule):
     """A mapping of a target file.
 
     Attributes:
-        optional: whether a target may lack it.
-        engine: whether it is an entry of the list of engines, by its kind.
+        optional: Whether a target may lack it.
+        engine: Whether it is an entry of the list of engines, by its kind.
     """
 
     optional: bool = False
@@ -188,16 +188,16 @@ class Field:
     """A field of a file.
 
     Attributes:
-        name: as the file spells it, with its unit.
-        attribute: that holds it, in SI units.
-        type: of the attribute.
-        rule: its annotation.
+        name: As the file spells it, with its unit.
+        attribute: That holds it, in SI units.
+        type: Of the attribute.
+        rule: Its annotation.
     """
 
     name: str
     attribute: str
     type: Any
-    rule: InFile
+    rule: FileValue
 
 
 def _not_empty(value: Any) -> Any:
@@ -219,7 +219,7 @@ def file_fields(kind: type) -> tuple[Field, ...]:
     return tuple(
         Field(rule.name or f"{name}_{rule.suffix}".rstrip("_"), name, hint, rule)
         for name, hint, rule in fields_of(kind)
-        if isinstance(rule, InFile)
+        if isinstance(rule, FileValue)
     )
 
 

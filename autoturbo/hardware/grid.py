@@ -45,8 +45,8 @@ class Axis:
     """A field and the values that it takes.
 
     Attributes:
-        path: of the field, as :func:`autoturbo.hardware.with_field` takes it.
-        values: in the unit of the field, each once.
+        path: Of the field, as :func:`autoturbo.hardware.with_field` takes it.
+        values: In the unit of the field, each once.
     """
 
     path: str
@@ -81,8 +81,8 @@ class GridPoint:
     """A target of a grid.
 
     Attributes:
-        values: per axis.
-        target: with these values.
+        values: Per axis.
+        target: With these values.
     """
 
     values: tuple[Value, ...]
@@ -97,7 +97,7 @@ def parse_axis(text: str) -> Axis:
     ``engines[matrix].rows``.
 
     Raises:
-        UsageError: it does not look like that.
+        UsageError: It does not look like that.
     """
     path, equals, values = (part.strip() for part in text.partition("="))
     if not equals or not path or not values:
@@ -109,7 +109,7 @@ def make_axis(path: str, values: Iterable[Value]) -> Axis:
     """Return the axis of a field and its values; the first of equal values is kept.
 
     Raises:
-        UsageError: there are none.
+        UsageError: There are none.
     """
     section, dot, name = path.partition(".")
     whole = f"engines[{section}].{name}" if dot and section in ENGINES else path
@@ -123,7 +123,7 @@ def axes_of(vary: Mapping[str, Iterable[Value]] | Sequence[str]) -> tuple[Axis, 
     """Return axes from texts as :func:`parse_axis` takes them, or from values by field.
 
     Raises:
-        UsageError: a text is none, there are no axes, or a field has two.
+        UsageError: A text is none, there are no axes, or a field has two.
     """
     if isinstance(vary, Mapping):
         axes = tuple(make_axis(path, values) for path, values in vary.items())
@@ -143,8 +143,8 @@ def grid_of(target: Target, axes: Sequence[Axis]) -> tuple[GridPoint, ...]:
     """Return all targets of a grid, the last axis fastest, each checked like a file.
 
     Raises:
-        UsageError: there are too many.
-        TargetError: there is no such field, or a value is not valid for it.
+        UsageError: There are too many.
+        TargetError: There is no such field, or a value is not valid for it.
     """
     count = math.prod(len(axis.values) for axis in axes)
     if count > MOST_POINTS:

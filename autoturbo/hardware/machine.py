@@ -45,7 +45,7 @@ from typing import Annotated, Any, Final
 from autoturbo.errors import TargetError, did_you_mean
 from autoturbo.hardware.document import Document, parse_document, read_document
 from autoturbo.hardware.fields import (
-    As,
+    CheckedValue,
     Product,
     Section,
     built,
@@ -85,25 +85,28 @@ class OperatorRule:
     """Layers that a unit takes, by the operator they are built around.
 
     Attributes:
-        kinds: operator kinds of the anchor, as the graph spells them (``"Conv"``).
-        channels_multiple: input and output channels must be multiples of it.
-        grouped: whether it takes convolutions in groups, depthwise ones among them.
-        fused: kinds that may stand in the same layer beside the anchor.
+        kinds: Operator kinds of the anchor, as the graph spells them (``"Conv"``).
+        channels_multiple: Input and output channels must be multiples of it.
+        grouped: Whether it takes convolutions in groups, depthwise ones among them.
+        fused: Kinds that may stand in the same layer beside the anchor.
     """
 
     kinds: Annotated[
         tuple[str, ...],
-        As(about="operators that a layer may be built around", example=["Conv"], rule=Names()),
+        CheckedValue(
+            about="operators that a layer may be built around", example=["Conv"], rule=Names()
+        ),
     ]
     channels_multiple: Annotated[
         int, whole("input and output channels are multiples of it", 16, default=1)
     ] = 1
     grouped: Annotated[
-        bool, As(about="convolutions in groups too", example=True, default=True, rule=Flag())
+        bool,
+        CheckedValue(about="convolutions in groups too", example=True, default=True, rule=Flag()),
     ] = True
     fused: Annotated[
         tuple[str, ...],
-        As(
+        CheckedValue(
             about="operators that may stand in the same layer",
             example=["Relu"],
             default=(),
@@ -117,11 +120,11 @@ class Unit:
     """A processing unit.
 
     Attributes:
-        name: within its machine.
-        kind: name that equal units share (``npu`` of ``npu0`` and ``npu1``).
-        target: the unit alone, its off-chip memory being the machine's.
-        takes: layers it can run; empty where it runs everything.
-        memory: bytes of the shared memory that its weights and tensors may take at once; None
+        name: Within its machine.
+        kind: Name that equal units share (``npu`` of ``npu0`` and ``npu1``).
+        target: The unit alone, its off-chip memory being the machine's.
+        takes: Layers it can run; empty where it runs everything.
+        memory: Bytes of the shared memory that its weights and tensors may take at once; None
             where that is all of it.
     """
 
@@ -137,15 +140,15 @@ class Link:
     """A connection between two units, equal in both directions.
 
     Attributes:
-        units: names of kinds or of units at its ends.
-        bandwidth: bytes per second.
-        latency: seconds to the first byte.
-        through_ddr: whether the copy reads and writes the shared memory.
+        units: Names of kinds or of units at its ends.
+        bandwidth: Bytes per second.
+        latency: Seconds to the first byte.
+        through_ddr: Whether the copy reads and writes the shared memory.
     """
 
     units: Annotated[
         tuple[str, str],
-        As(
+        CheckedValue(
             about="two units or kinds of units",
             example=["cpu", "npu"],
             name="between",
@@ -162,7 +165,7 @@ class Link:
     ]
     through_ddr: Annotated[
         bool,
-        As(
+        CheckedValue(
             about="copies read and write the shared memory",
             example=True,
             default=True,
@@ -184,12 +187,12 @@ class Machine:
     """Processing units, their shared memory and the links between them.
 
     Attributes:
-        name: short name, usable in a file name.
-        description: one line for people; affects nothing.
-        units: at least one; the first takes everything.
-        ddr: the shared off-chip memory; its capacity is that of all units together.
-        switch: seconds it costs to hand over from one unit to another: driver, cache, interrupt.
-        links: between units; units that no link joins exchange data at the memory's bandwidth.
+        name: Short name, usable in a file name.
+        description: One line for people; affects nothing.
+        units: At least one; the first takes everything.
+        ddr: The shared off-chip memory; its capacity is that of all units together.
+        switch: Seconds it costs to hand over from one unit to another: driver, cache, interrupt.
+        links: Between units; units that no link joins exchange data at the memory's bandwidth.
     """
 
     name: str
@@ -217,7 +220,7 @@ class Machine:
         """Return the compute type that is used if none is given.
 
         Raises:
-            TargetError: the units have none in common.
+            TargetError: The units have none in common.
         """
         if not self.dtypes:
             hint = "give each unit a rate for one and the same type"
@@ -282,7 +285,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     """Return the machine of a preset or of a YAML file.
 
     Raises:
-        TargetError: nothing has that name, or it is not a valid machine.
+        TargetError: Nothing has that name, or it is not a valid machine.
     """
     name = os.fspath(name_or_path)
     if name in machine_names():
@@ -297,7 +300,7 @@ def find_machine(name: str) -> Machine | None:
     """Return the machine of a name or file; None if it is a target's or unknown.
 
     Raises:
-        TargetError: a file describes units, and is not a valid machine.
+        TargetError: A file describes units, and is not a valid machine.
     """
     if name in machine_names():
         return _preset(name)
@@ -309,7 +312,7 @@ def find_target(name_or_path: str | os.PathLike[str]) -> AnyTarget:
     """Return the machine or the target of a name or file, which is read once.
 
     Raises:
-        TargetError: nothing has that name, or it is neither.
+        TargetError: Nothing has that name, or it is neither.
     """
     name = os.fspath(name_or_path)
     if name in machine_names():
@@ -331,7 +334,7 @@ def machine_document(name: str) -> tuple[dict[str, Any], str]:
     """Return the content of a machine's file, and its text with comments.
 
     Args:
-        name: of a preset, or the path of a file, that :func:`find_machine` knows.
+        name: Of a preset, or the path of a file, that :func:`find_machine` knows.
     """
     path = _FOLDER / f"{name}.yaml" if name in machine_names() else Path(name)
     text = path.read_text("utf-8-sig")
@@ -342,7 +345,7 @@ def machine_from_dict(values: Mapping[str, Any]) -> Machine:
     """Return the machine that a document in the layout of :meth:`Machine.as_dict` describes.
 
     Raises:
-        TargetError: it is not a valid machine.
+        TargetError: It is not a valid machine.
     """
     return machine_of(Document(values))
 
@@ -351,7 +354,7 @@ def target_from_dict(values: Mapping[str, Any]) -> AnyTarget:
     """Return the target or the machine that a document describes.
 
     Raises:
-        TargetError: it describes neither.
+        TargetError: It describes neither.
     """
     return machine_from_dict(values) if "units" in values else Target.from_dict(values)
 
@@ -401,7 +404,7 @@ def machine_of(document: Document) -> Machine:
     """Return the machine that a document describes.
 
     Raises:
-        TargetError: it is not a valid machine.
+        TargetError: It is not a valid machine.
     """
     raise_first(check_machine(document))
     value = document.value

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from autoturbo.hardware.fields import (
-    As,
+    CheckedValue,
     Figure,
     bandwidth,
     capacity,
@@ -50,9 +50,9 @@ def _startup(about: str, example: int) -> Figure:
     return whole(about, example, low=0, high=1_000_000)
 
 
-def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> As:
+def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> CheckedValue:
     shown = default if example is None else example
-    return As(about=about, example=shown, default=default, rule=Flag())
+    return CheckedValue(about=about, example=shown, default=default, rule=Flag())
 
 
 def _energy(about: str, example: float, **more: Any) -> Figure:
@@ -64,21 +64,21 @@ class MatrixEngine:
     """The matrix engine of one core.
 
     Attributes:
-        rows: native tile along M (or N of a transposed product), in elements.
-        columns: native tile along N, in elements.
-        dataflow: one of :data:`DATAFLOWS`; "ideal" loses nothing to filling the array,
+        rows: Native tile along M (or N of a transposed product), in elements.
+        columns: Native tile along N, in elements.
+        dataflow: One of :data:`DATAFLOWS`; "ideal" loses nothing to filling the array,
             "channel_stationary" holds weights of one kernel position, channels over the rows (no
             im2col: few channels leave rows idle).
-        depth: elements of the reduction consumed per cycle at each (row, column) point: 1 for a
+        depth: Elements of the reduction consumed per cycle at each (row, column) point: 1 for a
             plain array, 16 for a 16 x 16 x 16 cube.
-        rate: multiplier per data type on ``rows * columns * depth`` multiply-accumulates per
+        rate: Multiplier per data type on ``rows * columns * depth`` multiply-accumulates per
             cycle; a data type that is not listed is not supported.
-        startup_cycles: pipeline fill and issue overhead of one tile, in cycles.
-        folds_overlap: whether operands are double-buffered in the array, so that a fold streams in
+        startup_cycles: Pipeline fill and issue overhead of one tile, in cycles.
+        folds_overlap: Whether operands are double-buffered in the array, so that a fold streams in
             while the one before it drains; otherwise every fold pays for filling and draining.
-        swap_operands: whether a product may run transposed, N along the rows, where that is
+        swap_operands: Whether a product may run transposed, N along the rows, where that is
             shorter; otherwise the operands keep their sides.
-        rereads_operands: whether every rows x columns block of a result reads its operands from LB
+        rereads_operands: Whether every rows x columns block of a result reads its operands from LB
             anew; otherwise registers between LB and the array hold what a tile reads again.
     """
 
@@ -86,7 +86,7 @@ class MatrixEngine:
     columns: Annotated[int, whole("native tile along N", 32)]
     dataflow: Annotated[
         str,
-        As(
+        CheckedValue(
             about=f"what stays in the array: one of {', '.join(DATAFLOWS)}",
             example="output_stationary",
             default="output_stationary",
@@ -195,10 +195,10 @@ class OffChip:
     """Off-chip memory (DDR, of any technology).
 
     Attributes:
-        capacity: bytes per cluster.
-        bandwidth: peak bytes per second of the whole chip, shared by its clusters.
-        latency: seconds to the first byte.
-        efficiency: fraction of the bandwidth that long transfers reach, in (0, 1]; what short runs
+        capacity: Bytes per cluster.
+        bandwidth: Peak bytes per second of the whole chip, shared by its clusters.
+        latency: Seconds to the first byte.
+        efficiency: Fraction of the bandwidth that long transfers reach, in (0, 1]; what short runs
             cost on top is :class:`DramTiming`'s.
     """
 

@@ -42,8 +42,8 @@ def plugin(name: str) -> Target | Path | None:
     """Return the target or path that a plug-in of that name provides; None if there is none.
 
     Raises:
-        TargetError: the plug-in cannot be loaded, or provides something else.
-    """
+        TargetError: The plug-in cannot be loaded, or provides something else.
+    """  # noqa: DOC501  _broken() makes the error
     if name not in TARGETS.names():
         return None
     entry = TARGETS.find(name)
@@ -85,8 +85,8 @@ def load_target(name_or_path: str | os.PathLike[str]) -> Target:
     other is looked up among the built-in presets, then among the plug-ins, then as a file.
 
     Raises:
-        TargetError: nothing has that name, or it is not a valid target.
-    """
+        TargetError: Nothing has that name, or it is not a valid target.
+    """  # noqa: DOC501  _unknown_target() makes the error
     name = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or _looks_like_path(name):
         return _load_file(Path(name), name)
@@ -120,8 +120,8 @@ def with_field(target: Target, path: str, value: Any) -> Target:
     >>> with_field(target, "engines[matrix].rows", 128)
 
     Raises:
-        TargetError: there is no such field, or the target would not be valid.
-    """
+        TargetError: There is no such field, or the target would not be valid.
+    """  # noqa: DOC501  _no_field() makes the error
     document = target.as_dict()
     *parents, last = _steps(path)
     owner: Any = document

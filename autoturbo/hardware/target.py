@@ -24,7 +24,7 @@ from autoturbo.errors import Location, TargetError
 from autoturbo.hardware.document import Document
 from autoturbo.hardware.fields import (
     DTYPES,
-    As,
+    CheckedValue,
     Field,
     Section,
     built,
@@ -66,7 +66,7 @@ from autoturbo.schema import (
 _PREFERRED = ("float16", "bfloat16", "int8", "float32", "bfloat8", "bfloat4")
 """Order in which a default data type is looked for: the cheapest that needs no quantisation."""
 
-NAME = As(
+NAME = CheckedValue(
     about="short name: small letters, digits, '.', '_' and '-'",
     example="my-npu",
     rule=Text(
@@ -84,27 +84,27 @@ class Target(Shown):
     """An accelerator.
 
     Attributes:
-        name: short name, usable in a file name.
-        description: one line for people; affects nothing.
-        clusters: clusters on the chip, data-parallel.
-        cores: cores in each cluster, in one dimension.
-        clock: hertz of cores and engines.
-        matrix: one per core.
-        vector: one per core.
-        transfer: one per core.
-        dma: one per cluster.
-        lb: one per core.
-        gb: one per cluster.
-        ddr: one, shared by the clusters.
-        overheads: launch and barrier.
+        name: Short name, usable in a file name.
+        description: One line for people; affects nothing.
+        clusters: Clusters on the chip, data-parallel.
+        cores: Cores in each cluster, in one dimension.
+        clock: Hertz of cores and engines.
+        matrix: One per core.
+        vector: One per core.
+        transfer: One per core.
+        dma: One per cluster.
+        lb: One per core.
+        gb: One per cluster.
+        ddr: One, shared by the clusters.
+        overheads: Launch and barrier.
         energy: None where nothing is known.
-        dram: timing of ``ddr``; None where the length of runs does not matter or is not known.
+        dram: Timing of ``ddr``; None where the length of runs does not matter or is not known.
     """
 
     name: Annotated[str, NAME]
     description: Annotated[
         str,
-        As(about="one line for people", example="", default="", rule=Text(longest=200)),
+        CheckedValue(about="one line for people", example="", default="", rule=Text(longest=200)),
     ]
     clusters: Annotated[int, whole("clusters on the chip", 2, high=4096)]
     cores: Annotated[int, whole("cores per cluster", 4, suffix="per_cluster")]
@@ -173,7 +173,7 @@ class Target(Shown):
         """Return the peak multiply-accumulates per second of the whole chip.
 
         Raises:
-            TargetError: the matrix engine has no path for ``dtype``.
+            TargetError: The matrix engine has no path for ``dtype``.
         """
         return self._chip_rate(self.matrix.macs_per_cycle(dtype), "matrix", dtype)
 
@@ -181,7 +181,7 @@ class Target(Shown):
         """Return the peak simple element operations per second of the whole chip.
 
         Raises:
-            TargetError: the vector engine has no lanes for ``dtype``.
+            TargetError: The vector engine has no lanes for ``dtype``.
         """
         return self._chip_rate(self.vector.elements_per_cycle(dtype), "vector", dtype)
 
@@ -191,10 +191,10 @@ class Target(Shown):
         """Return the seconds of work of the whole chip at its peak rates, engine by engine.
 
         Args:
-            dtype: the compute type.
-            macs: multiply-accumulates on the matrix engine.
-            plain: simple operations on the vector engine.
-            special: its slow operations.
+            dtype: The compute type.
+            macs: Multiply-accumulates on the matrix engine.
+            plain: Simple operations on the vector engine.
+            special: Its slow operations.
         """
         slow = self.vector.special_lanes * self.clusters * self.cores * self.clock
         matrix_s = macs / self.matrix_macs_per_second(dtype) if macs else 0.0
@@ -222,7 +222,7 @@ class Target(Shown):
         """Return the target that a document in the layout of :meth:`as_dict` describes.
 
         Raises:
-            TargetError: the document is not a valid target.
+            TargetError: The document is not a valid target.
         """
         return from_document(document)
 
@@ -250,7 +250,7 @@ PARTS: Final = sections_of(Target, engines=False)
 """Mappings at the top level."""
 
 
-class _OneOfEach(Rule):
+class _EngineList(Rule):
     """The list of engines."""
 
     __slots__ = ()
@@ -293,7 +293,7 @@ def layout() -> dict[str, Any]:
     return {
         "schema_version": VERSION,
         **{f.name: Annotated[f.type, f.rule] for f in file_fields(Target)},
-        "engines": Annotated[list_type(engine), _OneOfEach(about="one engine of each kind")],
+        "engines": Annotated[list_type(engine), _EngineList(about="one engine of each kind")],
         **{
             key: Annotated[fields_type(key, file_fields(section)), rule]
             for key, (section, rule) in PARTS.items()
@@ -353,7 +353,7 @@ def target_of(document: Document) -> Target:
     """Return the target that a document describes.
 
     Raises:
-        TargetError: it is not a valid target.
+        TargetError: It is not a valid target.
     """
     require_valid(document)
     return build_target(document.value)
@@ -363,7 +363,7 @@ def from_document(document: Mapping[str, Any]) -> Target:
     """Return the target that a document in the layout of a target file describes.
 
     Raises:
-        TargetError: the document is not a valid target.
+        TargetError: The document is not a valid target.
     """
     return target_of(Document(dict(document)))
 
@@ -384,7 +384,7 @@ def require_valid(document: Document) -> None:
     """Raise the first error of a document, if it has any.
 
     Raises:
-        TargetError: the document is not a target; it says how many more things are wrong.
+        TargetError: The document is not a target; it says how many more things are wrong.
     """
     raise_first(check(document))
 

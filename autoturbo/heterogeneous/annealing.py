@@ -30,8 +30,8 @@ class Decisions:
     """A candidate: a unit for each layer, and the cuts between parts.
 
     Attributes:
-        units: per layer, its unit.
-        cuts: layers that open a part.
+        units: Per layer, its unit.
+        cuts: Layers that open a part.
     """
 
     units: tuple[int, ...]
@@ -68,8 +68,8 @@ class Moves:
     """Steps from one candidate to another.
 
     Args:
-        profiles: of the model on the machine.
-        rng: where chance comes from.
+        profiles: Of the model on the machine.
+        rng: Where chance comes from.
     """
 
     def __init__(self, profiles: Profiles, rng: np.random.Generator) -> None:
@@ -125,9 +125,9 @@ class Annealing:
     """An annealing search, asked for candidates and told their times.
 
     Args:
-        profiles: of the model on the machine.
-        seed: of all chance.
-        starts: assignments to begin with besides each unit taking all it can.
+        profiles: Of the model on the machine.
+        seed: Of all chance.
+        starts: Assignments to begin with besides each unit taking all it can.
     """
 
     def __init__(self, profiles: Profiles, seed: int, starts: Sequence[Assignment] = ()) -> None:
@@ -194,8 +194,8 @@ class Found:
     """The result of a search.
 
     Attributes:
-        best: the fastest candidate, measured.
-        latencies: of every candidate in the order of measuring; infinite where it does not fit.
+        best: The fastest candidate, measured.
+        latencies: Of every candidate in the order of measuring; infinite where it does not fit.
     """
 
     best: MachineMeasurement
@@ -208,10 +208,10 @@ def best_assignment(
     """Return the fastest assignment found; None where none fits.
 
     Args:
-        profiles: of the model on the machine.
-        trials: candidates to measure at most, those it starts from included.
-        seed: of all chance.
-        starts: assignments to begin with besides each unit taking all it can; the result is no
+        profiles: Of the model on the machine.
+        trials: Candidates to measure at most, those it starts from included.
+        seed: Of all chance.
+        starts: Assignments to begin with besides each unit taking all it can; the result is no
             slower than any that is within the trials.
     """
     search = Annealing(profiles, seed, starts)

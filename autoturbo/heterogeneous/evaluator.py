@@ -60,12 +60,12 @@ class MachineEvaluator:
     """Builds and measures schedules of one model on one machine.
 
     Args:
-        graph: the whole model.
-        machine: what it runs on.
-        dtype: the compute type; all units must support it.
+        graph: The whole model.
+        machine: What it runs on.
+        dtype: The compute type; all units must support it.
 
     Raises:
-        UsageError: not all units compute in the type.
+        UsageError: Not all units compute in the type.
     """
 
     def __init__(self, graph: Graph, machine: Machine, dtype: str) -> None:
@@ -87,7 +87,7 @@ class MachineEvaluator:
         """Return the assignment of a candidate.
 
         Raises:
-            KnobsError: the candidate does not fit the model or the machine.
+            KnobsError: The candidate does not fit the model or the machine.
         """
         if knobs != Knobs(units=knobs.units):
             name = next(n for n in knobs.as_dict() if n != "units")
@@ -108,7 +108,7 @@ class MachineEvaluator:
         """Return the assignment of a scheduler by name.
 
         Raises:
-            UsageError: no scheduler of that name.
+            UsageError: No scheduler of that name.
         """
         names = (FIRST_UNIT, *scheduler_names(self.profiles.machine))
         if name not in names:
@@ -213,8 +213,8 @@ class MachineEvaluator:
         """Return the schedule of a candidate, with its expected measurement.
 
         Raises:
-            KnobsError: the candidate does not fit the model or the machine.
-            InfeasibleError: it does not fit the memory.
+            KnobsError: The candidate does not fit the model or the machine.
+            InfeasibleError: It does not fit the memory.
         """
         scheduler = PUBLISHED if knobs.units is None else TUNED
         return self.schedule_of(self.assignment(knobs), knobs, scheduler)
@@ -223,7 +223,7 @@ class MachineEvaluator:
         """Return the schedule of an assignment.
 
         Raises:
-            InfeasibleError: it does not fit the memory.
+            InfeasibleError: It does not fit the memory.
         """
         measured, p = measure_assignment(self.profiles, assignment), self.profiles
         if isinstance(measured, Failure):
@@ -244,8 +244,8 @@ class MachineEvaluator:
         """Return the schedule of a scheduler by name, and its measurement.
 
         Raises:
-            UsageError: no scheduler of that name.
-            InfeasibleError: its assignment does not fit the memory.
+            UsageError: No scheduler of that name.
+            InfeasibleError: Its assignment does not fit the memory.
         """
         assignment = self.named(name)
         return self.schedule_of(assignment, Knobs(), name), self.measure(assignment)
@@ -258,7 +258,7 @@ class MachineEvaluator:
         """Return the measurement of a scheduler by name.
 
         Raises:
-            UsageError: no scheduler of that name.
+            UsageError: No scheduler of that name.
         """
         return self.measure(self.named(name))
 
@@ -266,8 +266,8 @@ class MachineEvaluator:
         """Return the schedule that a file describes.
 
         Raises:
-            ScheduleFileError: parts do not run when the file says.
-            InfeasibleError: it does not fit the memory.
+            ScheduleFileError: Parts do not run when the file says.
+            InfeasibleError: It does not fit the memory.
         """
         schedule = self.schedule_of(stored.assignment, stored.knobs, stored.scheduler)
         if stored.runs is not None and stored.runs != schedule.runs:
@@ -280,7 +280,7 @@ def evaluator_of(graph: Graph, target: AnyTarget, dtype: str) -> Evaluator | Mac
     """Return the evaluator of a model on a target or a machine.
 
     Raises:
-        UsageError: it does not compute in the type.
+        UsageError: It does not compute in the type.
     """
     if isinstance(target, Machine):
         return MachineEvaluator(graph, target, dtype)
@@ -297,11 +297,11 @@ def machine_bound(
     """Return the lower bound for one evaluation of the whole batch.
 
     Args:
-        graph: the model.
-        machine: what it runs on.
-        dtype: the compute type of all units.
-        layers: of the model.
-        units: per layer, the units that can run it.
+        graph: The model.
+        machine: What it runs on.
+        dtype: The compute type of all units.
+        layers: Of the model.
+        units: Per layer, the units that can run it.
     """
     alone = [lower_bound(graph, unit.target, dtype) for unit in machine.units]
     first = LowerBound(0.0, 0.0, 0.0)

@@ -73,12 +73,12 @@ class Decided:
     """The decisions in a file.
 
     Attributes:
-        scheduler: what made it.
-        dtype: the compute type.
-        knobs: the candidate.
-        assignment: of the layers.
-        runs: when everything runs; None where the file does not say.
-        expected: what a measurement of it gave, or None.
+        scheduler: What made it.
+        dtype: The compute type.
+        knobs: The candidate.
+        assignment: Of the layers.
+        runs: When everything runs; None where the file does not say.
+        expected: What a measurement of it gave, or None.
     """
 
     scheduler: str
@@ -99,13 +99,13 @@ def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Dec
     """Return the decisions in the text of a schedule file.
 
     Args:
-        text: as :func:`machine_schedule_text` writes it.
-        graph: the model.
-        machine: what it runs on.
-        place: where the text is from, for errors.
+        text: As :func:`machine_schedule_text` writes it.
+        graph: The model.
+        machine: What it runs on.
+        place: Where the text is from, for errors.
 
     Raises:
-        ScheduleFileError: the text is of another version, was made for something else, or describes
+        ScheduleFileError: The text is of another version, was made for something else, or describes
             no valid schedule.
     """
     with located(Path(place)):

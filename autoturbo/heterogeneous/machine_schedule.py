@@ -14,17 +14,17 @@ from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
 from autoturbo.heterogeneous.parts import Assignment, Part
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import LAYERWISE, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import assemble
 from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
 from autoturbo.schedule.place.instances import PartBook, make_instances
-from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import (
     MACHINE_FORMAT,
-    OnUnits,
     Schedule,
     Share,
+    UnitSchedules,
     document_text,
     header,
     layer_entries,
@@ -46,7 +46,7 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
     """Return one schedule of a model from those of its parts.
 
     Raises:
-        VerifyError: a part processes its samples in several passes, or in clusters.
+        VerifyError: A part processes its samples in several passes, or in clusters.
     """
     graph, machine = machine_schedule.model, machine_schedule.machine
     dtype, schedules = machine_schedule.dtype, machine_schedule.schedules
@@ -55,10 +55,10 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
         if schedule.share.loops > 1 or schedule.share.clusters > 1:
             message = "a part processes the batch in several passes or on several clusters"
             raise VerifyError(message, hint="take a smaller batch")
-    problem = make_problem(graph, machine.units[0].target, dtype)
+    context = make_problem(graph, machine.units[0].target, dtype)
     pieces = sorted(
         (
-            _Piece(_in_whole(problem, schedules[index], part, subgraph.layers), index, number)
+            _Piece(_in_whole(context, schedules[index], part, subgraph.layers), index, number)
             for index, part in enumerate(parts)
             for number, subgraph in enumerate(schedules[index].instances.subgraphs)
         ),
@@ -68,7 +68,7 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
         SubGraph(number, piece.layers, schedules[piece.part].instances.subgraphs[piece.own].split)
         for number, piece in enumerate(pieces)
     )
-    instances = make_instances(PartBook(problem), subgraphs)
+    instances = make_instances(PartBook(context), subgraphs)
     place = {(piece.part, piece.own): number for number, piece in enumerate(pieces)}
     order, origin = [], [(0, 0)] * instances.count
     for index, schedule in enumerate(schedules):
@@ -81,7 +81,7 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
     placement = bind_instances(instances, tuple(order), always=True)
     scopes = tuple(max(scope, Scope.DDR) for scope in placement.scopes)
     whole = assemble(
-        graph, problem, machine_schedule.scheduler, LAYERWISE,
+        graph, context, machine_schedule.scheduler, LAYERWISE,
         Share(1, graph.batch, graph.batch), instances, tuple(order),
         Placement(placement.bindings, scopes),
     )  # fmt: skip
@@ -94,20 +94,20 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
         ],
     }
     units = tuple(names[part.unit] for part in parts)
-    on = OnUnits(schedules, units, tuple(origin), facts)
+    on = UnitSchedules(schedules, units, tuple(origin), facts)
     return dataclasses.replace(whole, on_units=on)
 
 
 def _in_whole(
-    problem: Problem, schedule: Schedule, part: Part, layers: Sequence[int]
+    context: SchedulingContext, schedule: Schedule, part: Part, layers: Sequence[int]
 ) -> tuple[int, ...]:
     """Return layers of a part's schedule as layers of the model; both are cut in the same way."""
-    part_problem = schedule.problem
+    part_problem = schedule.context
     whole = []
     for layer in layers:
         mine = [part_problem.graph.operators[i].name for i in part_problem.layers[layer].operators]
         index = part.layers[layer]
-        theirs = [problem.graph.operators[i].name for i in problem.layers[index].operators]
+        theirs = [context.graph.operators[i].name for i in context.layers[index].operators]
         if mine != theirs:
             raise VerifyError(
                 f"layer {part_problem.layers[layer].name} is cut differently in its part"
@@ -121,11 +121,11 @@ class Run:
     """The times of a part, or of a copy.
 
     Attributes:
-        part: index of the part that runs, or whose results are copied.
-        unit: that runs it, or that they are copied to, by index.
-        copied: bytes that are copied; 0 where the part runs.
-        begin: seconds.
-        end: seconds.
+        part: Index of the part that runs, or whose results are copied.
+        unit: That runs it, or that they are copied to, by index.
+        copied: Bytes that are copied; 0 where the part runs.
+        begin: Seconds.
+        end: Seconds.
     """
 
     part: int
@@ -140,17 +140,17 @@ class MachineSchedule:
     """A schedule of a machine: parts, their units and their times.
 
     Attributes:
-        model: the whole model, all samples.
-        machine: what it runs on.
-        dtype: the compute type of all units.
-        scheduler: what made it.
-        knobs: the candidate.
-        layers: of the model.
-        assignment: parts and their units.
-        schedules: of the parts, each on its unit.
-        runs: parts and copies, each after what it waits for.
-        spilled: per part, bytes of memory that hold what its layers make for each other.
-        expected: what a measurement of it gave (the object M of ``--json``), or None.
+        model: The whole model, all samples.
+        machine: What it runs on.
+        dtype: The compute type of all units.
+        scheduler: What made it.
+        knobs: The candidate.
+        layers: Of the model.
+        assignment: Parts and their units.
+        schedules: Of the parts, each on its unit.
+        runs: Parts and copies, each after what it waits for.
+        spilled: Per part, bytes of memory that hold what its layers make for each other.
+        expected: What a measurement of it gave (the object M of ``--json``), or None.
     """
 
     model: Graph
@@ -170,7 +170,7 @@ class MachineSchedule:
         """Return the schedule as one of the model, for users of its regions and order alone.
 
         Raises:
-            VerifyError: a part processes its samples in several passes, or in clusters.
+            VerifyError: A part processes its samples in several passes, or in clusters.
         """
         return whole_schedule(self)
 
@@ -183,11 +183,11 @@ class MachineSchedule:
         """Write the schedule file, atomically.
 
         Args:
-            path: the file; one that is no schedule file is not replaced, nor is the model's.
-            force: replace a file of another kind.
+            path: The file; one that is no schedule file is not replaced, nor is the model's.
+            force: Replace a file of another kind.
 
         Raises:
-            ScheduleFileError: the path cannot be written.
+            ScheduleFileError: The path cannot be written.
         """
         save_schedule(self, path, force=force)
 

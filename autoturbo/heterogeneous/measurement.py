@@ -38,9 +38,9 @@ class Job:
     """A task of the timetable, named for people.
 
     Attributes:
-        part: index of the part that runs, or whose results are copied.
-        unit: that runs it, or that they are copied to.
-        copied: bytes that are copied; 0 where the part runs.
+        part: Index of the part that runs, or whose results are copied.
+        unit: That runs it, or that they are copied to.
+        copied: Bytes that are copied; 0 where the part runs.
     """
 
     part: int
@@ -52,8 +52,8 @@ class Network:
     """The parts of an assignment, the tensors between them, and the resources.
 
     Args:
-        profiles: of the model on the machine.
-        assignment: of its layers.
+        profiles: Of the model on the machine.
+        assignment: Of its layers.
     """
 
     def __init__(self, profiles: Profiles, assignment: Assignment) -> None:
@@ -208,19 +208,19 @@ class MachineMeasurement:
     """The measurement of an assignment, in seconds and bytes for the whole batch.
 
     Attributes:
-        latency: until the last part has ended.
-        batch: samples.
-        ddr_bytes: of shared memory that kernels and copies read and write.
-        copied_bytes: that cross between units.
-        busy: seconds of each unit, by its name.
-        copying: seconds of all copies together.
-        peak_bytes: most bytes of weights and tensors that are held at once.
-        held: likewise of each unit, by its name.
-        least: seconds that no timetable of these parts and copies beats.
-        assignment: who runs what.
-        jobs: parts and copies, each after what it waits for.
-        timetable: when each job runs, aligned with them.
-        profiles: of the parts, aligned with those of the assignment.
+        latency: Until the last part has ended.
+        batch: Samples.
+        ddr_bytes: Of shared memory that kernels and copies read and write.
+        copied_bytes: That cross between units.
+        busy: Seconds of each unit, by its name.
+        copying: Seconds of all copies together.
+        peak_bytes: Most bytes of weights and tensors that are held at once.
+        held: Likewise of each unit, by its name.
+        least: Seconds that no timetable of these parts and copies beats.
+        assignment: Who runs what.
+        jobs: Parts and copies, each after what it waits for.
+        timetable: When each job runs, aligned with them.
+        profiles: Of the parts, aligned with those of the assignment.
     """
 
     latency: float
@@ -250,8 +250,8 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
     """Return the measurement of an assignment, or why it does not fit.
 
     Args:
-        profiles: of the model on the machine.
-        assignment: of its layers.
+        profiles: Of the model on the machine.
+        assignment: Of its layers.
     """
     times: list[Profile] = []
     for part in assignment.parts:
@@ -291,7 +291,7 @@ def _fitted(
     """Return a timetable with tasks in parallel where there is room, else in sequence.
 
     Raises:
-        NoRoomError: there is none either way.
+        NoRoomError: There is none either way.
     """
     try:
         return timetable(tasks, resources, bandwidth, memories)

@@ -20,8 +20,8 @@ class Part:
     """Layers that one unit runs as one.
 
     Attributes:
-        unit: index in the machine.
-        layers: indices, ascending.
+        unit: Index in the machine.
+        layers: Indices, ascending.
     """
 
     unit: int
@@ -33,8 +33,8 @@ class Assignment:
     """The parts of a model, each with its unit.
 
     Attributes:
-        parts: every layer once, each part after those that it reads from.
-        in_turn: one part or copy at a time, in this order; side by side where it is False.
+        parts: Every layer once, each part after those that it reads from.
+        in_turn: One part or copy at a time, in this order; side by side where it is False.
     """
 
     parts: tuple[Part, ...]
@@ -62,10 +62,10 @@ def assign(
     """Return the assignment of layers with known units, its parts as large as possible.
 
     Args:
-        graph: the model.
-        layers: its layers, in topological order.
-        units: per layer, its unit.
-        cuts: layers that open a part: they join nothing that they read from.
+        graph: The model.
+        layers: Its layers, in topological order.
+        units: Per layer, its unit.
+        cuts: Layers that open a part: they join nothing that they read from.
     """
     return merge(layer_producers(graph, layers), units, cuts)
 
@@ -160,8 +160,8 @@ class Branch:
     """A chain of layers.
 
     Attributes:
-        layers: indices, in order.
-        beside: branches that run beside it, itself among them, by index; alone where it is the
+        layers: Indices, in order.
+        beside: Branches that run beside it, itself among them, by index; alone where it is the
             only one.
     """
 
@@ -173,7 +173,7 @@ def branches_of(producers: Sequence[Sequence[int]]) -> tuple[Branch, ...]:
     """Return the branches of a network, each after those it reads from.
 
     Args:
-        producers: per layer the layers that it reads from, all before it.
+        producers: Per layer the layers that it reads from, all before it.
     """
     readers: list[list[int]] = [[] for _ in producers]
     for layer, read in enumerate(producers):

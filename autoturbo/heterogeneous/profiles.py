@@ -35,13 +35,13 @@ class Profile:
     """The time and memory of layers together on a unit.
 
     Attributes:
-        seconds: alone, with the memory's whole bandwidth.
-        bytes: of shared memory, both directions.
-        spilled: most bytes of it that hold what layers make for each other.
-        gb_bytes: from and to global buffers.
-        kernels: launched.
-        peak_lb: most bytes of one core's local buffer in use.
-        peak_gb: most bytes of one cluster's global buffer in use.
+        seconds: Alone, with the memory's whole bandwidth.
+        bytes: Of shared memory, both directions.
+        spilled: Most bytes of it that hold what layers make for each other.
+        gb_bytes: From and to global buffers.
+        kernels: Launched.
+        peak_lb: Most bytes of one core's local buffer in use.
+        peak_gb: Most bytes of one cluster's global buffer in use.
     """
 
     seconds: float
@@ -58,12 +58,12 @@ class Profiles:
     """Profiles of one model's layers on one machine's units.
 
     Attributes:
-        graph: the model.
-        machine: what it runs on.
-        dtype: the compute type of all units.
-        layers: of the model.
-        units: per layer, the units that can run it.
-        made: schedules that were simulated so far.
+        graph: The model.
+        machine: What it runs on.
+        dtype: The compute type of all units.
+        layers: Of the model.
+        units: Per layer, the units that can run it.
+        made: Schedules that were simulated so far.
     """
 
     graph: Graph
@@ -84,7 +84,7 @@ class Profiles:
         """Return the profile of layers together on a unit; a failure where they do not fit.
 
         Raises:
-            ValueError: the unit does not take one of them.
+            ValueError: The unit does not take one of them.
         """
         key = (unit, tuple(layers))
         if key not in self._asked:
@@ -149,7 +149,7 @@ def _profile_of(schedule: Schedule, outcome: Outcome) -> Profile | Failure:
 
 def _spilled(schedule: Schedule) -> int:
     """Return the peak bytes of DDR for tensors that do not leave the part, in all clusters."""
-    graph, total = schedule.problem.graph, 0
+    graph, total = schedule.context.graph, 0
     for timeline in schedule.timelines:
         inside = (timeline.kind == TENSOR) & ~np.isin(timeline.tensor, list(graph.outputs))
         inner = [np.asarray(column)[inside] for column in dataclasses.astuple(timeline.buffers)]

@@ -33,9 +33,9 @@ class UnitSpace(Space):
     """The space of a machine: units of layers and cuts as dimensions.
 
     Attributes:
-        names: of the layers.
-        units: names of the machine's units.
-        published: the candidate that ``Knobs()`` stands for.
+        names: Of the layers.
+        units: Names of the machine's units.
+        published: The candidate that ``Knobs()`` stands for.
     """
 
     names: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class UnitSpace(Space):
         """Return the parameters of a candidate, every dimension named.
 
         Raises:
-            KnobsError: the candidate is outside the space.
+            KnobsError: The candidate is outside the space.
         """
         unit_knobs = knobs.units or self.published
         units, cuts = dict(unit_knobs.layers), {_CUT + name for name in unit_knobs.cuts}
@@ -144,10 +144,10 @@ class AnnealingProposer:
     """Proposes candidates of a machine and learns from outcomes.
 
     Args:
-        evaluator: of the model on the machine.
-        space: of its candidates.
-        objective: what is sought.
-        seed: of all chance.
+        evaluator: Of the model on the machine.
+        space: Of its candidates.
+        objective: What is sought.
+        seed: Of all chance.
     """
 
     def __init__(

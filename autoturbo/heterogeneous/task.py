@@ -26,9 +26,9 @@ class MachineTask:
     """A model and a machine; see :class:`autoturbo.tuning.task.TuningTask`.
 
     Args:
-        graph: the whole model.
-        machine: what it runs on.
-        dtype: the compute type of all units.
+        graph: The whole model.
+        machine: What it runs on.
+        dtype: The compute type of all units.
     """
 
     on_machine = True
@@ -41,9 +41,9 @@ class MachineTask:
         """Return the machine's defaults: sampler, effort, rounds and baselines.
 
         Args:
-            config: what was asked for.
-            machine: of several units.
-            own_baselines: the user asked for baselines.
+            config: What was asked for.
+            machine: Of several units.
+            own_baselines: The user asked for baselines.
         """
         limited = config.trials is not None or config.time_budget is not None
         return {
@@ -59,7 +59,7 @@ class MachineTask:
         """Refuse samplers and objectives that a machine cannot be tuned by or for.
 
         Raises:
-            UsageError: the sampler or an objective is not for machines.
+            UsageError: The sampler or an objective is not for machines.
         """
         del machine
         if sampler == PROGRAM:
@@ -74,11 +74,11 @@ class MachineTask:
             hint = "latency, throughput or ddr-bytes"
             raise UsageError("machines of several units give no energy figures", hint=hint)
 
-    def space(self, stored: Mapping[str, Any], workshop: object) -> UnitSpace:
+    def space(self, stored: Mapping[str, Any], tuning_evaluator: object) -> UnitSpace:
         """Return units of layers and cuts; nothing of them is stored with a run."""
         del stored
-        if isinstance(workshop, MachineEvaluator):
-            self._units = workshop
+        if isinstance(tuning_evaluator, MachineEvaluator):
+            self._units = tuning_evaluator
         else:
             self._units = MachineEvaluator(*self._of)
         return UnitSpace.on(self._units)

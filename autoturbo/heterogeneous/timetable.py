@@ -28,10 +28,10 @@ class Holding:
     """An allocation in memories for some time.
 
     Attributes:
-        memories: that they count against, by index.
-        bytes: how many.
-        maker: task at whose begin they are taken.
-        users: tasks that must have ended before they are given back, the maker among them.
+        memories: That they count against, by index.
+        bytes: How many.
+        maker: Task at whose begin they are taken.
+        users: Tasks that must have ended before they are given back, the maker among them.
     """
 
     memories: tuple[int, ...]
@@ -45,9 +45,9 @@ class Memories:
     """The capacity of each memory, and the tasks' demands on it.
 
     Attributes:
-        capacities: bytes, by memory.
-        fixed: bytes that are held all the time: weights, the model's inputs and outputs.
-        holdings: all others.
+        capacities: Bytes, by memory.
+        fixed: Bytes that are held all the time: weights, the model's inputs and outputs.
+        holdings: All others.
     """
 
     capacities: tuple[int, ...] = ()
@@ -59,8 +59,8 @@ class NoRoomError(Exception):
     """A deadlock: no task runs, and no ready task fits the memory.
 
     Attributes:
-        memory: that is too small.
-        demand: bytes that would be held in it.
+        memory: That is too small.
+        demand: Bytes that would be held in it.
     """
 
     def __init__(self, memory: int, demand: int) -> None:
@@ -72,11 +72,11 @@ class Ledger:
     """The bytes allocated in each memory.
 
     Args:
-        memories: what there is, and who holds it.
-        tasks: how many there are.
+        memories: The memories, and what is held in each by whom.
+        tasks: How many tasks there are.
 
     Raises:
-        NoRoomError: what is held all the time does not fit.
+        NoRoomError: What is held all the time does not fit.
     """
 
     def __init__(self, memories: Memories, tasks: int) -> None:
@@ -132,10 +132,10 @@ class Task:
     """A kernel on a unit, or a transfer on a link.
 
     Attributes:
-        resource: index of what it keeps busy.
-        seconds: that it takes alone; 0 for one that only waits for others.
-        bytes: of shared memory that it reads and writes.
-        after: tasks that must have ended, by index; all smaller than its own.
+        resource: Index of what it keeps busy.
+        seconds: That it takes alone; 0 for one that only waits for others.
+        bytes: Of shared memory that it reads and writes.
+        after: Tasks that must have ended, by index; all smaller than its own.
     """
 
     resource: int
@@ -145,13 +145,13 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimeSlice:
     """An interval in which no task begins or ends.
 
     Attributes:
-        begin: seconds.
-        end: seconds.
-        rates: bytes per second of the tasks that run, by task.
+        begin: Seconds.
+        end: Seconds.
+        rates: Bytes per second of the tasks that run, by task.
     """
 
     begin: float
@@ -164,15 +164,15 @@ class Timetable:
     """The begin and end of every task.
 
     Attributes:
-        begin: seconds, per task.
-        end: seconds, per task.
-        stretches: in order of time, those in which something runs.
-        peaks: most bytes held at once, per memory.
+        begin: Seconds, per task.
+        end: Seconds, per task.
+        stretches: In order of time, those in which something runs.
+        peaks: Most bytes held at once, per memory.
     """
 
     begin: tuple[float, ...]
     end: tuple[float, ...]
-    stretches: tuple[Stretch, ...] = field(default=(), repr=False)
+    stretches: tuple[TimeSlice, ...] = field(default=(), repr=False)
     peaks: tuple[int, ...] = ()
 
     @property
@@ -207,14 +207,14 @@ def timetable(
     """Return the timetable of tasks by the rule of this module.
 
     Args:
-        tasks: in an order in which each comes after those it waits for.
-        resources: how many there are.
-        bandwidth: bytes per second of the shared memory.
-        memories: what tasks may hold; no limits if None.
+        tasks: The tasks; each comes after those it waits for.
+        resources: How many resources there are.
+        bandwidth: Bytes per second of the shared memory.
+        memories: What tasks may hold; no limits if None.
 
     Raises:
-        ValueError: a task waits for a later one.
-        NoRoomError: at some moment nothing runs, and nothing that is ready has room.
+        ValueError: A task waits for a later one.
+        NoRoomError: At some moment nothing runs, and nothing that is ready has room.
     """
     return _Run(tasks, resources, bandwidth, memories or Memories()).finished()
 
@@ -260,7 +260,7 @@ class _Run:
                 self.readers[before].append(index)
         self.ready: list[list[tuple[float, int]]] = [[] for _ in range(resources)]
         self.running: dict[int, _Running] = {}
-        self.stretches: list[Stretch] = []
+        self.stretches: list[TimeSlice] = []
         self.now = 0.0
 
     def finished(self) -> Timetable:
@@ -337,7 +337,7 @@ class _Run:
             (running_task.task, part)
             for (_, running_task), part in zip(running, parts, strict=True)
         )
-        self.stretches.append(Stretch(self.now, self.now + step, rates))
+        self.stretches.append(TimeSlice(self.now, self.now + step, rates))
         self.now += step
         for (resource, running_task), speed, step_s in zip(running, speeds, steps, strict=True):
             # those that end now end exactly, whatever rounding left of them

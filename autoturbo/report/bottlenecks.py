@@ -1,7 +1,7 @@
 """The bottlenecks of a schedule, and remedies that are tried on a new schedule.
 
-A spot loses what it takes beyond what its work needs. A remedy is a change of one knob, of the
-model (channels padded to fill the matrix array), or of one field of the target. The schedule is
+A bottleneck loses what it takes beyond what its work needs. A remedy changes one knob, the
+model (channels padded to fill the matrix array), or one field of the target. The schedule is
 built anew with the change and simulated; all else stays as it is, so a change of the target is not
 tuned for (``autoturbo sweep`` does that).
 """
@@ -36,24 +36,24 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.simulate.shares import ScheduleShares, Shares
 
 WORST = 5
-"""Spots that are shown."""
+"""Bottlenecks that are shown."""
 
 Part = Literal["layer", "between"]
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Bottleneck:
     """Alike layers, as the blocks of a network have them, or what lies between kernels.
 
     Attributes:
         part: ``"layer"``; or ``"between"``: launches, barriers, and the movements before kernels,
             of the whole schedule.
-        layers: names of the layers; none between kernels.
-        subgraphs: numbers of the isomorphic sub-graphs that they belong to.
-        anchors: the last layer of each of these, by which knobs name it.
-        seconds: that they add to the latency together.
-        shares: of that time.
-        needs: seconds that their work needs whatever the schedule: the most of matrix work and
+        layers: Names of the layers; none between kernels.
+        subgraphs: Numbers of the isomorphic sub-graphs that they belong to.
+        anchors: The last layer of each of these, by which knobs name it.
+        seconds: That they add to the latency together.
+        shares: Of that time.
+        needs: Seconds that their work needs whatever the schedule: the most of matrix work and
             vector work at peak and of reading their weights once from DDR; none between kernels.
     """
 
@@ -71,50 +71,54 @@ class Spot:
         return max(self.seconds - self.needs, 0.0)
 
 
-def spots_of(schedule: Schedule, found: ScheduleShares, most: int = WORST) -> tuple[Spot, ...]:
-    """Return the spots that lose most, the worst first.
+def bottlenecks_of(
+    schedule: Schedule, found: ScheduleShares, most: int = WORST
+) -> tuple[Bottleneck, ...]:
+    """Return the bottlenecks that lose most, the worst first.
 
     Args:
-        schedule: what is asked about.
-        found: its latency, handed out.
-        most: spots at most.
+        schedule: The schedule that is asked about.
+        found: The schedule's latency, attributed to limits and layers.
+        most: Bottlenecks at most.
     """
     kinds: dict[object, list[int]] = {}
     for subgraph in schedule.instances.subgraphs:
         kinds.setdefault(_kind(schedule, subgraph.index), []).append(subgraph.index)
-    spots = [s for alike in kinds.values() for s in _of_kind(schedule, found, tuple(alike))]
-    spots.append(_between(found))
-    losing = [spot for spot in spots if spot.lost > 0]
+    bottlenecks = [s for alike in kinds.values() for s in _of_kind(schedule, found, tuple(alike))]
+    bottlenecks.append(_between(found))
+    losing = [bottleneck for bottleneck in bottlenecks if bottleneck.lost > 0]
     return tuple(sorted(losing, key=lambda s: (-s.lost, s.subgraphs, s.layers)))[:most]
 
 
 def _kind(schedule: Schedule, index: int) -> object:
     """Return a key, equal for sub-graphs of the same operators and extents, split the same way."""
-    graph, subgraph = schedule.problem.graph, schedule.instances.subgraphs[index]
-    layers = (schedule.problem.layers[layer] for layer in subgraph.layers)
+    graph, subgraph = schedule.context.graph, schedule.instances.subgraphs[index]
+    layers = (schedule.context.layers[layer] for layer in subgraph.layers)
     inside = ((graph.operators[o] for o in layer.operators) for layer in layers)
     described = tuple(tuple((o.kind, o.extents) for o in operators) for operators in inside)
     return subgraph.split.axes, described
 
 
-def _of_kind(schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]) -> Iterator[Spot]:
-    """Yield one spot for each place in isomorphic sub-graphs, of the layers there."""
-    graph, names = schedule.instances, [layer.name for layer in schedule.problem.layers]
+def _of_kind(
+    schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]
+) -> Iterator[Bottleneck]:
+    """Yield one bottleneck for each place in isomorphic sub-graphs, of the layers there."""
+    graph, names = schedule.instances, [layer.name for layer in schedule.context.layers]
     anchors = tuple(found.subgraphs[i].layer for i in alike)
     for layers in zip(*(graph.subgraphs[i].layers for i in alike), strict=True):
         shares = _sum(found.layers[layer].shares for layer in layers)
-        yield Spot(
+        yield Bottleneck(
             "layer", tuple(names[layer] for layer in layers), alike, anchors, shares.total, shares,
             len(alike) * _needs(schedule, layers[0]),
         )  # fmt: skip
 
 
-def _between(found: ScheduleShares) -> Spot:
+def _between(found: ScheduleShares) -> Bottleneck:
     """Return the time besides the work of layers, with waits for other clusters."""
     inside = _sum(layer.shares for layer in found.layers)
     around = np.maximum(np.asarray(found.shares.seconds) - np.asarray(inside.seconds), 0.0)
     every = tuple(one.subgraph for one in found.subgraphs)
-    return Spot("between", (), every, (), float(around.sum()), Shares.of(around), 0.0)
+    return Bottleneck("between", (), every, (), float(around.sum()), Shares.of(around), 0.0)
 
 
 def _sum(some: Iterable[Shares]) -> Shares:
@@ -123,17 +127,17 @@ def _sum(some: Iterable[Shares]) -> Shares:
 
 def _needs(schedule: Schedule, layer: int) -> float:
     """Return the seconds that the whole chip needs for a layer of the whole batch."""
-    problem, share = schedule.problem, schedule.share
+    context, share = schedule.context, schedule.share
     try:
-        part = extract(problem.graph, problem.layers[layer].operators)
+        part = extract(context.graph, context.layers[layer].operators)
     except ValueError:  # nothing that it makes is used
         return 0.0
-    bound = lower_bound(part, problem.target, problem.dtype)
-    integers = in_integers(problem.target, problem.dtype)
-    read = weight_bytes(part, problem.dtype, integers=integers) * storage_ratio(problem.dtype)
+    bound = lower_bound(part, context.target, context.dtype)
+    integers = in_integers(context.target, context.dtype)
+    read = weight_bytes(part, context.dtype, integers=integers) * storage_ratio(context.dtype)
     passes = share.loops * share.copies
     return max(
-        bound.matrix_s * passes, bound.vector_s * passes, read / problem.target.ddr.bandwidth
+        bound.matrix_s * passes, bound.vector_s * passes, read / context.target.ddr.bandwidth
     )
 
 
@@ -155,13 +159,13 @@ FIELDS: Mapping[Limit, tuple[tuple[str, float], ...]] = {
     ),
     Limit.LAUNCH: (("overheads.kernel_launch_us", 0.5), ("lb.capacity_kib", 2)),
 }  # fmt: skip
-"""Fields of the target that are tried, with the factor, by what a spot is bound by."""
+"""Fields of the target that are tried, with the factor, by what a bottleneck is bound by."""
 
 MOST_PADDING = 1.5
 """Channels are padded to at most so many times as many."""
 
 _MINOR = 0.2
-"""Share of a spot's time from which its second limit is looked at too."""
+"""Share of a bottleneck's time from which its second limit is looked at too."""
 
 _ALONE_NOTHING = ("priority", *knob_names("subgraph", group="inner"))
 """Knobs that mean something only together with others."""
@@ -175,14 +179,14 @@ class Remedy:
     """A change, and its measured effect.
 
     Attributes:
-        kind: what is changed.
-        text: the change, for people.
-        change: the same for scripts: ``{"layers", "knob", "value"}`` (without layers a knob of the
+        kind: What is changed.
+        text: The change, for people.
+        change: The same for scripts: ``{"layers", "knob", "value"}`` (without layers a knob of the
             model), ``{"tensor", "dimension",
             "extent", "padded"}`` or ``{"field", "value", "was"}``, named as in their files.
-        latency: with it, in seconds; None where nothing fits any more.
-        failure: why, then.
-        gain: seconds less than without it, negative where it is slower; None likewise.
+        latency: With it, in seconds; None where nothing fits any more.
+        failure: Why, then.
+        gain: Seconds less than without it, negative where it is slower; None likewise.
     """
 
     kind: Kind
@@ -198,8 +202,8 @@ class Trials:
     """Trials of changes of one schedule; each is built once.
 
     Attributes:
-        schedule: made from its knobs.
-        latency: of it, in seconds.
+        schedule: Made from its knobs.
+        latency: Of it, in seconds.
     """
 
     schedule: Schedule
@@ -208,32 +212,32 @@ class Trials:
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
-        problem = self.schedule.problem
-        return Evaluator(self.schedule.model, problem.target, problem.dtype)
+        context = self.schedule.context
+        return Evaluator(self.schedule.model, context.target, context.dtype)
 
     @functools.cached_property
     def _blocks(self) -> tuple[Block, ...]:
         """Return the knobs and values that the search would try, sub-graph by sub-graph."""
         knobs, most = self.schedule.knobs, len(self.schedule.instances.subgraphs)
-        return blocks_of(self._evaluator.bench, most, [knobs.batches_per_cluster], knobs)
+        return blocks_of(self._evaluator.model_scheduler, most, [knobs.batches_per_cluster], knobs)
 
     @property
     def target(self) -> Target:
         """Return the target of the schedule."""
-        return self.schedule.problem.target
+        return self.schedule.context.target
 
-    def remedies(self, spot: Spot) -> tuple[Remedy, ...]:
-        """Return all remedies tried for a spot: most gained first, infeasible ones last."""
-        limits = limits_of(spot)
+    def remedies(self, bottleneck: Bottleneck) -> tuple[Remedy, ...]:
+        """Return all remedies tried for a bottleneck: most gained first, infeasible ones last."""
+        limits = limits_of(bottleneck)
         remedies = [
-            *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
-            *self._of_model(spot, limits), *self._of_target(limits),
+            *(self._of_knobs(bottleneck) if bottleneck.anchors else self.model_knobs()),
+            *self._of_model(bottleneck, limits), *self._of_target(limits),
         ]  # fmt: skip
         return _ordered(remedies)
 
     def model_knobs(self) -> tuple[Remedy, ...]:
         """Try every value of every knob of the model alone; most gained first."""
-        knobs, space = self.schedule.knobs, Space.of(self._evaluator.bench)
+        knobs, space = self.schedule.knobs, Space.of(self._evaluator.model_scheduler)
         return _ordered(
             self.knob((), dimension.name, value)
             for dimension in space.dimensions
@@ -253,8 +257,12 @@ class Trials:
     def field(self, path: str, value: object) -> Remedy:
         """Try one field of the target, named and measured as in its file.
 
+        Returns:
+            The change, and the latency with it or why nothing fits; measured once per field and
+            value.
+
         Raises:
-            TargetError: there is no such field, or the target would not be valid.
+            TargetError: There is no such field, or the target would not be valid.
         """
         target, was = with_field(self.target, path, value), field_of(self.target, path)
         outcome = self._asked((path, str(value)), lambda: self._elsewhere(target=target))
@@ -284,23 +292,25 @@ class Trials:
     def _elsewhere(self, *, graph: Graph | None = None, target: Target | None = None) -> Outcome:
         """Evaluate the same knobs on another model or target."""
         graph, target = graph or self.schedule.model, target or self.target
-        return Evaluator(graph, target, self.schedule.problem.dtype).evaluate(self.schedule.knobs)
+        return Evaluator(graph, target, self.schedule.context.dtype).evaluate(self.schedule.knobs)
 
-    def _of_knobs(self, spot: Spot) -> Iterator[Remedy]:
-        block = next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
-        override = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
-        factor = self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
+    def _of_knobs(self, bottleneck: Bottleneck) -> Iterator[Remedy]:
+        block = next((b for b in self._blocks if bottleneck.anchors[0] in b.layers), None)
+        override = {own.layer: own for own in self.schedule.knobs.overrides}.get(
+            bottleneck.anchors[0]
+        )
+        factor = self.schedule.instances.subgraphs[bottleneck.subgraphs[0]].split.instances
         for name in block.choices if block else ():
             here = getattr(override, name) if override else AUTO
             for value in _near(name, block, factor):
                 if value != here and name not in _ALONE_NOTHING:
-                    yield self.knob(spot.anchors, name, value)
+                    yield self.knob(bottleneck.anchors, name, value)
 
-    def _of_model(self, spot: Spot, limits: Iterable[Limit]) -> Iterator[Remedy]:
-        if Limit.MATRIX not in limits or not spot.layers:
+    def _of_model(self, bottleneck: Bottleneck, limits: Iterable[Limit]) -> Iterator[Remedy]:
+        if Limit.MATRIX not in limits or not bottleneck.layers:
             return
         seen = set()
-        for tensor, dim in _channel_dims(self.schedule, spot):
+        for tensor, dim in _channel_dims(self.schedule, bottleneck):
             channels = channels_of(self.schedule.model, tensor, dim)
             if channels is not None and channels not in seen:
                 seen.add(channels)
@@ -323,10 +333,10 @@ def _ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
     return tuple(sorted(remedies, key=lambda r: float("inf") if r.gain is None else -r.gain))
 
 
-def limits_of(spot: Spot) -> tuple[Limit, ...]:
-    """Return the limits of a spot: the largest share of its time, and a second that matters."""
-    ordered = sorted(Limit, key=lambda limit: -spot.shares.part(limit))
-    return tuple(limit for limit in ordered[:2] if spot.shares.part(limit) >= _MINOR) or (
+def limits_of(bottleneck: Bottleneck) -> tuple[Limit, ...]:
+    """Return what bounds a bottleneck: its largest share of time, and a second that matters."""
+    ordered = sorted(Limit, key=lambda limit: -bottleneck.shares.part(limit))
+    return tuple(limit for limit in ordered[:2] if bottleneck.shares.part(limit) >= _MINOR) or (
         ordered[0],
     )
 
@@ -366,10 +376,10 @@ def paddings(extent: int, target: Target) -> tuple[int, ...]:
     return tuple(n for n in sorted(widths) if extent < n <= MOST_PADDING * extent)
 
 
-def _channel_dims(schedule: Schedule, spot: Spot) -> Iterator[tuple[int, int]]:
-    """Yield dimensions of activations that a spot's product with weights reads or makes."""
+def _channel_dims(schedule: Schedule, bottleneck: Bottleneck) -> Iterator[tuple[int, int]]:
+    """Yield dimensions of activations that a bottleneck's product with weights reads or makes."""
     graph = schedule.model
-    layer = next(one for one in schedule.problem.layers if one.name == spot.layers[0])
+    layer = next(one for one in schedule.context.layers if one.name == bottleneck.layers[0])
     operator = graph.operators[layer.anchor]
     if operator.engine is not Engine.MATRIX or operator.opaque:
         return

@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 
 from rich.table import Table
 
-from autoturbo.report.bottlenecks import WORST, Part, Remedy, Spot, Trials, spots_of
+from autoturbo.report.bottlenecks import WORST, Bottleneck, Part, Remedy, Trials, bottlenecks_of
 from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.schedule import Schedule
@@ -61,7 +61,7 @@ RemedyJson = TypedDict("RemedyJson", {
 })  # fmt: skip
 """A change that was tried, and what it gained."""
 
-SpotJson = TypedDict("SpotJson", {
+BottleneckJson = TypedDict("BottleneckJson", {
     "limit": str, "shares_s": dict[str, Real], "part": Part, "layers": list[str],
     "subgraphs": list[Natural], "anchors": list[str], "seconds": Duration, "needs_s": Duration,
     "lost_s": Real, "remedies": list[RemedyJson],
@@ -71,23 +71,23 @@ SpotJson = TypedDict("SpotJson", {
 BoundsJson = TypedDict("BoundsJson", {
     "limit": str, "shares_s": dict[str, Real], "latency_s": Duration, "lower_bound_s": BoundJson,
     "bound_fraction": Real, "kernels": list[KernelJson], "subgraphs": list[SubGraphJson],
-    "layers": list[LayerJson], "spots": list[SpotJson], "model_knobs": list[RemedyJson],
+    "layers": list[LayerJson], "bottlenecks": list[BottleneckJson], "model_knobs": list[RemedyJson],
 })  # fmt: skip
 """What bounds a schedule, where it loses most and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A spot and the remedies tried for it, most gained first."""
+    """A bottleneck and the remedies tried for it, most gained first."""
 
-    spot: Spot
+    bottleneck: Bottleneck
     remedies: tuple[Remedy, ...]
 
     def helpful(self, least: float) -> tuple[Remedy, ...]:
         """Return the best knob, change of the model and change of the target that gain so much.
 
         Args:
-            least: seconds.
+            least: Seconds.
         """
         best: dict[str, Remedy] = {}
         for remedy in self.remedies:
@@ -101,11 +101,11 @@ class Bounds:
     """The bounds of a schedule's latency.
 
     Attributes:
-        names: of the problem's layers.
-        shares: the latency, handed out.
-        bound: what no schedule can beat.
-        advice: the worst spots, the worst first.
-        model_knobs: knobs of the model that were changed alone, most gained first.
+        names: Of the problem's layers.
+        shares: The latency, handed out.
+        bound: What no schedule can beat.
+        advice: The worst bottlenecks, the worst first.
+        model_knobs: Knobs of the model that were changed alone, most gained first.
     """
 
     names: tuple[str, ...]
@@ -148,7 +148,7 @@ class Bounds:
                  "slack_s": None if one.slack == math.inf else one.slack}
                 for one in shares.layers
             ],
-            "spots": [_spot_json(one.spot, one.remedies) for one in self.advice],
+            "bottlenecks": [_bottleneck_json(one.bottleneck, one.remedies) for one in self.advice],
             "model_knobs": [_remedy_json(one) for one in self.model_knobs],
         }  # fmt: skip
 
@@ -157,19 +157,22 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
     """Return the bounds of a schedule, and try remedies.
 
     Args:
-        schedule: what is asked about.
-        what_if: try changes; only schedules that follow from knobs can be built anew, for others
-            spots are named without remedies.
-        most: spots at most.
+        schedule: What is asked about.
+        what_if: Try changes; only schedules that follow from knobs can be built anew, for others
+            bottlenecks are named without remedies.
+        most: Bottlenecks at most.
     """
     memory = KernelMemory()
     measured = simulate(schedule, memory)
     shares = schedule_shares(schedule, memory)
-    spots = spots_of(schedule, shares, most)
+    bottlenecks = bottlenecks_of(schedule, shares, most)
     trials = Trials(schedule, measured.latency)
     tries = what_if and schedule.scheduler == TUNABLE
-    advice = tuple(Advice(spot, trials.remedies(spot) if tries else ()) for spot in spots)
-    names = tuple(layer.name for layer in schedule.problem.layers)
+    advice = tuple(
+        Advice(bottleneck, trials.remedies(bottleneck) if tries else ())
+        for bottleneck in bottlenecks
+    )
+    names = tuple(layer.name for layer in schedule.context.layers)
     return Bounds(names, shares, measured.bound, advice, trials.model_knobs() if tries else ())
 
 
@@ -177,11 +180,12 @@ def _shared(shares: Shares) -> _Shared:
     return {"limit": shares.limit.value, "shares_s": shares.as_dict()}
 
 
-def _spot_json(spot: Spot, remedies: tuple[Remedy, ...]) -> SpotJson:
+def _bottleneck_json(bottleneck: Bottleneck, remedies: tuple[Remedy, ...]) -> BottleneckJson:
     return {
-        "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
-        "anchors": list(spot.anchors), "seconds": spot.seconds, **_shared(spot.shares),
-        "needs_s": spot.needs, "lost_s": spot.lost,
+        "part": bottleneck.part, "layers": list(bottleneck.layers),
+        "subgraphs": list(bottleneck.subgraphs), "anchors": list(bottleneck.anchors),
+        "seconds": bottleneck.seconds, **_shared(bottleneck.shares),
+        "needs_s": bottleneck.needs, "lost_s": bottleneck.lost,
         "remedies": [_remedy_json(remedy) for remedy in remedies],
     }  # fmt: skip
 
@@ -245,12 +249,12 @@ def layer_table(bounds: Bounds, *, everything: bool) -> Table:
     return table(headers, rows, close=True)
 
 
-def spot_table(bounds: Bounds) -> Table:
-    """Return a table of the worst spots, with the remedies of each, by gain."""
+def bottleneck_table(bounds: Bounds) -> Table:
+    """Return a table of the worst bottlenecks, with the remedies of each, by gain."""
     rows = (
         row for number, one in enumerate(bounds.advice, 1) for row in _spot(bounds, number, one)
     )
-    headers = ("worst spots, and what would help", "time", "bound by", "lost", "saves")
+    headers = ("worst bottlenecks, and what would help", "time", "bound by", "lost", "saves")
     return table(headers, rows, close=True)
 
 
@@ -264,14 +268,14 @@ def model_knob_sentence(bounds: Bounds) -> str:
 
 
 def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ...]]:
-    spot, latency = advice.spot, bounds.shares.latency
-    alike = f" and {len(spot.layers) - 1} alike" if len(spot.layers) > 1 else ""
-    where = f"{spot.layers[0]}{alike}" if spot.layers else "between kernels"
+    bottleneck, latency = advice.bottleneck, bounds.shares.latency
+    alike = f" and {len(bottleneck.layers) - 1} alike" if len(bottleneck.layers) > 1 else ""
+    where = f"{bottleneck.layers[0]}{alike}" if bottleneck.layers else "between kernels"
     yield (
         f"{number}. {where}",
-        duration(spot.seconds),
-        spot.shares.limit.value,
-        percent(spot.lost / latency),
+        duration(bottleneck.seconds),
+        bottleneck.shares.limit.value,
+        percent(bottleneck.lost / latency),
         "",
     )
     helpful = advice.helpful(MATTERS * latency)

@@ -97,10 +97,10 @@ class TimeUse:
     """The use of the time of one pass, in shares that add up to 1.
 
     Attributes:
-        order: keys of :data:`WORKERS`: those before hide those behind; the busiest is the first.
-        busy: share of the time that each works, hidden or not.
-        exposed: share that each part costs, by :data:`PARTS`.
-        least: share that the first of the order cannot be without, by the lower bound.
+        order: Keys of :data:`WORKERS`: those before hide those behind; the busiest is the first.
+        busy: Share of the time that each works, hidden or not.
+        exposed: Share that each part costs, by :data:`PARTS`.
+        least: Share that the first of the order cannot be without, by the lower bound.
     """
 
     order: tuple[str, ...]
@@ -130,10 +130,10 @@ class Measured:
     """A schedule and its measurement.
 
     Attributes:
-        schedule: itself.
-        measurement: of it.
-        kernels: of one pass.
-        use: of its time.
+        schedule: Itself.
+        measurement: Of it.
+        kernels: Of one pass.
+        use: Of its time.
     """
 
     schedule: Schedule
@@ -150,14 +150,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trust:
+class Evidence:
     """The evidence for the figures.
 
     Attributes:
-        checks: by name ``"ok"``, ``"failed"`` or ``"not run"``.
-        same: the best trial measured the same again, to the bit.
-        refused: trials whose schedules failed a check.
-        findings: what is wrong, one line each.
+        checks: By name ``"ok"``, ``"failed"`` or ``"not run"``.
+        same: The best trial measured the same again, to the bit.
+        refused: Trials whose schedules failed a check.
+        findings: What is wrong, one line each.
     """
 
     checks: Mapping[str, str]
@@ -176,19 +176,19 @@ class Facts:
     """The facts of a run.
 
     Attributes:
-        info: its record.
-        state: what became of it.
-        trials: by number.
-        objectives: what was sought.
-        number: of the fastest trial.
-        best: its schedule.
-        default: of trial 0; None where it does not fit.
-        others: other schedulers by name; a failure where one does not fit.
-        trust: what speaks for the figures.
-        importance: what the trials tell of the knobs.
-        predictions: of the cost model; None where it cannot say anything.
-        searched_by_model: its predictions guided the search.
-        seconds: from the first trial to the last.
+        info: Its record.
+        state: What became of it.
+        trials: By number.
+        objectives: What was sought.
+        number: Of the fastest trial.
+        best: Its schedule.
+        default: Of trial 0; None where it does not fit.
+        others: Other schedulers by name; a failure where one does not fit.
+        trust: What speaks for the figures.
+        importance: What the trials tell of the knobs.
+        predictions: Of the cost model; None where it cannot say anything.
+        searched_by_model: Its predictions guided the search.
+        seconds: From the first trial to the last.
     """
 
     info: RunInfo
@@ -199,7 +199,7 @@ class Facts:
     best: Measured
     default: Measured | None
     others: Mapping[str, Measured | Failure]
-    trust: Trust
+    trust: Evidence
     importance: Importance
     predictions: Predictions | None
     searched_by_model: bool
@@ -217,16 +217,20 @@ def gather(
     """Build and measure a record's schedules again.
 
     Args:
-        info: the run.
-        state: what became of it.
-        records: its trials by number.
-        verified: checks of its best schedule that the database knows of.
-        graph: its model.
-        evaluator: of its model and target.
+        info: The run.
+        state: What became of it.
+        records: Its trials by number.
+        verified: Checks of its best schedule that the database knows of.
+        graph: Its model.
+        evaluator: Of its model and target.
+
+    Returns:
+        All that a report says of the run; trials are as recorded, the best schedule, that of trial
+        0 if it fits, and the other schedulers' are measured anew.
 
     Raises:
-        RunError: nothing of it fits the target.
-    """
+        RunError: Nothing of it fits the target.
+    """  # noqa: DOC501  no_schedule() makes the error
     trials = tuple(Trial(r.number, r.knobs, r.outcome) for r in records)
     known = {trial.number: trial for trial in trials}
     if info.best_trial is None:
@@ -234,11 +238,11 @@ def gather(
     recorded = known[info.best_trial]
     best = _measured(evaluator, recorded)
     order = best.use.order
-    target = best.schedule.problem.target
+    target = best.schedule.context.target
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
-    space = space_of_run(info.settings, evaluator.bench)
-    advisor = make_advisor(evaluator, graph, target, info.key.dtype, seed, lambda _: None)
+    space = space_of_run(info.settings, evaluator.model_scheduler)
+    ranker = make_advisor(evaluator, graph, target, info.key.dtype, seed, lambda _: None)
     default = known.get(0)
     fits = default is not None and isinstance(default.outcome, Measurement)
     alone = len(objectives) == 1 and objectives[0].name in OF_KERNELS
@@ -254,17 +258,17 @@ def gather(
         others=_others(evaluator, info.settings.get("baselines", ()), order),
         trust=_trust(info, recorded, best, verified),
         importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
-        predictions=predictions(trials, advisor, info.settings.get("round") or SEARCH.round_trials),
+        predictions=predictions(trials, ranker, info.settings.get("round") or SEARCH.round_trials),
         searched_by_model=alone and info.settings.get("sampler", COST_MODEL) == COST_MODEL,
         seconds=(times[1] - times[0]).total_seconds(),
     )
 
 
 def _measured(evaluator: Evaluator, trial: Trial | None, order: Sequence[str] = ()) -> Measured:
-    """Build and measure a trial again.
+    """Return a trial's schedule, built and measured again.
 
     Raises:
-        RunError: it fits no more.
+        RunError: It fits no more.
     """
     if trial is None:
         raise RunError("a trial that the run names is not there")
@@ -291,11 +295,11 @@ def _others(
     return others
 
 
-def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | None) -> Trust:
+def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | None) -> Evidence:
     same = best.measurement.as_dict() == recorded.outcome.as_dict()
     if verified is not None and verified.verifier == VERIFIER_VERSION:
         checks = {c.value: "ok" if c in verified.checks else "not run" for c in Check}
-        return Trust(checks, same, len(info.refused), ())
+        return Evidence(checks, same, len(info.refused), ())
     now = verify_schedule(best.schedule, numbers=False)
     checks = {
         Check.REGIONS.value: "failed" if now.regions else "ok",
@@ -303,7 +307,7 @@ def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | 
         Check.NUMBERS.value: "not run",
     }
     lines = tuple(finding.message for finding in now.findings[:5])
-    return Trust(checks, same, len(info.refused), lines)
+    return Evidence(checks, same, len(info.refused), lines)
 
 
 def time_use(
@@ -316,11 +320,11 @@ def time_use(
     """Return how a schedule uses its time.
 
     Args:
-        schedule: of which
-        kernels: are the intervals of a pass.
-        bound: of the whole batch.
-        latency: likewise, seconds.
-        order: what hides what, to compare with another schedule; the busiest first if empty.
+        schedule: The schedule.
+        kernels: Intervals of its kernels in a pass.
+        bound: Of the whole batch.
+        latency: Likewise, seconds.
+        order: What hides what, to compare with another schedule; the busiest first if empty.
     """
     busy = {name: sum(_busy(kernel, name) for kernel in kernels) for name in WORKERS}
     order = tuple(order) or tuple(sorted(WORKERS, key=lambda name: -busy[name]))
@@ -365,7 +369,7 @@ def _covered(begin: Floats, end: Floats) -> float:
 
 def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -> dict[str, float]:
     """Return seconds of a kernel by :data:`PARTS`; earlier workers hide later ones."""
-    overheads = schedule.problem.target.overheads
+    overheads = schedule.context.target.overheads
     exposed_s = dict.fromkeys(PARTS, 0.0)
     exposed_s["movements"] = kernel.launch - kernel.begin
     exposed_s["launch"] = overheads.per_kernel

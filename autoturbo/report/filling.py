@@ -48,7 +48,17 @@ def rendered(name: str, **given: object) -> str:
         trim_blocks=True, lstrip_blocks=True, finalize=_plain,
     )  # fmt: skip
     environment.filters |= {"line": _line, "united": united, "number": units.count}
-    for unit in ("capacity", "clock", "duration", "gain", "joules", "percent", "ratio", "size"):
+    for unit in (
+        "capacity",
+        "clock",
+        "counted",
+        "duration",
+        "gain",
+        "joules",
+        "percent",
+        "ratio",
+        "size",
+    ):
         environment.filters[unit] = getattr(units, unit)
     return environment.get_template(name).render(**given)
 
@@ -72,8 +82,8 @@ class Columns:
     """Rows of a chart, column by column.
 
     Attributes:
-        values: equally many per name; texts, numbers, or None.
-        note: what was left out, a sentence; empty where nothing was.
+        values: Equally many per name; texts, numbers, or None.
+        note: What was left out, a sentence; empty where nothing was.
     """
 
     values: Mapping[str, Sequence[Any]]
@@ -90,6 +100,13 @@ class Columns:
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values()), ()))
+
+    def where(self, name: str, chosen: Iterable[Any]) -> Columns:
+        """Return the rows whose value in a column is one of those chosen."""
+        allowed = set(chosen)
+        kept = [at for at, value in enumerate(self.values[name]) if value in allowed]
+        rows = {of: [column[at] for at in kept] for of, column in self.values.items()}
+        return Columns(rows, self.note)
 
     def as_json(self) -> dict[str, Any]:
         """Return a list per column for the page's script; of texts each once, with row numbers."""
@@ -126,9 +143,9 @@ class Chart:
     """A chart of the page.
 
     Attributes:
-        name: of the file with its specification.
-        data: by name.
-        given: what the file leaves open, where it has ``"$name"``. With an ``end``, the chart shows
+        name: Of the file with its specification.
+        data: By name.
+        given: What the file leaves open, where it has ``"$name"``. With an ``end``, the chart shows
             time up to so many microseconds, which the page's buttons zoom.
     """
 
@@ -142,6 +159,11 @@ class Chart:
         return tuple(dict.fromkeys(c.note for c in self.data.values() if c.note))
 
     @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Return what each colour stands for, where the page says it: it wraps lines."""
+        return tuple(zip(self.given.get("parts", ()), self.given.get("colours", ()), strict=True))
+
+    @property
     def zooms(self) -> bool:
         """Return whether it shows time."""
         return "end" in self.given
@@ -150,7 +172,7 @@ class Chart:
         """Return the specification that the page's script draws with Vega.
 
         Raises:
-            ValueError: the specification is none.
+            ValueError: The specification is none.
         """
         spec = _filled(_read(self.name), self.given)
         whole = json.dumps({"config": _read("config"), "width": "container", **spec})
@@ -186,7 +208,7 @@ def library() -> ModuleType:
     """Return the package that brings Vega.
 
     Raises:
-        UsageError: it is not installed, or too old.
+        UsageError: It is not installed, or too old.
     """
     _check_address_space()
     hint = "install it with: pip install 'autoturbo[report]'"
@@ -205,7 +227,7 @@ def _check_address_space() -> None:
     """Refuse to start V8 under a limit of address space that it does not survive.
 
     Raises:
-        UsageError: there is such a limit.
+        UsageError: There is such a limit.
     """
     try:
         import resource

@@ -5,6 +5,7 @@ Layers and sub-graphs are placed in rows from inputs to outputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,17 +13,27 @@ from autoturbo.hardware.parts import storage_ratio
 from autoturbo.report.facts import Measured, kernel_use
 from autoturbo.report.filling import GROUPS, Chart, Columns
 from autoturbo.report.trace import tensor_scopes
+from autoturbo.report.units import counted
 from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval
 
-WIDEST = 0.34
+WIDEST = 0.5
 """Share of the width that a layer takes at most: what goes past it is drawn beside it."""
+
+_GAP, _MARGIN = 0.6, 0.2
+"""Rows between sub-graphs, and below the layers of one."""
+
+_NEXT = _MARGIN + _GAP + 1
+"""Rows from a sub-graph's last layer to the first of the one below it, its title between them."""
 
 MOST_LAYERS = 400
 """Layers that are drawn one by one; larger models show their sub-graphs only."""
+
+_RIGHTMOST = 0.99
+"""As far as an edge leans out: the frame ends at 1."""
 
 Edge = tuple[int, int]
 
@@ -32,18 +43,18 @@ class SubGraphFacts:
     """One sub-graph over a pass of the chip.
 
     Attributes:
-        index: its number.
-        title: number and name of its last layer.
-        layers: their indices.
-        parts: instances that it is cut into.
-        cut: how, in words: ``"n (16) in 8"`` is an axis of 16 steps in 8 parts.
-        scope: where its output is declared.
-        seconds: of all its kernels in a pass, summed over clusters.
-        share: of the time of all kernels.
-        macs: multiply-accumulates in a pass of all clusters together.
-        ddr_bytes: likewise, moved from and to DDR.
-        bound: what bounds its kernels, by most of their time.
-        bound_share: of their time that this takes.
+        index: Its number.
+        title: Number and name of its last layer.
+        layers: Their indices.
+        parts: Instances that it is cut into.
+        cut: How, in words: ``"n (16) in 8"`` is an axis of 16 steps in 8 parts.
+        scope: Where its output is declared.
+        seconds: Of all its kernels in a pass, summed over clusters.
+        share: Of the time of all kernels.
+        macs: Multiply-accumulates in a pass of all clusters together.
+        ddr_bytes: Likewise, moved from and to DDR.
+        bound: What bounds its kernels, by most of their time.
+        bound_share: Of their time that this takes.
     """
 
     index: int
@@ -86,8 +97,8 @@ def _facts(
     copied: Mapping[int, float],
     total: float,
 ) -> SubGraphFacts:
-    subgraph, graph = schedule.instances.subgraphs[index], schedule.problem.graph
-    layers = [schedule.problem.layers[layer] for layer in subgraph.layers]
+    subgraph, graph = schedule.instances.subgraphs[index], schedule.context.graph
+    layers = [schedule.context.layers[layer] for layer in subgraph.layers]
     seconds = sum(kernel.end - kernel.begin for kernel in kernels)
     moved = sum(
         float(kernel.program.amounts[:, Amount.DDR].sum()) + copied.get(kernel.instance, 0.0)
@@ -100,7 +111,7 @@ def _facts(
         schedule.instances.parts[index].count, _cut(schedule, index),
         schedule.placement.scopes[int(schedule.instances.first[index])], seconds,
         seconds / total if total else 0.0, macs * copies,
-        moved * storage_ratio(schedule.problem.dtype) * copies,
+        moved * storage_ratio(schedule.context.dtype) * copies,
         *_bound(schedule, kernels, seconds),
     )  # fmt: skip
 
@@ -122,16 +133,23 @@ def _bound(
 def _cut(schedule: Schedule, index: int) -> str:
     """Return the axes of the last operator that are cut, with their factors, in words."""
     subgraph = schedule.instances.subgraphs[index]
-    axes = sink(schedule.problem, subgraph.layers).axes if subgraph.split.axes else ()
+    axes = sink(schedule.context, subgraph.layers).axes if subgraph.split.axes else ()
     cuts = (f"{axes[axis].name} ({axes[axis].extent}) in {f}" for axis, f in subgraph.split.axes)
     return " x ".join(cuts) or "whole"
+
+
+def scope_counts(schedule: Schedule) -> dict[str, int]:
+    """Return how many layers keep their output in LB, GB and DDR, by the scope's name."""
+    scopes = layer_scopes(schedule)
+    kept = [scopes.get(layer.index, Scope.LB) for layer in schedule.context.layers]
+    return {scope.name: kept.count(scope) for scope in Scope}
 
 
 def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
     """Return where the output of each layer is kept: the farthest scope of any of its parts."""
     farthest: dict[int, Scope] = {}
     for tensor, scopes in tensor_scopes(schedule).items():
-        layer = schedule.problem.producer[tensor]
+        layer = schedule.context.producer[tensor]
         farthest[layer] = max(farthest.get(layer, Scope.LB), *scopes)
     return farthest
 
@@ -141,11 +159,11 @@ class Box:
     """A box: rows count downwards, columns are shares of the width, 0 to 1.
 
     Attributes:
-        number: of the layer or sub-graph.
-        top: first row.
-        bottom: one past the last.
-        left: its left edge.
-        right: its right edge.
+        number: Of the layer or sub-graph.
+        top: First row.
+        bottom: One past the last.
+        left: Its left edge.
+        right: Its right edge.
     """
 
     number: int
@@ -165,10 +183,10 @@ class Layout:
     """The positions of all boxes and edges.
 
     Attributes:
-        groups: one box per sub-graph.
-        layers: one per layer; empty where there are too many.
-        edges: between layers, or between sub-graphs where there are no layers.
-        rows: of all.
+        groups: One box per sub-graph.
+        layers: One per layer; empty where there are too many.
+        edges: Between layers, or between sub-graphs where there are no layers.
+        rows: Of all.
     """
 
     groups: tuple[Box, ...]
@@ -179,25 +197,25 @@ class Layout:
 
 def graph_layout(schedule: Schedule) -> Layout:
     """Place sub-graphs under those that they read from, and their layers inside likewise."""
-    problem, subgraphs = schedule.problem, schedule.instances.subgraphs
+    context, subgraphs = schedule.context, schedule.instances.subgraphs
     edges = [
         (maker, layer.index)
-        for layer in problem.layers
-        for maker in dict.fromkeys(problem.producer[tensor] for tensor in layer.inputs)
+        for layer in context.layers
+        for maker in dict.fromkeys(context.producer[tensor] for tensor in layer.inputs)
         if maker >= 0
     ]
     home = {layer: group.index for group in subgraphs for layer in group.layers}
     between = sorted({(home[a], home[b]) for a, b in edges if home[a] != home[b]})
-    detailed = len(problem.layers) <= MOST_LAYERS
+    detailed = len(context.layers) <= MOST_LAYERS
     inner = [_rows(group.layers, edges) if detailed else [] for group in subgraphs]
     groups: list[Box] = []
     top = 0.0
     for row in _grid([group.index for group in subgraphs], between):
-        heights = [1.2 + len(inner[group]) for group in row]  # a title, and its layers
+        heights = [1 + _MARGIN + len(inner[group]) for group in row]  # a title, and its layers
         for column, (group, height) in enumerate(zip(row, heights, strict=True)):
             left, right = column / len(row), (column + 1) / len(row)
             groups.append(Box(group, top, top + height, left, right))
-        top += max(heights) + 0.6
+        top += max(heights) + _GAP
     layers = tuple(box for group in groups for box in _placed(group, inner[group.number]))
     return Layout(tuple(groups), layers, tuple(edges if detailed else between), top)
 
@@ -264,9 +282,9 @@ def _group_rows(boxes: Iterable[Box], facts: Sequence[SubGraphFacts]) -> Columns
     rows = []
     for box in boxes:
         f = facts[box.number]
-        cut = "whole" if f.parts == 1 else f"{_many(f.parts, 'part')}: {f.cut}"
+        cut = "whole" if f.parts == 1 else f"{counted(f.parts, 'part')}: {f.cut}"
         label = (
-            f"{f.index}: {_many(len(f.layers), 'layer')}, {cut}, output in {f.scope.name},"
+            f"{f.index}: {counted(len(f.layers), 'layer')}, {cut}, output in {f.scope.name},"
             f" {100 * f.share:.0f} % of the time, {f.bound}"
         )
         rows.append((*_place(box), label, f.title, len(f.layers), f.cut, f.scope.name,
@@ -280,7 +298,7 @@ def _layer_rows(best: Measured, boxes: Iterable[Box], facts: Iterable[SubGraphFa
     home = {layer: group.title for group in facts for layer in group.layers}
     rows = []
     for box in boxes:
-        name = best.schedule.problem.layers[box.number].name
+        name = best.schedule.context.layers[box.number].name
         kept = scopes.get(box.number, Scope.LB)
         label = name if kept is Scope.LB else f"{name} ({kept.name})"
         centre = (box.top + box.bottom) / 2
@@ -299,12 +317,11 @@ def _edge_rows(plan: Layout) -> Iterator[tuple[float, ...]]:
 def _way(maker: Box, reader: Box) -> list[tuple[float, float]]:
     begin, end = (maker.middle, maker.bottom - 0.1), (reader.middle, reader.top + 0.1)
     passed = reader.top - maker.bottom
+    if math.isclose(passed, _NEXT):  # up to the sub-graph, not through its title
+        return [begin, (reader.middle, reader.top - 1)]
     if passed < 1 or abs(maker.middle - reader.middle) > WIDEST / 2:
         return [begin, end]
     # those that go farther lean out farther, so that they do not lie on each other
-    side = maker.middle + WIDEST / 2 + min(0.03 + 0.012 * passed, 0.12)
+    lean = min(0.03 + 0.012 * passed, 0.12)
+    side = min(max(maker.right, reader.right) + lean, _RIGHTMOST)
     return [begin, (side, maker.bottom + 0.4), (side, reader.top - 0.4), end]
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -53,16 +53,16 @@ class KnobReport:
     """One dimension of the space.
 
     Attributes:
-        knob: its name.
-        layers: of the sub-graphs whose own knob it is; empty for the model's.
-        start: number of the start whose sub-graphs they are, 0 for the published heuristic.
-        share: of the variance of the (logarithm of the) objective; None where nothing is said.
+        knob: Its name.
+        layers: Of the sub-graphs whose own knob it is; empty for the model's.
+        start: Number of the start whose sub-graphs they are, 0 for the published heuristic.
+        share: Of the variance of the (logarithm of the) objective; None where nothing is said.
             Chance makes it a little less than 0 for a knob that does not matter.
-        best: its value in the best trial; None where nothing was measured.
-        border: the best value is the least or the greatest number offered, although the knob takes
+        best: Its value in the best trial; None where nothing was measured.
+        border: The best value is the least or the greatest number offered, although the knob takes
             further ones.
-        tried: values that were tried.
-        offered: values that there are.
+        tried: Values that were tried.
+        offered: Values that there are.
     """
 
     knob: str
@@ -80,12 +80,12 @@ class Importance:
     """The knobs' importance in a run's trials.
 
     Attributes:
-        measured: trials with a figure.
-        failed: trials without one.
-        explained: share of the variance that a model of the choices predicts for trials it has not
+        measured: Trials with a figure.
+        failed: Trials without one.
+        explained: Share of the variance that a model of the choices predicts for trials it has not
             seen, 1 less the squared error over the variance; None where none was trained.
-        obstacle: why no importance is given, or None.
-        knobs: every dimension of the space, in its order.
+        obstacle: Why no importance is given, or None.
+        knobs: Every dimension of the space, in its order.
     """
 
     measured: int
@@ -107,11 +107,12 @@ def importance_of(
     Trials that are no points of the space tell nothing of it: what a sweep took from neighbours.
 
     Args:
-        space: that the trials were proposed from.
-        trials: of the run.
-        objective: what was sought.
-        seed: deals the trials into parts.
-        most: trials, an even share of those measured, that importance is judged by; all if None.
+        space: The space that the trials were proposed from.
+        trials: Of the run.
+        objective: The objective that was sought.
+        seed: Deals the trials into parts.
+        most: The most trials that importance is judged by, an even share of those measured; all if
+            None.
     """
     judged = [(point, trial) for trial in trials if (point := _point(space, trial)) is not None]
     genes = np.asarray([point for point, _ in judged], np.int64)

@@ -43,25 +43,25 @@ _COPIES = "copies"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     """The state of a run.
 
     Attributes:
-        model: its name.
-        target: its name.
-        done: trials measured or failed.
-        total: trials to make, None where only time limits them.
-        best: least latency in seconds, None where nothing fitted yet.
-        best_trial: number of the trial that has it.
-        default: latency of the published heuristic in seconds, None where it does not fit.
-        bound_fraction: lower bound over ``best``.
-        rate: trials measured per second.
-        screened: candidates that the cost model looked at.
-        infeasible: trials that did not fit, by the buffer that overflowed.
-        elapsed: seconds since the start.
-        expected: seconds of the whole run, None while unknown.
-        phase: what comes before the first trial.
-        ended: no trial follows.
+        model: Its name.
+        target: Its name.
+        done: Trials measured or failed.
+        total: Trials to make, None where only time limits them.
+        best: Least latency in seconds, None where nothing fitted yet.
+        best_trial: Number of the trial that has it.
+        default: Latency of the published heuristic in seconds, None where it does not fit.
+        bound_fraction: Lower bound over ``best``.
+        rate: Trials measured per second.
+        screened: Candidates that the cost model looked at.
+        infeasible: Trials that did not fit, by the buffer that overflowed.
+        elapsed: Seconds since the start.
+        expected: Seconds of the whole run, None while unknown.
+        phase: What comes before the first trial.
+        ended: No trial follows.
     """
 
     model: str
@@ -81,7 +81,7 @@ class Standing:
     ended: bool = False
 
 
-def live_line(standing: Standing, width: int | None = None) -> str:
+def live_line(standing: RunStatus, width: int | None = None) -> str:
     """Return the line of a run's progress, without an end of line.
 
     ``resnet50 @ stcp920 | ####...... 412/1000 trials | best 7.41 ms, 1.45x vs heuristic | 0:38,
@@ -100,7 +100,7 @@ def live_line(standing: Standing, width: int | None = None) -> str:
 
 
 def live_lines(
-    standings: Sequence[Standing], width: int | None = None, height: int | None = None
+    standings: Sequence[RunStatus], width: int | None = None, height: int | None = None
 ) -> list[str]:
     """Return a line for each of several runs, their parts below each other.
 
@@ -111,7 +111,7 @@ def live_lines(
         height: Lines that there are; where runs are more, the last line sums up those without one:
             of runs that wait first, then of ended ones. None for a line for each.
     """
-    left_out: Sequence[Standing] = ()
+    left_out: Sequence[RunStatus] = ()
     if height is not None and len(standings) > height:
         ranked = sorted(standings, key=lambda one: _STATES.index(_state(one)))
         left_out = ranked[max(height - 1, 1) :]
@@ -141,7 +141,7 @@ _LEAST_NAME = 8
 """Characters of a name that are shown however narrow the terminal is."""
 
 
-def _parts(standing: Standing, without: Sequence[str]) -> tuple[str, ...]:
+def _parts(standing: RunStatus, without: Sequence[str]) -> tuple[str, ...]:
     """Return the parts of a run's line; those left out are empty."""
     words = "words" not in without
     bar = "" if "bar" in without else _bar(standing)
@@ -171,20 +171,20 @@ def _cut(name: str, room: int) -> str:
     return name if len(name) <= room else name[: room - 2] + ".."
 
 
-def _state(standing: Standing) -> str:
+def _state(standing: RunStatus) -> str:
     if standing.ended:
         return "done"
     return "under way" if standing.done or standing.phase != WAITING else WAITING
 
 
-def _summed_up(standings: Sequence[Standing]) -> str:
+def _summed_up(standings: Sequence[RunStatus]) -> str:
     """Return how many runs have no line of their own, and their states."""
     states = [_state(one) for one in standings]
     counts = [f"{states.count(state)} {state}" for state in _STATES if state in states]
     return f"{len(states)} more pair{'s' if len(states) > 1 else ''}: {', '.join(counts)}"
 
 
-def _bar(standing: Standing) -> str:
+def _bar(standing: RunStatus) -> str:
     """Return how much of a run is done, by trials or by time; empty where no end is known."""
     if standing.total:
         done = standing.done / standing.total
@@ -202,17 +202,17 @@ def compiling_line(functions: int, total: int, left: float, *, kept: bool = True
     ``compiling 12 of 55 functions, once per installation, about 20 s``
 
     Args:
-        functions: compiled so far.
-        total: those and the others.
-        left: seconds that the others take; nobody knows them well, so they are told in fives.
-        kept: whether they are kept for the next command.
+        functions: Functions compiled so far.
+        total: All functions that have to be compiled.
+        left: Seconds that the others take; nobody knows them well, so they are told in fives.
+        kept: Whether they are kept for the next command.
     """
     seconds = max(5, 5 * round(left / 5))
     when = "once per installation" if kept else "every time anew"
     return f"compiling {functions} of {total} functions, {when}, about {seconds} s"
 
 
-def _progress(standing: Standing, *, words: bool) -> str:
+def _progress(standing: RunStatus, *, words: bool) -> str:
     """Return how many trials are through; nothing of a run that waits and has no number yet."""
     if standing.total is None and _state(standing) == WAITING:
         return ""
@@ -220,7 +220,7 @@ def _progress(standing: Standing, *, words: bool) -> str:
     return f"{through} trials" if words else through
 
 
-def _best(standing: Standing, *, words: bool) -> str:
+def _best(standing: RunStatus, *, words: bool) -> str:
     if standing.best is None:
         return "nothing fits yet" if standing.done else plain(standing.phase) or "starting"
     text = f"best {duration(standing.best)}"
@@ -230,13 +230,13 @@ def _best(standing: Standing, *, words: bool) -> str:
     return f"{text}, {gain} vs heuristic" if words else f"{text}, {gain}"
 
 
-def _bound(standing: Standing) -> str:
+def _bound(standing: RunStatus) -> str:
     if standing.best is None or standing.bound_fraction is None:
         return ""
     return f"{percent(standing.bound_fraction)} of bound"
 
 
-def _infeasible(standing: Standing) -> str:
+def _infeasible(standing: RunStatus) -> str:
     failed = {reason: number for reason, number in standing.infeasible.items() if number}
     if not failed:
         return ""
@@ -246,13 +246,13 @@ def _infeasible(standing: Standing) -> str:
     return f"{text} ({', '.join(f'{reason} {number}' for reason, number in ordered)})"
 
 
-def _rate(standing: Standing) -> str:
+def _rate(standing: RunStatus) -> str:
     if _state(standing) == WAITING:
         return ""
     return f"{count(standing.rate)} measured/s, {count(standing.screened)} screened"
 
 
-def _time(standing: Standing, *, elapsed: bool = True) -> str:
+def _time(standing: RunStatus, *, elapsed: bool = True) -> str:
     since = clock(standing.elapsed) if elapsed and _state(standing) != WAITING else ""
     if standing.ended:
         left = "done"
@@ -268,21 +268,21 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
     """Return how the best schedule of a run shares out the work; empty where clusters work alike.
 
     Args:
-        knobs: of the best trial.
-        best: what it measured.
-        trials: all of the run, for the best one whose clusters share out samples: with one sample,
+        knobs: Of the best trial.
+        best: What it measured.
+        trials: All of the run, for the best one whose clusters share out samples: with one sample,
             one cluster has it all.
     """
     if _COPIES in best.busy:
         return _by_units(best)
-    if knobs.cluster_split == AUTO:
+    if knobs.cluster_partitioning == AUTO:
         return ""
     apart = [
         outcome.latency
         for own, outcome in trials
-        if own.cluster_split == AUTO and isinstance(outcome, Measurement)
+        if own.cluster_partitioning == AUTO and isinstance(outcome, Measurement)
     ]
-    line = f"share {_WHAT[str(knobs.cluster_split)]}: {duration(best.latency)}"
+    line = f"share {_WHAT[str(knobs.cluster_partitioning)]}: {duration(best.latency)}"
     if not apart:
         return line
     alone = "one cluster alone" if best.batch == 1 else "each with its own samples"
@@ -300,8 +300,8 @@ def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> MixedSamples | N
     """Return why samples of a model cannot be told apart; None where they can.
 
     Args:
-        graph: the model.
-        clusters: of each target, by its name.
+        graph: The model.
+        clusters: Of each target, by its name.
     """
     from autoturbo.graph.batch import trace_batch
 
@@ -331,7 +331,7 @@ def mixed_sentence(mixed: MixedSamples | None) -> str:
     return (
         f"cannot be told apart: {mixed['node']} ({mixed['op_type']}) {mixed['reason']}; "
         f"{', '.join(costs)}; {mixed['change']}"
-        f"{', or let clusters share out other work (knob cluster_split)' if idle else ''}"
+        f"{', or let clusters share out other work (knob cluster_partitioning)' if idle else ''}"
     )
 
 
@@ -369,10 +369,10 @@ class View:
     """The parts of a value that are shown.
 
     Attributes:
-        title: one line.
-        facts: names with what they are.
-        headers: of a table; empty for none.
-        rows: its cells, the first of each being a name, the others figures.
+        title: One line.
+        facts: Names with what they are.
+        headers: Of a table; empty for none.
+        rows: Its cells, the first of each being a name, the others figures.
     """
 
     title: str
@@ -428,7 +428,7 @@ def measurement_view(measured: Measurement) -> View:
 
 def schedule_view(schedule: Schedule) -> View:
     """Return a view of a schedule's decisions."""
-    target, share = schedule.problem.target, schedule.share
+    target, share = schedule.context.target, schedule.share
     scopes = [scope.name for scope in schedule.placement.scopes]
     kept = (f"{scopes.count(name)} in {name}" for name in ("LB", "GB", "DDR") if name in scopes)
     facts = [
@@ -441,7 +441,7 @@ def schedule_view(schedule: Schedule) -> View:
     if schedule.expected is not None:
         facts.append(("expected", duration(schedule.expected["latency_s"])))
     of = f"{schedule.model.name} @ {target.name}"
-    return View(f"schedule of {of}, {schedule.problem.dtype}", tuple(facts))
+    return View(f"schedule of {of}, {schedule.context.dtype}", tuple(facts))
 
 
 def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:

@@ -3,7 +3,7 @@
 A reader's map::
 
     facts: all that is known of a run (measured again where the database keeps sums only)
-        -> comparison, timeline, graph_view, search: what is shown, as plain values
+        -> timeline, graph_view, search: what is shown, as plain values
         -> filling: templates/*.html, one a section, and charts/*.json with their data
         -> page: one file, with its style and scripts
 
@@ -26,6 +26,7 @@ from markupsafe import Markup
 
 from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.database import BORROWS, RunInfo
+from autoturbo.registry import SIMULATOR
 from autoturbo.report.facts import (
     LEAST,
     MOST_JUDGES,
@@ -37,7 +38,14 @@ from autoturbo.report.facts import (
     Measured,
 )
 from autoturbo.report.filling import Chart, Columns, as_script, rendered, script
-from autoturbo.report.graph_view import SubGraphFacts, graph_chart, graph_layout, subgraph_facts
+from autoturbo.report.graph_view import (
+    SubGraphFacts,
+    graph_chart,
+    graph_layout,
+    layer_scopes,
+    scope_counts,
+    subgraph_facts,
+)
 from autoturbo.report.lines import mixed_samples, mixed_sentence
 from autoturbo.report.search import (
     MOST_ASKED,
@@ -50,10 +58,20 @@ from autoturbo.report.search import (
     prediction_chart,
     ranked,
 )
-from autoturbo.report.timeline import MOST_CORES, memory_chart, occupancies, time_charts
-from autoturbo.report.units import duration
+from autoturbo.report.timeline import (
+    MOST_CORES,
+    MOST_LISTED,
+    end_of_all,
+    engine_charts,
+    kernel_rows,
+    memory_chart,
+    occupancies,
+    time_charts,
+)
+from autoturbo.report.units import duration, ratio
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.simulate.measurement import Failure
-from autoturbo.simulate.shares import schedule_shares
+from autoturbo.simulate.shares import ScheduleShares, schedule_shares
 from autoturbo.version import __version__, interpreter
 
 # Schedulers side by side: what the tuned schedule saves, and charts of time, speed and traffic.
@@ -73,6 +91,12 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
     if default is not None and not (own and own.measurement.latency == default.measurement.latency):
         rows[TITLES["default"]] = default
     return {**rows, TITLES["tuned"]: facts.best}
+
+
+def how_known(info: RunInfo) -> str:
+    """Return how the figures of a run are known: simulated, or measured by what."""
+    measurer = info.settings.get("measurer", SIMULATOR)
+    return "simulated" if measurer == SIMULATOR else f"measured by {measurer}"
 
 
 def reference(facts: Facts) -> tuple[str, Measured] | None:
@@ -124,8 +148,9 @@ def side_charts(facts: Facts, rows: Mapping[str, Measured]) -> dict[str, Chart]:
     return {
         "speed": Chart("speed", {"rows": Columns.of("who speed kind", speeds), "bound": bound}),
         "time": _time_chart(rows),
+        "kept": _kept_chart(rows),
         "traffic": Chart("traffic", {"rows": Columns.of("level who mb", moved)},
-                         {"schedules": list(rows), "colours": _named(shades.values())}),
+                         {"parts": list(rows), "colours": _named(shades.values())}),
     }  # fmt: skip
 
 
@@ -142,16 +167,38 @@ def _time_chart(rows: Mapping[str, Measured]) -> Chart:
         ends = itertools.pairwise(itertools.accumulate(shares, initial=0.0))
         for part, share, (begin, end) in zip(parts, shares, ends, strict=True):
             bars.append((name, part, begin, end, share, share * row.measurement.latency * 1e3))
-    colours = _named(PART_COLOURS[part] for part in parts)
-    given = {"parts": list(parts), "colours": colours}
-    return Chart("time", {"rows": Columns.of("who part from to share ms", bars)}, given)
+    return _parts_chart(bars, {part: PART_COLOURS[part] for part in parts},
+                        title="share of its own time", unit="time (ms)")  # fmt: skip
+
+
+def _kept_chart(rows: Mapping[str, Measured]) -> Chart:
+    """Return a chart of where each schedule keeps the outputs of layers."""
+    bars = []
+    for name, row in rows.items():
+        counts = scope_counts(row.schedule)
+        total = max(1, sum(counts.values()))
+        at = 0
+        for scope, count in counts.items():
+            bars.append((name, scope, at / total, (at + count) / total, count / total, count))
+            at += count
+    colours = {"LB": "lb", "GB": "gb", "DDR": "ddr"}
+    return _parts_chart(bars, colours, title="share of the layers' outputs", unit="layers")
+
+
+def _parts_chart(
+    bars: Iterable[Sequence[object]], colours: Mapping[str, str], *, title: str, unit: str
+) -> Chart:
+    """Return a chart of what each schedule is made of, in shares of itself."""
+    data = {"rows": Columns.of("who part from to share amount", bars)}
+    given = {"parts": list(colours), "colours": _named(colours.values())}
+    return Chart("time", data, {**given, "title": title, "unit": unit})
 
 
 def roofline_chart(
     facts: Facts, rows: Mapping[str, Measured], groups: Sequence[SubGraphFacts]
 ) -> Chart:
     """Return a roofline: arithmetic against traffic of schedules and sub-graphs."""
-    problem, clusters = facts.best.schedule.problem, len(facts.best.schedule.timelines)
+    context, clusters = facts.best.schedule.context, len(facts.best.schedule.timelines)
     points = [
         (name, "schedule", macs / moved, macs / row.measurement.latency / 1e12, 0.1)
         for name, row in rows.items()
@@ -162,8 +209,8 @@ def roofline_chart(
         for g in groups
         if g.macs and g.ddr_bytes and g.seconds
     ]
-    peak = problem.target.matrix_macs_per_second(problem.dtype)
-    bandwidth = problem.target.ddr.bandwidth
+    peak = context.target.matrix_macs_per_second(context.dtype)
+    bandwidth = context.target.ddr.bandwidth
     knee = peak / bandwidth
     across = [knee, *(point[2] for point in points)]
     low, high = min(across) / 3, max(across) * 3
@@ -177,8 +224,19 @@ def roofline_chart(
     return Chart("roofline", data, given)
 
 
+_NOTHING_ELSE: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
+"""What pages may do, but for the scripts that some name."""
+
 LARGEST: Final = 5_000_000
 """Bytes that a report stays under."""
+
+MOST_UNFOLDED: Final = 60
+"""Layers of a graph that is shown unfolded, and rows of a folded table that paper shows."""
+
+MOST_RUNS: Final = 50
+"""Runs that an index lists; older ones are folded away."""
 
 _NOTHING: Final = 1e-9
 """Share of the time that is a rounding error."""
@@ -188,17 +246,93 @@ def document(facts: Facts) -> str:
     """Return the report of a run as one HTML document.
 
     Raises:
-        UsageError: the plotting library is not installed.
+        UsageError: The plotting library is not installed.
     """
+    return _drawn("report.html", values(facts))
+
+
+def _drawn(template: str, shown: Mapping[str, Any]) -> str:
+    """Return a page with its charts and the two scripts that draw them, which alone may run."""
     library, code = script(), rendered("page.js")
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
-        f" script-src '{_digest(library)}' '{_digest(code)}'"
-    )
-    shown = values(facts)
+    policy = f"{_NOTHING_ELSE}; script-src '{_digest(library)}' '{_digest(code)}'"
     scripts = {"library": library, "code": code, "figures": as_script(shown["charts"])}
     whole = {name: Markup(text) for name, text in scripts.items()}  # noqa: S704  our own code
-    return rendered("report.html", policy=policy, **whole, **shown) + "\n"
+    return rendered(template, policy=policy, **whole, **shown) + "\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """One of two schedules that are laid side by side.
+
+    Attributes:
+        name: with its model, batch, target and type.
+        model: its name.
+        measured: the schedule, built and measured again.
+        how: how its figures are known: ``"simulated"``, or ``"measured by"`` what.
+    """
+
+    name: str
+    model: str
+    measured: Measured
+    how: str
+
+    @property
+    def kernels(self) -> list[tuple[str, int, float, float]]:
+        """Return its kernels as they begin: name, cluster, first and last second."""
+        return kernel_rows(self.measured.schedule, self.measured.kernels)
+
+    @property
+    def end(self) -> float:
+        """Return when its last pass ends, in seconds."""
+        return end_of_all(self.measured) / 1e6
+
+
+def difference(
+    first: Compared,
+    second: Compared,
+    unlike: Sequence[str],
+    figures: Iterable[Sequence[str]],
+    knobs: Mapping[str, Sequence[Any]],
+) -> str:
+    """Return two schedules side by side, on one axis of time, as one HTML document.
+
+    Args:
+        first: A.
+        second: B.
+        unlike: what makes the comparison doubtful: ``"model"``, ``"batch"``, ...
+        figures: title, A's, B's, and the second over the first.
+        knobs: that differ, by name.
+
+    Raises:
+        UsageError: the plotting library is not installed.
+    """
+    sides = {"A": first, "B": second}
+    end = max(end_of_all(side.measured) for side in sides.values())
+    charts = {
+        name.replace("timeline", f"timeline-{letter}"): chart
+        for letter, side in sides.items()
+        for name, chart in engine_charts(side.measured, end, whole=True).items()
+    }
+    shown = {
+        "sides": sides, "models": [side.model for side in sides.values()], "charts": charts,
+        "answer": _faster(sides), "unlike": unlike, "figures_of_both": list(figures),
+        "knobs": knobs,
+    }  # fmt: skip
+    return _drawn("diff.html", shown)
+
+
+def _faster(sides: Mapping[str, Compared]) -> str:
+    """Return which of two schedules is how many times as fast, in a sentence."""
+    seconds = {letter: side.measured.measurement.latency for letter, side in sides.items()}
+    slow, fast = sorted(sides, key=lambda letter: -seconds[letter])
+    took = " and ".join(f"{letter} takes {duration(seconds[letter])}" for letter in sides)
+    known = " and ".join(dict.fromkeys(side.how for side in sides.values()))
+    if seconds[slow] == seconds[fast]:
+        return f"{took}: neither is faster ({known})."
+    return (
+        f"{took}: {fast} is {ratio(seconds[slow] / seconds[fast])} as fast as {slow} and saves"
+        f" {duration(seconds[slow] - seconds[fast])} ({known})."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +368,12 @@ def index(runs: Sequence[ListedRun], database: str, *, refresh_s: int | None = N
         if before is None or info.best_latency < (before.info.best_latency or math.inf):
             cells[info.target] = run
     targets = list(dict.fromkeys(target for cells in matrix.values() for target in cells))
-    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    shown = {"matrix": matrix, "targets": targets, "database": database, "refresh_s": refresh_s}
-    return rendered("index.html", policy=policy, runs=runs, **shown) + "\n"
+    known = dict.fromkeys(how_known(run.info) for run in runs if run.info.best_latency)
+    shown = {
+        "matrix": matrix, "targets": targets, "database": database, "refresh_s": refresh_s,
+        "known": known, "most_runs": MOST_RUNS,
+    }  # fmt: skip
+    return rendered("index.html", policy=_NOTHING_ELSE, runs=runs, **shown) + "\n"
 
 
 def _digest(code: str) -> str:
@@ -260,8 +397,9 @@ def values(facts: Facts) -> dict[str, Any]:
 
 def _of_schedules(facts: Facts) -> dict[str, Any]:
     """Return the values of the tuned schedule and those beside it."""
-    best, problem = facts.best, facts.best.schedule.problem
+    best, context = facts.best, facts.best.schedule.context
     rows = side_by_side(facts)
+    shares = schedule_shares(best.schedule)
     groups = subgraph_facts(best.schedule, best.kernels)
     plan = graph_layout(best.schedule)
     buffers = occupancies(best)
@@ -279,7 +417,14 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "parts_saved": parts_saved,
         "titles": PART_TITLES,
         "colours": PART_COLOURS,
-        "critical": _critical(best),
+        "how": how_known(facts.info),
+        "kept": scope_counts(best.schedule),
+        "parts": sum(group.parts for group in groups),
+        "kernel_rows": kernel_rows(best.schedule, best.kernels),
+        "layer_rows": _layer_rows(best, shares),
+        "most_listed": MOST_LISTED,
+        "most_unfolded": MOST_UNFOLDED,
+        "critical": _critical(shares),
         "mixed": _mixed(best),
         "measured": {name: row.measurement for name, row in rows.items()},
         "failures": {n: o.message for n, o in facts.others.items() if isinstance(o, Failure)},
@@ -287,8 +432,8 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "levels": LEVELS,
         "groups": groups,
         "detailed": bool(plan.layers),
-        "peak": problem.target.matrix_macs_per_second(problem.dtype),
-        "bandwidth": problem.target.ddr.bandwidth,
+        "peak": context.target.matrix_macs_per_second(context.dtype),
+        "bandwidth": context.target.ddr.bandwidth,
         "buffers": buffers,
         "most_cores": MOST_CORES,
     }
@@ -322,9 +467,19 @@ def _of_search(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _critical(best: Measured) -> list[tuple[str, float]]:
+def _layer_rows(best: Measured, shares: ScheduleShares) -> list[tuple[str, int, str, str, float]]:
+    """Return of each layer: its name, its sub-graph, its output, its limit, its seconds."""
+    layers, scopes = best.schedule.context.layers, layer_scopes(best.schedule)
+    return [
+        (layers[own.layer].name, own.subgraph, scopes.get(own.layer, Scope.LB).name,
+         own.shares.limit.value if own.seconds else "-", own.seconds)
+        for own in shares.layers[:MOST_LISTED]
+    ]  # fmt: skip
+
+
+def _critical(attributed: ScheduleShares) -> list[tuple[str, float]]:
     """Return the parts of the critical path, in shares, as ``explain`` answers it."""
-    shares = schedule_shares(best.schedule).shares.as_dict()
+    shares = attributed.shares.as_dict()
     total = sum(shares.values())
     ordered = sorted(shares, key=lambda name: -shares[name])[:3]
     return [(name, shares[name] / total) for name in ordered if shares[name] > 0]
@@ -332,7 +487,7 @@ def _critical(best: Measured) -> list[tuple[str, float]]:
 
 def _mixed(best: Measured) -> str:
     """Return why samples cannot be told apart, and the cost of it; empty where they can."""
-    target = best.schedule.problem.target
+    target = best.schedule.context.target
     return mixed_sentence(mixed_samples(best.schedule.model, {target.name: target.clusters}))
 
 
@@ -369,7 +524,7 @@ def commands(facts: Facts) -> list[str]:
     info, settings = facts.info, facts.info.settings
     kept = (settings.get(name) for name in ("model_batch", "shapes", "dims", "values"))
     pair = ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
-    asked = TuneConfig.of_run(info).words(facts.best.schedule.problem.target)
+    asked = TuneConfig.of_run(info).words(facts.best.schedule.context.target)
     tune = ["autoturbo", "tune", info.model_file, *pair, *asked]
     replay = ["autoturbo", "replay", info.id, str(facts.number)]
     simulate = ["autoturbo", "simulate", info.model_file, *pair, "--schedule", "schedule.json"]

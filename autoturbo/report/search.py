@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.judging import Scores
+from autoturbo.cost_models.ranker import Ranker
 from autoturbo.report.filling import Chart, Columns, evenly
 from autoturbo.report.importance import Importance, KnobReport
 from autoturbo.search.objectives import OBJECTIVES, Objective
@@ -42,9 +42,9 @@ class Convergence:
     Attributes:
         points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than the edge.
         best: ``trial``, ``value``: the best so far, a line of steps.
-        beyond: how many of the measured trials are drawn at the edge.
-        improvements: how often a better one was found.
-        failures: failed trials by reason.
+        beyond: How many of the measured trials are drawn at the edge.
+        improvements: How often a better one was found.
+        failures: Failed trials by reason.
     """
 
     points: Columns
@@ -110,10 +110,10 @@ class Front:
     """The trials by two objectives, with the Pareto front.
 
     Attributes:
-        objectives: of the axes.
-        sought: the search looked for both.
+        objectives: Of the axes.
+        sought: The search looked for both.
         points: ``trial``, ``x``, ``y`` of those drawn that something beats.
-        members: the same of those that nothing beats, by ``x``.
+        members: The same of those that nothing beats, by ``x``.
     """
 
     objectives: tuple[Objective, Objective]
@@ -204,10 +204,10 @@ class Predictions:
 
     Attributes:
         points: ``trial``, ``predicted``, ``measured`` (ms) of those drawn.
-        count: measured trials that were predicted.
-        spearman: rank correlation over all of them; None where they are too few or all alike.
-        pairwise: share of pairs in their true order, over those drawn; likewise.
-        error: mean relative error after the best common factor, likewise.
+        count: Measured trials that were predicted.
+        spearman: Rank correlation over all of them; None where they are too few or all alike.
+        pairwise: Share of pairs in their true order, over those drawn; likewise.
+        error: Mean relative error after the best common factor, likewise.
     """
 
     points: Columns
@@ -217,22 +217,25 @@ class Predictions:
     error: float | None
 
 
-def predictions(trials: Sequence[Trial], advisor: KernelAdvisor, size: int) -> Predictions | None:
-    """Predict a run's first rounds again; None where the model cannot say anything.
+def predictions(trials: Sequence[Trial], ranker: Ranker, size: int) -> Predictions | None:
+    """Predict a run's first rounds again.
 
     Args:
-        trials: by number.
-        advisor: as the run began with it.
-        size: trials of a round.
+        trials: By number.
+        ranker: As the run began with it.
+        size: Trials of a round.
+
+    Returns:
+        Predicted and measured latencies; None where the model predicts nothing that was measured.
     """
     trials = trials[:MOST_ASKED]
     rounds = [trials[:1], *(trials[at : at + size] for at in range(1, len(trials), size))]
     predicted: list[float] = []
     for each in rounds:
-        seconds = advisor.seconds([trial.knobs for trial in each])
+        seconds = ranker.seconds([trial.knobs for trial in each])
         predicted += [float("nan")] * len(each) if seconds is None else seconds.tolist()
         for trial in each:
-            advisor.observe(trial.knobs, trial.outcome)
+            ranker.observe(trial.knobs, trial.outcome)
     pairs = [
         (trial.number, guess, trial.outcome.latency)
         for trial, guess in zip(trials, predicted, strict=True)

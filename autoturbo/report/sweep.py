@@ -36,14 +36,14 @@ class SweepPoint:
     """One target of the grid.
 
     Attributes:
-        values: per axis.
-        target: name of it.
-        run: id of the run that tuned it, for ``show``, ``explain`` and the like.
-        trials: that were made, those of neighbours' candidates included.
-        best: what the tuned schedule measures; None where nothing fits.
-        default: latency of the published heuristic in seconds; None where it does not fit.
-        failure: why there is no schedule.
-        source: name of the target of the grid whose best candidate it runs; None for its own.
+        values: Per axis.
+        target: Name of it.
+        run: Id of the run that tuned it, for ``show``, ``explain`` and the like.
+        trials: That were made, those of neighbours' candidates included.
+        best: What the tuned schedule measures; None where nothing fits.
+        default: Latency of the published heuristic in seconds; None where it does not fit.
+        failure: Why there is no schedule.
+        source: Name of the target of the grid whose best candidate it runs; None for its own.
     """
 
     values: tuple[Value, ...]
@@ -89,12 +89,12 @@ class Sweep:
     """A grid of targets, tuned.
 
     Attributes:
-        model: its name.
-        target: name of what was varied.
-        dtype: the compute type.
-        axes: what was varied.
-        points: in the order of the grid, the last axis fastest.
-        known: points that had been tuned before.
+        model: Its name.
+        target: Name of what was varied.
+        dtype: The compute type.
+        axes: What was varied.
+        points: In the order of the grid, the last axis fastest.
+        known: Points that had been tuned before.
     """
 
     model: str
@@ -252,7 +252,7 @@ def require_matplotlib() -> None:
     """Say before a long run that its picture cannot be drawn.
 
     Raises:
-        UsageError: matplotlib is not installed.
+        UsageError: Matplotlib is not installed.
     """
     if find_spec("matplotlib") is None:
         hint = "install it with: pip install 'autoturbo[plots]'"
@@ -263,11 +263,11 @@ def plot(sweep: Sweep, form: str = "svg") -> bytes:
     """Return the plot of a sweep as a file's content.
 
     Args:
-        sweep: what is drawn; points that do not fit are left out.
-        form: one of :data:`FORMATS`.
+        sweep: What is drawn; points that do not fit are left out.
+        form: One of :data:`FORMATS`.
 
     Raises:
-        UsageError: matplotlib is not installed.
+        UsageError: Matplotlib is not installed.
     """
     require_matplotlib()
     import matplotlib as mpl

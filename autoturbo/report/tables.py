@@ -49,11 +49,11 @@ def table(
     """Return a table whose first ``words`` columns are text and whose others are numbers.
 
     Args:
-        headers: of the columns.
-        rows: cells, as many as headers.
-        words: columns at the left that are text.
-        whole: of those, the headers of the ones that are never folded; numbers never are.
-        close: columns stand two blanks apart, not three: for tables of many columns.
+        headers: Of the columns.
+        rows: Cells, as many as headers.
+        words: Columns at the left that are text.
+        whole: Of those, the headers of the ones that are never folded; numbers never are.
+        close: Columns stand two blanks apart, not three: for tables of many columns.
     """
     padding = (0, 1, 0, 0) if close else (0, 1)
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding)
@@ -88,9 +88,9 @@ def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) ->
     """Return a table of schedulers side by side, in the order given.
 
     Args:
-        outcomes: what each scheduler's schedule measured, by its name (``"default"`` is the
+        outcomes: What each scheduler's schedule measured, by its name (``"default"`` is the
             published heuristic of a run, ``"best"`` the tuned schedule).
-        reference: whose latency the speed-ups refer to; the first that has one by default.
+        reference: The scheduler that speed-ups refer to; the first that has a latency by default.
     """
     compared = table(*comparison_rows(outcomes, reference), close=True)
     note = incomplete(outcomes)

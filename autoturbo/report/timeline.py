@@ -27,6 +27,15 @@ MOST_BARS = 4000
 MOST_CORES = 16
 """Cores of a cluster that have a lane each; of more, neighbours that work alike share one."""
 
+MOST_LANES = 16
+"""Lanes of a chart: of more, those of the first cluster are shown, and the others folded away."""
+
+MOST_PASSES = 100
+"""Passes that are drawn one by one."""
+
+MOST_LISTED = 2000
+"""Rows of a table of kernels, layers or sub-graphs."""
+
 MOST_KERNELS = 200
 """Kernels of a lane of cores that are drawn one by one."""
 
@@ -44,6 +53,12 @@ _LISTED = 6
 
 _CROWDED = 0.4
 """A buffer that is never fuller than this is drawn up to its peak over this."""
+
+_TOLD = {"timeline": ("layer", "engine"), "cores": ("kernel", "core")}
+"""What a bar and its lane are, by kind of chart."""
+
+_STEPS = {"timeline": (22, 16), "cores": (12, 9)}
+"""Pixels of a lane, and of a bar in it."""
 
 TITLES = {
     "dma_in": "DMA in",
@@ -99,7 +114,7 @@ def _bars(
         for engine, title in enumerate(ENGINES):
             lane = named(schedule, kernel.cluster, TITLES[title])
             for begin, end, layer, busy in _merged(kernel, engine, gap):
-                what = schedule.problem.layers[layers[layer]].name
+                what = schedule.context.layers[layers[layer]].name
                 yield lane, begin * 1e6, end * 1e6, what, busy / (end - begin), group
 
 
@@ -122,6 +137,14 @@ def _merged(
     busy = np.add.reduceat(end - begin, first)
     parts = (begin[first], end[last], layer[first], busy)
     yield from zip(*(part.tolist() for part in parts), strict=True)
+
+
+def kernel_rows(
+    schedule: Schedule, kernels: Sequence[KernelInterval]
+) -> list[tuple[str, int, float, float]]:
+    """Return the kernels of a pass as they begin: name, cluster, first and last second."""
+    first = sorted(kernels, key=lambda kernel: (kernel.begin, kernel.cluster))[:MOST_LISTED]
+    return [(instance_name(schedule, k.instance), k.cluster, k.begin, k.end) for k in first]
 
 
 def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> tuple[list[str], Columns]:
@@ -149,7 +172,7 @@ def _alike(
     schedule: Schedule, kernels: Sequence[KernelInterval]
 ) -> list[tuple[int, int, tuple[int, ...]]]:
     """Return lanes of a cluster: first and last core, and the kernels that they have parts of."""
-    count = schedule.problem.target.cores
+    count = schedule.context.target.cores
     own: list[list[int]] = [[] for _ in range(count)]
     for number, kernel in enumerate(kernels):
         parts = math.prod(schedule.placement.bindings[kernel.instance])
@@ -183,18 +206,79 @@ def _core_rows(
 
 
 def time_charts(best: Measured) -> dict[str, Chart]:
-    """Return charts of a pass, engine by engine and core by core."""
-    schedule, kernels = best.schedule, best.kernels
-    bars, (cores, parts) = engine_bars(schedule, kernels), core_lanes(schedule, kernels)
-    end = _end(best)
+    """Return charts of a pass, engine by engine and core by core.
+
+    Where there are more than :data:`MOST_LANES`, those of the first cluster are a chart, and those
+    of the others one more, which the page folds away.
+    """
+    end = end_of(best)
+    cores = _charts("cores", end, *core_lanes(best.schedule, best.kernels))
+    return engine_charts(best, end) | cores
+
+
+def engine_charts(best: Measured, end: float, *, whole: bool = False) -> dict[str, Chart]:
+    """Return charts of a pass, engine by engine, on an axis of time up to ``end`` microseconds.
+
+    Args:
+        best: the schedule.
+        end: where the axis ends.
+        whole: add the passes after the first one, a bar each.
+    """
+    bars = engine_bars(best.schedule, best.kernels)
+    if whole:
+        rows = zip(*bars.values.values(), strict=True)
+        bars = Columns.of(" ".join(bars.values), [*rows, *_further(best)], bars.note)
+    return _charts("timeline", end, lane_names(best.schedule), bars)
+
+
+def _further(best: Measured) -> Iterator[tuple[object, ...]]:
+    """Yield a bar of kernels for each pass after the first, or one for all where they are many."""
+    schedule, span, loops = best.schedule, end_of(best), best.schedule.share.loops
+    firsts = range(1, loops) if loops <= MOST_PASSES else (1,)
+    for cluster in range(len(schedule.timelines)):
+        lane = named(schedule, cluster, "kernel")
+        for first in firsts:
+            last = first + 1 if loops <= MOST_PASSES else loops
+            what = f"pass {last} of {loops}" if last == first + 1 else f"passes 2 to {loops}"
+            yield lane, first * span, last * span, f"{what}, like the first", 1.0, GROUPS
+
+
+def end_of(best: Measured) -> float:
+    """Return when a pass ends, in microseconds."""
+    return max(kernel.end for kernel in best.kernels) * 1e6
+
+
+def end_of_all(best: Measured) -> float:
+    """Return when the last pass of a batch ends, in microseconds."""
+    return end_of(best) * best.schedule.share.loops
+
+
+def _charts(kind: str, end: float, lanes: Sequence[str], bars: Columns) -> dict[str, Chart]:
+    """Return one chart of all lanes, or two where they are many: of the first cluster, the rest."""
+    own = [lane for lane in lanes if lane.startswith("0: ")]
+    if len(lanes) <= MOST_LANES or not own:
+        return {kind: _lanes_chart(kind, end, lanes, bars)}
+    rest = lanes[len(own) :]
     return {
-        "timeline": Chart("timeline", {"bars": bars}, {"end": end, "lanes": lane_names(schedule)}),
-        "cores": Chart("cores", {"bars": parts}, {"end": end, "lanes": cores}),
+        kind: _lanes_chart(kind, end, own, bars.where("lane", own)),
+        f"{kind}-rest": _lanes_chart(kind, end, rest, bars.where("lane", rest)),
     }
 
 
-def _end(best: Measured) -> float:
-    return max(kernel.end for kernel in best.kernels) * 1e6
+def _lanes_chart(kind: str, end: float, lanes: Sequence[str], bars: Columns) -> Chart:
+    what, lane = _TOLD[kind]
+    titles = {"what": what, "lane": lane, "begin": "from (us)", "end": "to (us)"}
+    if "busy" in bars.values:
+        titles["busy"] = "busy (share)"
+    told = [
+        {"field": name, "title": title, "type": "nominal"}
+        if name in ("what", "lane")
+        else {"field": name, "title": title, "type": "quantitative", "format": ",.4~g"}
+        for name, title in titles.items()
+    ]
+    step, thick = _STEPS[kind]
+    given = {"end": end, "lanes": list(lanes), "told": told, "step": step, "thick": thick}
+    return Chart("timeline", {"bars": bars}, given)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,16 +287,16 @@ class Occupancy:
 
     Attributes:
         scope: LB or GB.
-        cluster: its number.
-        capacity: bytes that there are.
-        zone: bytes that tensors may have: the rest is for tiles on their way.
+        cluster: Its number.
+        capacity: Bytes that there are.
+        zone: Bytes that tensors may have: the rest is for tiles on their way.
         boxes: ``begin``, ``end`` (microseconds), ``low``, ``high`` (KiB), ``what``, ``of``,
             ``group`` (the sub-graph's colour).
         used: ``at`` (microseconds), ``KiB``.
-        peak: most bytes in use.
-        peak_at: seconds.
-        fillers: what lies there then, for which instance, and its bytes; the largest first.
-        more: how many more do.
+        peak: Most bytes in use.
+        peak_at: Seconds.
+        fillers: What lies there then, for which instance, and its bytes; the largest first.
+        more: How many more do.
     """
 
     scope: Scope
@@ -244,7 +328,7 @@ def occupancy(
     schedule: Schedule, kernels: Sequence[KernelInterval], scope: Scope, cluster: int = 0
 ) -> Occupancy:
     """Return the occupancy of LB or GB of a cluster over a pass."""
-    timeline, target = schedule.timelines[cluster], schedule.problem.target
+    timeline, target = schedule.timelines[cluster], schedule.context.target
     cluster_kernels = [kernel for kernel in kernels if kernel.cluster == cluster]
     begins = step_times(timeline.rows, cluster_kernels)
     edges = np.append(begins, cluster_kernels[-1].end)
@@ -336,4 +420,4 @@ def memory_chart(best: Measured, found: Occupancy) -> Chart:
         "zone": Columns({"KiB": [zone] if zone <= top else []}),
     }
     ticks = [step * at for at in range(int(top / step) + 1)]
-    return Chart("memory", data, {"end": _end(best), "top": top, "ticks": ticks})
+    return Chart("memory", data, {"end": end_of(best), "top": top, "ticks": ticks})

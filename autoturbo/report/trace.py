@@ -42,8 +42,8 @@ def trace_events(schedule: Schedule, detail: str = "layers") -> list[dict[str, A
     """Return the trace events of one pass.
 
     Args:
-        schedule: what is shown.
-        detail: one of :data:`DETAILS`.
+        schedule: What is shown.
+        detail: One of :data:`DETAILS`.
     """
     kernels = pass_intervals(schedule)
     events = list(_names(schedule))
@@ -67,14 +67,14 @@ def write_trace(
         The number of events.
 
     Raises:
-        UsageError: the path cannot be written, or what is there may not be replaced.
+        UsageError: The path cannot be written, or what is there may not be replaced.
     """
     events = trace_events(schedule, detail)
     share = schedule.share
     about = {
         "model": schedule.model.name,
-        "target": schedule.problem.target.name,
-        "dtype": schedule.problem.dtype,
+        "target": schedule.context.target.name,
+        "dtype": schedule.context.dtype,
         "passes": share.loops,
         "clusters alike": share.copies,
         "shown": "the first pass" + ("" if share.copies == 1 else " of one cluster"),
@@ -143,7 +143,7 @@ def _engines(schedule: Schedule, kernel: KernelInterval, *, deep: bool) -> Itera
         cuts = np.flatnonzero(np.diff(where[issued, Column.LAYER])) + 1
         for indices in np.split(issued, cuts) if len(issued) else ():
             layer = layers[int(where[indices[0], Column.LAYER])]
-            name = schedule.problem.layers[layer].name
+            name = schedule.context.layers[layer].name
             begin, end = float(kernel.issued[indices[0]]), float(kernel.freed[indices[-1]])
             busy = float((kernel.freed[indices] - kernel.issued[indices]).sum())
             yield _slice(
@@ -249,8 +249,8 @@ class NodeFacts:
     """The facts of a schedule about one operator.
 
     Attributes:
-        metadata: where it runs, in words.
-        metrics: when, as numbers: microseconds over the whole batch, percent of the latency.
+        metadata: Where it runs, in words.
+        metrics: When, as numbers: microseconds over the whole batch, percent of the latency.
     """
 
     metadata: dict[str, str]
@@ -262,8 +262,8 @@ class Shown:
     """The contents of a written file.
 
     Attributes:
-        nodes: of the model that it says something of.
-        unnamed: nodes that it cannot say anything of, for want of a name of their own.
+        nodes: Of the model that it says something of.
+        unnamed: Nodes that it cannot say anything of, for want of a name of their own.
     """
 
     nodes: int
@@ -272,30 +272,33 @@ class Shown:
 
 def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
     """Return the schedule's facts about each operator of its model."""
-    shares, problem = schedule_shares(schedule), schedule.problem
+    shares, context = schedule_shares(schedule), schedule.context
     scopes = tensor_scopes(schedule)
     facts: dict[int, NodeFacts] = {}
     for one in shares.layers:
-        layer = problem.layers[one.layer]
+        layer = context.layers[one.layer]
         kept = ", ".join(_counted(scopes, layer.outputs)) or "no buffer"
         metadata = {**_place(schedule, one.subgraph), "layer's output in": kept}
         beside = NodeFacts({"computed with": layer.name, **metadata}, {})
         facts |= dict.fromkeys(layer.operators, beside)
         facts[layer.anchor] = NodeFacts(_bounded(metadata, one), _times(one, shares.latency))
-    return tuple(facts[index] for index in range(len(problem.graph.operators)))
+    return tuple(facts[index] for index in range(len(context.graph.operators)))
 
 
 def write_attachment(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHERS) -> Shown:
     """Write a side-car, whole or not at all.
 
+    Returns:
+        How many nodes it says something of, and how many it cannot.
+
     Raises:
-        UsageError: the path cannot be written, or what is there may not be replaced.
+        UsageError: The path cannot be written, or what is there may not be replaced.
     """
     names = Counter(node.name for node in _read(schedule).graph.node)
     said = {"metadata": [_entry("model", "", key, value)
                          for key, value in model_facts(schedule).items() if "knobs" not in key],
             "metrics": []}  # fmt: skip
-    operators, shown = schedule.problem.graph.operators, 0
+    operators, shown = schedule.context.graph.operators, 0
     for operator, facts in zip(operators, facts_of(schedule), strict=True):
         if names[operator.name] != 1 or not operator.name or "\n" in operator.name:
             continue
@@ -310,7 +313,7 @@ def write_attachment(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHER
 def annotated(schedule: Schedule) -> tuple[ModelProto, Shown]:
     """Return a copy of the model without weights, with facts beside its nodes, and their count."""
     model = _read(schedule)
-    graph = schedule.problem.graph
+    graph = schedule.context.graph
     by_output = {
         graph.tensors[operator.outputs[0]].name: facts
         for operator, facts in zip(graph.operators, facts_of(schedule), strict=True)
@@ -333,8 +336,11 @@ def annotated(schedule: Schedule) -> tuple[ModelProto, Shown]:
 def write_annotated(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHERS) -> Shown:
     """Write an annotated copy of the model, whole or not at all.
 
+    Returns:
+        How many nodes it says something of, and how many it cannot.
+
     Raises:
-        UsageError: the path cannot be written, or what is there may not be replaced.
+        UsageError: The path cannot be written, or what is there may not be replaced.
     """
     model, shown = annotated(schedule)
     data = model.SerializeToString()

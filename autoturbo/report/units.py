@@ -50,6 +50,11 @@ def count(number: float) -> str:
     return _whole(number, "") or _scaled(number, _COUNTS).rstrip()
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things as text: ``1 layer``, ``24 layers``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def many(number: int) -> str:
     """Return a number that may be beyond imagination as text: ``5184``, ``4.6 x 10^46``."""
     if number < 10**6:

@@ -32,14 +32,14 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import MATRIX
+from autoturbo.schedule.context import BATCH, SPLITS, SchedulingContext, make_problem
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.partition.clusters import readers_elsewhere
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, sink, split_axes
-from autoturbo.schedule.pipeline import Workbench, assemble
+from autoturbo.schedule.pipeline import ModelScheduler, assemble
 from autoturbo.schedule.place.bind import Placement, Scope, cores_used
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
-from autoturbo.schedule.problem import BATCH, SPLITS, Problem, make_problem
 from autoturbo.schedule.schedule import (
     FORMAT,
     MACHINE_FORMAT,
@@ -163,30 +163,36 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
     """Return the schedule of a file, rebuilt for a model and a target.
 
     Raises:
-        ScheduleFileError: the file cannot be read, is of another version, was made for something
+        ScheduleFileError: The file cannot be read, is of another version, was made for something
             else, or describes no valid schedule.
     """
     return schedule_of(read_text(Path(path)), graph, target, path)
 
 
 def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> Schedule:
-    """Return the schedule of a file's text; ``place`` is named in errors.
+    """Return the schedule of a file's text.
+
+    Args:
+        text: The file's.
+        graph: The model that it is for.
+        target: The target that it is for.
+        place: The file, named in errors.
 
     Raises:
-        ScheduleFileError: the text is of another version, was made for something else, or describes
+        ScheduleFileError: The text is of another version, was made for something else, or describes
             no valid schedule.
     """
     with located(Path(place)):
         document = read_document(text, ScheduleDocument, FORMAT, SCHEDULE_SCHEMA, graph, target)
-        bench = Workbench(graph, target, document["dtype"])
-        share = _share(bench, document["share"])
-        problem = _problem(bench, share, document["layers"])
-        subgraphs = _subgraphs(problem, document["subgraphs"])
-        instances = make_instances(PartBook(problem), subgraphs)
+        model_scheduler = ModelScheduler(graph, target, document["dtype"])
+        share = _share(model_scheduler, document["share"])
+        context = _problem(model_scheduler, share, document["layers"])
+        subgraphs = _subgraphs(context, document["subgraphs"])
+        instances = make_instances(PartBook(context), subgraphs)
         order, placement, cluster = _order(instances, share, document["order"])
         knobs, scheduler = Knobs.from_dict(document["knobs"]), document["scheduler"]
         schedule = assemble(
-            graph, problem, scheduler, knobs, share, instances, order, placement, cluster
+            graph, context, scheduler, knobs, share, instances, order, placement, cluster
         )
         schedule = dataclasses.replace(schedule, expected=document.get("expected"))
         same = "buffers" not in document or _same_buffers(schedule, document)
@@ -208,7 +214,17 @@ def located(path: Path) -> Iterator[None]:
 
 
 def require(valid: bool, field: str, reason: str, hint: str | None = None) -> None:
-    """Raise an error at a field unless it is valid."""
+    """Raise an error at a field unless it is valid.
+
+    Args:
+        valid: Whether there is nothing to raise.
+        field: Of the file, with dots.
+        reason: What is wrong with it.
+        hint: What to do about it.
+
+    Raises:
+        ScheduleFileError: It is not valid.
+    """
     if not valid:
         raise ScheduleFileError(reason, Location(field=field), hint)
 
@@ -228,8 +244,16 @@ def read_document(
 ) -> dict[str, Any]:
     """Return the document of a file of a given format, for this model and target.
 
+    Args:
+        text: The file's.
+        declared: The type that the document is checked against.
+        form: The format that it has to state.
+        newest: The one version that can be read.
+        graph: The model that it has to be for.
+        target: The target, or the machine, that it has to be for.
+
     Raises:
-        ScheduleFileError: it is something else, of another version or made for something else.
+        ScheduleFileError: It is something else, of another version or made for something else.
     """
     try:
         document = files.parse_json(text)
@@ -279,7 +303,7 @@ def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
     Another export of the same network has other names, which its buffers then have as well.
     """
     buffers, stored = buffers_of(schedule), document["buffers"]
-    names = [layer.name for layer in schedule.problem.layers]
+    names = [layer.name for layer in schedule.context.layers]
     if names != [entry["name"] for entry in document["layers"]]:
         buffers, stored = (
             [{**entry, "tensor": ""} for entry in entries] for entries in (buffers, stored)
@@ -287,9 +311,9 @@ def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
     return bool(buffers == stored)
 
 
-def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
+def _share(model_scheduler: ModelScheduler, values: Mapping[str, Any]) -> Share:
     share = Share(**values)
-    whole, batch = bench.share(split=share.split), share.split == BATCH
+    whole, batch = model_scheduler.share(split=share.split), share.split == BATCH
     fewer = not batch and 1 <= share.clusters <= whole.clusters
     fits = share.samples == whole.samples and (share.clusters == whole.clusters or fewer)
     each = "each" if batch else "in all, or fewer clusters"
@@ -300,72 +324,78 @@ def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
     owner = "a cluster has" if batch else "there are"
     possible = 1 <= share.batches <= share.samples
     require(possible, "share.batches", f"{owner} {share.samples} samples")
-    stays = bool(bench.trace.obstacle) and share.batches != share.samples
-    require(not stays, "share.batches", f"the batch stays whole: {bench.trace.obstacle}")
+    stays = bool(model_scheduler.trace.obstacle) and share.batches != share.samples
+    require(not stays, "share.batches", f"the batch stays whole: {model_scheduler.trace.obstacle}")
     return share
 
 
-def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]]) -> Problem:
+def _problem(
+    model_scheduler: ModelScheduler, share: Share, entries: Sequence[Mapping[str, Any]]
+) -> SchedulingContext:
     """Return the problem with the layers of a file.
 
     A layer is computed tile by tile: one product, and one operator whose output is kept. A compiler
     that expands normalisations names more operators.
     """
-    problem = bench.problem(share.batches)
+    context = model_scheduler.context(share.batches)
     chains = [tuple(entry["operators"]) for entry in entries]
-    graph, named = problem.graph, sorted(itertools.chain(*chains))
+    graph, named = context.graph, sorted(itertools.chain(*chains))
     if len(named) > len(graph.operators):
         graph = simplified(graph)
     all_once = named == list(range(len(graph.operators)))
     require(all_once, "layers", "every operator must be in exactly one layer")
     for index, chain in enumerate(chains):
         require(bool(chain), f"layers[{index}].operators", "a layer has an operator")
-    if chains == [layer.operators for layer in problem.layers]:
-        return problem
+    if chains == [layer.operators for layer in context.layers]:
+        return context
     layers = layers_from(graph, chains)
     sorted_ = [layer.operators for layer in layers] == chains
     require(sorted_, "layers", "layers are not in topological order")
-    problem = make_problem(graph, bench.target, bench.dtype, layers)
+    context = make_problem(graph, model_scheduler.target, model_scheduler.dtype, layers)
     for layer in layers:
         field, operators = f"layers[{layer.index}].operators", layer.operators
-        matrix = problem.work.engine[list(operators)].tolist().count(MATRIX)
+        matrix = context.work.engine[list(operators)].tolist().count(MATRIX)
         several = f"{matrix} operators of the matrix engine; a layer has at most one"
         require(matrix <= 1, field, several)
         closed = set(layer.outputs).issubset(graph.operators[operators[-1]].outputs)
         require(closed, field, "only the last operator of a layer may be read from outside")
-    return problem
+    return context
 
 
-def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[SubGraph, ...]:
+def _subgraphs(
+    context: SchedulingContext, entries: Sequence[Mapping[str, Any]]
+) -> tuple[SubGraph, ...]:
     groups = [tuple(entry["layers"]) for entry in entries]
-    all_once = sorted(itertools.chain(*groups)) == list(range(len(problem.layers)))
+    all_once = sorted(itertools.chain(*groups)) == list(range(len(context.layers)))
     require(all_once, "subgraphs", "every layer must be in exactly one sub-graph")
     for index, group in enumerate(groups):
         field = f"subgraphs[{index}].layers"
         require(bool(group), field, "a sub-graph has a layer")
-        inner_tensors = {tensor for layer in group[:-1] for tensor in problem.layers[layer].outputs}
-        readers = {reader for tensor in inner_tensors for reader in problem.consumers[tensor]}
-        inside = readers.issubset(group) and inner_tensors.isdisjoint(problem.graph.outputs)
+        inner_tensors = {tensor for layer in group[:-1] for tensor in context.layers[layer].outputs}
+        readers = {reader for tensor in inner_tensors for reader in context.consumers[tensor]}
+        inside = readers.issubset(group) and inner_tensors.isdisjoint(context.graph.outputs)
         closed = inside and list(group) == sorted(group)
         require(closed, field, "only the last layer of a sub-graph may be read from outside")
     ends = [group[-1] for group in groups]
     require(ends == sorted(ends), "subgraphs", "sub-graphs are not in topological order")
     return tuple(
-        SubGraph(index, group, _split(problem, index, group, entry))
+        SubGraph(index, group, _split(context, index, group, entry))
         for index, (group, entry) in enumerate(zip(groups, entries, strict=True))
     )
 
 
-def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]) -> Split:
+def _split(
+    context: SchedulingContext, index: int, group: tuple[int, ...], entry: Mapping[str, Any]
+) -> Split:
     axis, instances = entry["axis"], entry["instances"]
     inner_axis, inner = entry.get("inner_axis", -1), entry.get("inner_factor", 1)
     parts, rest = divmod(max(instances, 1), inner)
     field = f"subgraphs[{index}].instances"
     inside = inner_axis not in (-1, axis) if inner > 1 else inner_axis == -1
     require(not rest and inside, field, f"{instances} are not {inner} along a second axis")
-    allowed = {axis for _, axis in split_axes(problem, group)}
+    allowed = {axis for _, axis in split_axes(context, group)}
     for along, number in ((axis, parts), (inner_axis, inner)):
-        fits = along in allowed and number <= sink(problem, group).axes[along].extent
+        fits = along in allowed and number <= sink(context, group).axes[along].extent
         reason = f"cannot be split into {number} along axis {along}"
         require(number <= 1 or fits, field, reason)
     return Split(axis if parts > 1 else -1, parts, entry["depth"], 0, 0, inner_axis, inner)
@@ -384,11 +414,11 @@ def _order(
     for at, instance in enumerate(order):
         ready = all(position[p] <= at for p in instances.producers[instance])
         require(ready, f"order[{at}]", "runs before an instance whose output it reads")
-    apart, cores = share.split != BATCH and share.clusters > 1, instances.problem.target.cores
+    apart, cores = share.split != BATCH and share.clusters > 1, instances.context.target.cores
     placed, cluster = [((), Scope.LB, ())] * len(order), np.zeros(len(order), np.int64)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
         output = instances.parts[entry["subgraph"]].outputs[0]
-        rank = len(instances.problem.graph.tensors[output].shape)
+        rank = len(instances.context.graph.tensors[output].shape)
         factors, field = tuple(entry["cores"]), f"order[{at}].cores"
         each = f"needs one factor of at least 1 for each of {rank} dimensions"
         require(len(factors) == rank and min(factors, default=1) >= 1, field, each)

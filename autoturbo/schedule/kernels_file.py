@@ -16,9 +16,9 @@ from typing_extensions import TypedDict
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Tiling, tile_counts
 from autoturbo.schedule.codegen.work import MATRIX, Floats
+from autoturbo.schedule.context import SPLITS, SchedulingContext
 from autoturbo.schedule.files import InScope, Size
 from autoturbo.schedule.knobs import SCHEDULER_VERSION
-from autoturbo.schedule.problem import SPLITS, Problem
 from autoturbo.schedule.schedule import Schedule, buffer_entries, document_text, instance_entry
 from autoturbo.schema import Bool, Choice, Entries, Index, Version, Whole, json_schema
 
@@ -179,8 +179,8 @@ class KernelsDocument(TypedDict):
 
 def kernels_text(schedule: Schedule) -> str:
     """Return the file's content: JSON, with each list element on one line."""
-    problem, share, model = schedule.problem, schedule.share, schedule.model
-    target, graph = problem.target, problem.graph
+    context, share, model = schedule.context, schedule.share, schedule.model
+    target, graph = context.target, context.graph
     number = {instance: position for position, instance in enumerate(schedule.order)}
     kernels = dict(_kernels(schedule, number))
     return document_text({
@@ -193,7 +193,7 @@ def kernels_text(schedule: Schedule) -> str:
             "cores_per_cluster": target.cores, "lb_bytes": target.lb.capacity,
             "gb_bytes": target.gb.capacity, "ddr_bytes": target.ddr.capacity,
         },
-        "dtype": problem.dtype,
+        "dtype": context.dtype,
         "share": {
             "clusters": share.clusters, "split": share.split, "samples": share.samples,
             "samples_per_pass": share.batches, "passes": share.loops,
@@ -247,18 +247,25 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
 
 
 def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[dict[str, Any]]:
-    """Return a kernel's layers: operators, one core's work, tile counts."""
-    problem, timeline = schedule.problem, schedule.timelines[cluster]
+    """Return a kernel's layers: operators, one core's work, tile counts.
+
+    Args:
+        schedule: Where the kernel is from.
+        index: Of the kernel's instance.
+        cluster: The cluster that runs it.
+        place: Of the kernel in the cluster's order.
+    """
+    context, timeline = schedule.context, schedule.timelines[cluster]
     template = timeline.templates[index]
     stages, streams, _, rules, resident, _ = schedule.kernel(place, cluster)
     counts = tile_counts(stages, streams, rules, resident)
     return [
         {
-            "name": problem.layers[layer].name,
-            "operators": list(problem.layers[layer].operators),
+            "name": context.layers[layer].name,
+            "operators": list(context.layers[layer].operators),
             "cores": list(binding),
             "core_work": {
-                "products": _products(problem, layer, stage), "rows": int(stage[Stage.ROWS]),
+                "products": _products(context, layer, stage), "rows": int(stage[Stage.ROWS]),
                 "columns": int(stage[Stage.COLUMNS]), "depth": int(stage[Stage.DEPTH]),
                 "vector_operations": int(stage[Stage.VECTOR] + stage[Stage.SPECIAL]),
             },
@@ -275,10 +282,10 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
     ]  # fmt: skip
 
 
-def _products(problem: Problem, layer: int, stage: Floats) -> int:
+def _products(context: SchedulingContext, layer: int, stage: Floats) -> int:
     """Return the number of products of a layer, undoing the scaling for a faster type."""
-    work, operators = problem.work, problem.graph.operators
-    matrix_ops = [op for op in problem.layers[layer].operators if work.engine[op] == MATRIX]
+    work, operators = context.work, context.graph.operators
+    matrix_ops = [op for op in context.layers[layer].operators if work.engine[op] == MATRIX]
     counted = float(stage[Stage.COUNT])
     return (
         round(counted * operators[matrix_ops[0]].work.macs / work.macs[matrix_ops[0]])

@@ -37,6 +37,20 @@ MIDDLE_PRIORITY = 5
 AUTO: Final = "auto"
 Value = str | int | float
 
+_OLD_NAMES = {
+    "cluster_split": "cluster_partitioning",
+    "core_dim": "core_parallel_dim",
+    "factor_scale": "instance_multiplier",
+    "lb_fill": "lb_occupancy_limit",
+    "tile_divisor": "tile_subdivision",
+    "weight_share": "weight_buffer_fraction",
+}
+_OLD_VALUES = {
+    "merge_order": {"s": "straight", "d": "diamond", "b": "branch"},
+    "split_key": {"o": "operators", "f": "factor", "d": "depth"},
+}
+"""Names and letters of earlier states of version 0.1, which are read until version 0.2."""
+
 KnobScope = Literal["model", "subgraph", "layer"]
 """What a knob is about: all sub-graphs, the one that a layer ends up in, or the layer alone."""
 
@@ -61,17 +75,17 @@ class KnobSpec:
     """Meaning of a knob and the values that it accepts.
 
     Attributes:
-        stage: the first pass that reads it; nothing before depends on it.
-        help: one line.
-        choices: the values the search tries besides ``"auto"``; empty where they depend on model
+        stage: The first pass that reads it; nothing before depends on it.
+        help: One line.
+        choices: The values the search tries besides ``"auto"``; empty where they depend on model
             and target (filled in by the search space).
-        published: what ``"auto"`` stands for, for people.
-        low: least value accepted from a file, for numbers; None for words.
-        high: greatest value accepted from a file; None for no limit.
-        word: a further word that is accepted: the name of what ``"auto"`` stands for.
-        scope: what it is about.
-        group: what it belongs to, of the knobs that split a sub-graph.
-        over: the model's knob that says what ``"auto"`` is, where its name is another one.
+        published: What ``"auto"`` stands for, for people.
+        low: Least value accepted from a file, for numbers; None for words.
+        high: Greatest value accepted from a file; None for no limit.
+        word: A further word that is accepted: the name of what ``"auto"`` stands for.
+        scope: What it is about.
+        group: What it belongs to, of the knobs that split a sub-graph.
+        over: The model's knob that says what ``"auto"`` is, where its name is another one.
     """
 
     stage: Stage
@@ -99,7 +113,15 @@ class KnobSpec:
 
 
 def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **others: Any) -> Any:
-    """Return a dataclass field with a knob's specification, ``"auto"`` by default."""
+    """Return a dataclass field with a knob's specification, ``"auto"`` by default.
+
+    Args:
+        stage: The first pass that reads it.
+        text: One line of help.
+        choices: The values that the search tries besides ``"auto"``.
+        published: What ``"auto"`` stands for, for people.
+        others: Further fields of :class:`KnobSpec`.
+    """
     spec = KnobSpec(stage, text, choices, published, **others)
     return field(default=AUTO, metadata={"spec": spec})
 
@@ -117,7 +139,17 @@ def specs_of(knobs: type) -> dict[str, KnobSpec]:
 
 
 def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
-    """Refuse a value that a knob does not take; ``prefix`` names the knob if ``at`` does not."""
+    """Refuse a value that a knob does not take.
+
+    Args:
+        value: From a file or a caller.
+        spec: What the knob takes.
+        at: Where the value stands.
+        prefix: Names the knob if ``at`` does not.
+
+    Raises:
+        KnobsError: The knob takes other words or numbers, or the number is out of its range.
+    """
     if isinstance(value, str) and value in spec.words:
         return
     if spec.low is None:
@@ -159,7 +191,7 @@ class Knobs:
     max_layers: int | str = _partition(
         "most layers in one sub-graph", (1, 2, 4, 8, 16, 32), "no limit", low=1
     )
-    lb_fill: float | str = _partition(
+    lb_occupancy_limit: float | str = _partition(
         "share of the local buffer that counts as full when splitting",
         (0.25, 0.5, 0.75, 0.9),
         "1",
@@ -175,15 +207,27 @@ class Knobs:
     )
     merge_order: str = _partition(
         "order of the merge patterns (straight, diamond, branch)",
-        ("sbd", "dsb", "dbs", "bsd", "bds"),
-        "sdb",
-        word="sdb",
+        (
+            "straight-branch-diamond",
+            "diamond-straight-branch",
+            "diamond-branch-straight",
+            "branch-straight-diamond",
+            "branch-diamond-straight",
+        ),
+        "straight-diamond-branch",
+        word="straight-diamond-branch",
     )
     split_key: str = _partition(
         "order of the keys that choose a split (operators cut, factor, depth)",
-        ("odf", "fod", "fdo", "dof", "dfo"),
-        "ofd",
-        word="ofd",
+        (
+            "operators-depth-factor",
+            "factor-operators-depth",
+            "factor-depth-operators",
+            "depth-operators-factor",
+            "depth-factor-operators",
+        ),
+        "operators-factor-depth",
+        word="operators-factor-depth",
     )
     split_dims: str = _partition(
         "which output dimensions may be split",
@@ -197,7 +241,7 @@ class Knobs:
         "the paper's list 1, 2, 4, 8, 9, 10, ...",
         word="published",
     )
-    factor_scale: int | str = _partition(
+    instance_multiplier: int | str = _partition(
         "instances per sub-graph over the smallest number that fits", (2, 4, 8), "1", low=1, high=64
     )
     instance_order: str = _order(
@@ -219,7 +263,7 @@ class Knobs:
     )
     spill_victim: str = _memory(
         "which tensor leaves the local buffer first",
-        ("largest", "size_x_life"),
+        ("largest", "size_times_lifetime"),
         "longest-lived",
         word="longest",
     )
@@ -232,7 +276,7 @@ class Knobs:
     prefetch_depth: int | str = _codegen(
         "tiles loaded ahead of the one computed", (2, 3, 4), "1", low=1, high=16
     )
-    tile_divisor: int | str = _codegen(
+    tile_subdivision: int | str = _codegen(
         "anchor tiles per largest tile that fits", (2, 4, 8), "1", low=1, high=256
     )
     instruction_scheduling: str = _codegen(
@@ -241,13 +285,13 @@ class Knobs:
         "on",
         word="on",
     )
-    cluster_split: str = _share(
+    cluster_partitioning: str = _share(
         "what the clusters share out: samples, rows, channels or sub-graphs in a pipeline",
         ("spatial", "channel", "pipeline"),
         "samples",
         word="batch",
     )
-    weight_share: float | str = _memory(
+    weight_buffer_fraction: float | str = _memory(
         "share of a core's local buffer for weight tiles",
         (0.1, 0.2, 0.3, 0.5),
         "the target's weight buffer",
@@ -296,9 +340,9 @@ class Knobs:
         """Return the checked knobs of plain values.
 
         Raises:
-            KnobsError: an unknown knob, or a value that it does not take.
+            KnobsError: An unknown knob, or a value that it does not take.
         """
-        place, known = at or Location(), dict(values)
+        place, known = at or Location(), _respelled(values)
         items = known.pop("overrides", [])
         if not isinstance(items, list):
             raise KnobsError("expected a list", dataclasses.replace(place, field="overrides"))
@@ -340,7 +384,7 @@ class SubGraphKnobs:
     channels last, whatever the file's layout).
 
     Attributes:
-        layer: name of a layer; the override holds for the sub-graph that it ends up in.
+        layer: Name of a layer; the override holds for the sub-graph that it ends up in.
     """
 
     layer: str
@@ -385,7 +429,7 @@ class SubGraphKnobs:
         "all of them",
         low=1,
     )
-    core_dim: int | str = _own_bind(
+    core_parallel_dim: int | str = _own_bind(
         "output dimension spread over cores first, then those inside it",
         (),
         "as Algorithm 4 binds it",
@@ -406,9 +450,9 @@ class SubGraphKnobs:
     )
     spill_victim: str = _overriding("spill_victim", "longest")
     weight_residency: str = _overriding("weight_residency", "stream")
-    weight_share: float | str = _overriding("weight_share")
+    weight_buffer_fraction: float | str = _overriding("weight_buffer_fraction")
     prefetch_depth: int | str = _overriding("prefetch_depth", 1)
-    tile_divisor: int | str = _overriding("tile_divisor", 1)
+    tile_subdivision: int | str = _overriding("tile_subdivision", 1)
     instruction_scheduling: str = _overriding("instruction_scheduling", "on")
 
     def __post_init__(self) -> None:
@@ -476,9 +520,9 @@ def knob_names(
     Args:
         scopes: ``"model"`` for those of :class:`Knobs`; ``"subgraph"`` and ``"layer"`` for those of
             :class:`SubGraphKnobs`.
-        upto: the last pass whose knobs count.
-        after: the pass after which they begin to count; from the first one if None.
-        group: only those of a group.
+        upto: The last pass whose knobs count.
+        after: The pass after which they begin to count; from the first one if None.
+        group: Only those of a group.
     """
     return tuple(
         name
@@ -517,7 +561,7 @@ def load_knobs(path: Path) -> Knobs:
     """Return the knobs of a file (JSON object of knob names and values).
 
     Raises:
-        KnobsError: the file cannot be read or holds something else.
+        KnobsError: The file cannot be read or holds something else.
     """
     try:
         values = read_json(path)
@@ -540,11 +584,28 @@ def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, .
     return tuple(sorted(nonempty, key=lambda o: o.layer))
 
 
+def current_name(name: str) -> str:
+    """Return today's name of a knob; a name that is not an earlier one stays as it is."""
+    return _OLD_NAMES.get(name, name)
+
+
+def _respelled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return knobs with earlier names and values in today's spelling."""
+    spelled = {}
+    for old, value in values.items():
+        name = old if current_name(old) in values else current_name(old)
+        letters = _OLD_VALUES.get(name, {})
+        if isinstance(value, str) and len(value) == len(letters) and set(value) == set(letters):
+            value = "-".join(letters[letter] for letter in value)  # noqa: PLW2901
+        spelled[name] = "size_times_lifetime" if value == "size_x_life" else value
+    return spelled
+
+
 def _override(item: Any, at: Location) -> SubGraphKnobs:
     at = dataclasses.replace(at, field="overrides")
     if not isinstance(item, dict) or not isinstance(item.get("layer"), str):
         raise KnobsError("an override needs the name of a layer", at, '{"layer": "conv1", ...}')
-    specs = subgraph_knob_specs()
+    item, specs = _respelled(item), subgraph_knob_specs()
     for name in (name for name in item if name != "layer"):
         if name not in specs:
             raise KnobsError(f"unknown field {name!r}", at, did_you_mean(name, ("layer", *specs)))

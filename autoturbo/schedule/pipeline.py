@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from autoturbo.caches import BoundedCache, remembered
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
@@ -28,6 +29,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.registry import SCHEDULERS, broken
 from autoturbo.schedule.codegen.stitch import known_templates
 from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.context import BATCH, SchedulingContext, make_problem
 from autoturbo.schedule.knobs import (
     AUTO,
     MIDDLE_PRIORITY,
@@ -52,9 +54,7 @@ from autoturbo.schedule.partition.split import SplitRules, divisors
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.place.order import order_instances
-from autoturbo.schedule.problem import BATCH, Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.stores import Recent, remembered
 
 MIB = 1 << 20
 
@@ -70,16 +70,16 @@ class Plan:
     """Decisions of a candidate before instances exist: clusters, partition and splits.
 
     Attributes:
-        number: equal for equal sub-graphs with an equal division of work; never used twice.
-        problem: the model for the samples that are processed at once.
-        share: division of the work among the clusters that have some.
-        subgraphs: in topological order.
-        homes: the clusters of each; none where clusters work alike.
-        overrides: knobs of their own that sub-graphs have, by index.
+        number: Equal for equal sub-graphs with an equal division of work; never used twice.
+        context: The model for the samples that are processed at once.
+        share: Division of the work among the clusters that have some.
+        subgraphs: In topological order.
+        homes: The clusters of each; none where clusters work alike.
+        overrides: Knobs of their own that sub-graphs have, by index.
     """
 
     number: int
-    problem: Problem
+    context: SchedulingContext
     share: Share
     subgraphs: tuple[SubGraph, ...]
     homes: tuple[Home, ...]
@@ -101,9 +101,9 @@ def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, 
     of a machine is no part of it.
 
     Args:
-        knobs: the candidate.
-        upto: the last of the passes.
-        after: the pass before the first; from the first one if None.
+        knobs: The candidate.
+        upto: The last of the passes.
+        after: The pass before the first; from the first one if None.
     """
     model = operator.attrgetter(*knob_names("model", upto=upto, after=after))
     names = knob_names("layer", "subgraph", upto=upto, after=after)
@@ -124,30 +124,34 @@ class SchedulerCache:
     binding and scope are shared, and 80 for one in a graph, with 48 for each that it reads.
 
     Attributes:
-        books: known parts, by samples that are processed at once. Parts and templates
+        books: Known parts, by samples that are processed at once. Parts and templates
             are numbered; holders of numbers hold their book too, so that a new one can begin.
-        numbers: of the plans to come.
-        groups: sub-graphs before they are split, by the knobs of division, split and grouping.
-        plans: by the same.
-        same: plans by their content: equal ones are one object.
-        graphs: instance graphs by the number of their plan.
-        orders: by plan and the knobs of ordering.
-        placements: by plan, order and the knobs of binding and placing.
-        timelines: of all clusters, by instance graph, order, placement and the knobs of buffers.
+        numbers: Of the plans to come.
+        groups: Sub-graphs before they are split, by the knobs of division, split and grouping.
+        plans: By the same.
+        same: Plans by their content: equal ones are one object.
+        graphs: Instance graphs by the number of their plan.
+        orders: By plan and the knobs of ordering.
+        placements: By plan, order and the knobs of binding and placing.
+        timelines: Of all clusters, by instance graph, order, placement and the knobs of buffers.
     """
 
     def __init__(self) -> None:
         self.books: dict[int, PartBook] = {}
         self.numbers = itertools.count(1)
-        self.groups = Recent[Any, tuple[SubGraph, ...]](_PLANS, 16 * MIB, lambda s: 400 * len(s))
-        self.plans = Recent[Any, Plan](_PLANS, 32 * MIB, lambda p: 400 * len(p.subgraphs))
-        self.same = Recent[Any, Plan](_PLANS, 16 * MIB, lambda p: 400 * len(p.subgraphs))
-        self.graphs = Recent[int, InstanceGraph](_RESULTS, 32 * MIB, _graph_bytes)
-        self.orders = Recent[Any, tuple[int, ...]](_RESULTS, 16 * MIB, lambda o: 40 * len(o))
-        self.placements = Recent[Any, Placement](
+        self.groups = BoundedCache[Any, tuple[SubGraph, ...]](
+            _PLANS, 16 * MIB, lambda s: 400 * len(s)
+        )
+        self.plans = BoundedCache[Any, Plan](_PLANS, 32 * MIB, lambda p: 400 * len(p.subgraphs))
+        self.same = BoundedCache[Any, Plan](_PLANS, 16 * MIB, lambda p: 400 * len(p.subgraphs))
+        self.graphs = BoundedCache[int, InstanceGraph](_RESULTS, 32 * MIB, _graph_bytes)
+        self.orders = BoundedCache[Any, tuple[int, ...]](_RESULTS, 16 * MIB, lambda o: 40 * len(o))
+        self.placements = BoundedCache[Any, Placement](
             _RESULTS, 16 * MIB, lambda placement: 16 * len(placement.bindings)
         )
-        self.timelines = Recent[Any, tuple[Timeline, ...]](_TIMELINES, 48 * MIB, _timeline_bytes)
+        self.timelines = BoundedCache[Any, tuple[Timeline, ...]](
+            _TIMELINES, 48 * MIB, _timeline_bytes
+        )
 
     def forget_when_full(self) -> None:
         """Clear the parts and the caches that refer to them once they exceed :data:`BOOKS`."""
@@ -177,41 +181,41 @@ def _timeline_bytes(timelines: tuple[Timeline, ...]) -> int:
 
 
 @dataclass(eq=False)
-class Workbench:
-    """One model on one target, with a :class:`Problem` per batch size made on demand.
+class ModelScheduler:
+    """One model on one target, with a :class:`SchedulingContext` per batch size made on demand.
 
     Attributes:
-        model: the whole model.
-        target: the accelerator.
-        dtype: the compute type; the target's default if empty.
-        trace: where its samples are.
-        problems: by samples that are processed at once.
-        cache: results that candidates have in common.
+        model: The whole model.
+        target: The accelerator.
+        dtype: The compute type; the target's default if empty.
+        trace: Where its samples are.
+        contexts: By samples that are processed at once.
+        cache: Results that candidates have in common.
     """
 
     model: Graph
     target: Target
     dtype: str = ""
     trace: BatchTrace = field(init=False)
-    problems: dict[int, Problem] = field(default_factory=dict)
+    contexts: dict[int, SchedulingContext] = field(default_factory=dict)
     cache: SchedulerCache = field(default_factory=SchedulerCache)
 
     def __post_init__(self) -> None:
         self.dtype = self.dtype or self.target.default_dtype
         self.trace = trace_batch(self.model)
 
-    def problem(self, batches: int) -> Problem:
+    def context(self, batches: int) -> SchedulingContext:
         """Return the model for ``batches`` samples, ready to schedule."""
-        if batches not in self.problems:
+        if batches not in self.contexts:
             graph = rebatch(self.model, batches, self.trace)
-            self.problems[batches] = make_problem(graph, self.target, self.dtype)
-        return self.problems[batches]
+            self.contexts[batches] = make_problem(graph, self.target, self.dtype)
+        return self.contexts[batches]
 
     def parts(self, batches: int) -> PartBook:
         """Return the known parts of the model for ``batches`` samples."""
         books = self.cache.books
         if batches not in books:
-            books[batches] = PartBook(self.problem(batches))
+            books[batches] = PartBook(self.context(batches))
         return books[batches]
 
     def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
@@ -221,7 +225,7 @@ class Workbench:
         they divide something else than samples. A single cluster has nothing to divide.
 
         Raises:
-            KnobsError: more samples at once than a cluster, or the batch, has.
+            KnobsError: More samples at once than a cluster, or the batch, has.
         """
         batch, clusters = self.model.batch, self.target.clusters
         jointly = split not in (AUTO, BATCH) and clusters > 1
@@ -243,56 +247,60 @@ class Workbench:
         return (samples,) if self.trace.obstacle else divisors(samples)[::-1]
 
 
-def plan(bench: Workbench, knobs: Knobs) -> Plan:
+def plan(model_scheduler: ModelScheduler, knobs: Knobs) -> Plan:
     """Return the plan of a candidate, all decisions before instances exist; cached.
 
     Candidates that differ in the knobs of later passes share all of a plan but its overrides.
 
     Raises:
-        KnobsError: the candidate does not fit the model.
+        KnobsError: The candidate does not fit the model.
     """
-    cache, share = bench.cache, bench.share(knobs.batches_per_cluster, knobs.cluster_split)
-    problem = bench.problem(share.batches)
+    cache, share = (
+        model_scheduler.cache,
+        model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
+    )
+    context = model_scheduler.context(share.batches)
     # a split of its own that is impossible is refused where an override, whatever it says, names
     # the layer that makes the output
     cache_key = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
     grouped = cache.groups.get(
-        cache_key, lambda: group_for(problem, GroupRules.of(knobs), share.split)
+        cache_key, lambda: group_for(context, GroupRules.of(knobs), share.split)
     )
-    overrides = resolve(problem, grouped, knobs)
+    overrides = resolve(context, grouped, knobs)
 
     def make() -> Plan:
-        scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-        room = SplitRules.of(knobs).room(problem)
+        scale = 1 if knobs.instance_multiplier == AUTO else int(knobs.instance_multiplier)
+        room = SplitRules.of(knobs).room(context)
         subgraphs = tuple(
-            settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in grouped
+            settled(context, s, scale, overrides.get(s.index), share.split, room) for s in grouped
         )
-        homes = homes_of(problem, subgraphs, share.split)
+        homes = homes_of(context, subgraphs, share.split)
         clusters = share.clusters if share.split == BATCH else clusters_at_work(homes)
         busy = dataclasses.replace(share, clusters=clusters)
         return cache.same.get(
-            (share, subgraphs), lambda: Plan(next(cache.numbers), problem, busy, subgraphs, homes)
+            (share, subgraphs), lambda: Plan(next(cache.numbers), context, busy, subgraphs, homes)
         )
 
     known_plan = cache.plans.get(cache_key, make)
     return dataclasses.replace(known_plan, overrides=overrides) if overrides else known_plan
 
 
-def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
+def build_schedule(model_scheduler: ModelScheduler, knobs: Knobs) -> Schedule:
     """Return the schedule of a candidate after all passes.
 
     Raises:
-        KnobsError: the candidate does not fit the model.
+        KnobsError: The candidate does not fit the model.
     """
     if knobs.units is not None:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
-    cache = bench.cache
+    cache = model_scheduler.cache
     cache.forget_when_full()
-    decided = plan(bench, knobs)
+    decided = plan(model_scheduler, knobs)
     share, overrides = decided.share, decided.overrides
     instances = cache.graphs.get(
-        decided.number, lambda: make_instances(bench.parts(share.batches), decided.subgraphs)
+        decided.number,
+        lambda: make_instances(model_scheduler.parts(share.batches), decided.subgraphs),
     )
     cluster = clusters_of(instances, decided.homes)
     order = cache.orders.get(
@@ -304,8 +312,8 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         lambda: _placement(instances, order, cluster, knobs, overrides),
     )
     return assemble(
-        bench.model, decided.problem, "graphturbo", knobs, share, instances, order, placement,
-        cluster, overrides, cache.timelines,
+        model_scheduler.model, decided.context, "graphturbo", knobs, share, instances, order,
+        placement, cluster, overrides, cache.timelines,
     )  # fmt: skip
 
 
@@ -331,18 +339,28 @@ def _placement(
 
     Knobs of a sub-graph come after those of the model. Outputs that another cluster reads go to DDR
     in any case.
+
+    Args:
+        instances: Parts of the sub-graphs.
+        order: Of execution.
+        cluster: Per instance; empty where clusters work alike.
+        knobs: The model's.
+        overrides: The sub-graphs' own, by number.
+
+    Raises:
+        KnobsError: A number of cores does not divide those of a cluster.
     """
-    whole, first = instances.problem.target.cores, instances.first.tolist()
+    whole, first = instances.context.target.cores, instances.first.tolist()
     parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
     forced: dict[int, Binding] = {}
     for subgraph, override in overrides.items():
-        if override.cores == AUTO == override.core_dim:
+        if override.cores == AUTO == override.core_parallel_dim:
             continue
         cores = whole if override.cores == AUTO else int(override.cores)
         if whole % cores:
             message = f"cores: {cores} does not divide the {whole} cores of a cluster"
             raise KnobsError(message, Location(field="overrides"))
-        depth = None if override.core_dim == AUTO else int(override.core_dim)
+        depth = None if override.core_parallel_dim == AUTO else int(override.core_parallel_dim)
         for index in parts[subgraph]:
             shape = int(instances.shape[index])
             forced[index] = chosen_binding(instances.book, shape, cores, depth)
@@ -358,7 +376,7 @@ def _placement(
 
 def assemble(
     model: Graph,
-    problem: Problem,
+    context: SchedulingContext,
     scheduler: str,
     knobs: Knobs,
     share: Share,
@@ -367,21 +385,31 @@ def assemble(
     placement: Placement,
     cluster: Sequence[int] | Ints = (),
     overrides: Mapping[int, SubGraphKnobs] | None = None,
-    known: Recent[Any, tuple[Timeline, ...]] | None = None,
+    known: BoundedCache[Any, tuple[Timeline, ...]] | None = None,
 ) -> Schedule:
     """Return the schedule of bound instances: stitch, concatenate, move, allocate.
 
-    ``cluster`` is the cluster of every instance, empty where clusters work alike; ``overrides`` are
-    the knobs' by sub-graph where they are resolved, and ``known`` timelines that are cached.
+    Args:
+        model: The model with its whole batch.
+        context: The model at the samples of a pass, on the target.
+        scheduler: The scheduler's name.
+        knobs: The decisions' settings.
+        share: How clusters divide the work.
+        instances: The parts of the sub-graphs.
+        order: The order of execution.
+        placement: Bindings and declared scopes.
+        cluster: Of every instance; empty where clusters work alike.
+        overrides: The knobs' by sub-graph, where they are resolved already.
+        known: Timelines that are cached.
     """
     if overrides is None:
-        overrides = resolve(problem, instances.subgraphs, knobs)
-    common = rules_of(problem, knobs)
-    own_rules = {index: rules_of(problem, knobs, override) for index, override in overrides.items()}
+        overrides = resolve(context, instances.subgraphs, knobs)
+    common = rules_of(context, knobs)
+    own_rules = {index: rules_of(context, knobs, override) for index, override in overrides.items()}
     buffers = tuple(own_rules.get(s.index, common).buffers for s in instances.subgraphs)
     where = np.asarray(cluster, np.int64)
     # not key(): rules of many settings come to the same
-    timelines = (Recent[Any, tuple[Timeline, ...]](1) if known is None else known).get(
+    timelines = (BoundedCache[Any, tuple[Timeline, ...]](1) if known is None else known).get(
         (instances, order, placement, buffers),
         lambda: build_timelines(instances, order, placement, buffers, where),
     )
@@ -389,7 +417,7 @@ def assemble(
         i: r.instructions for i, r in own_rules.items() if r.instructions != common.instructions
     }
     return Schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timelines,
+        model, context, scheduler, knobs, share, instances, order, placement, timelines,
         common.instructions, rules, None, tuple(where.tolist()),
     )  # fmt: skip
 
@@ -406,18 +434,20 @@ class KernelRules:
     instructions: InstructionRules
 
 
-def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
+def rules_of(
+    context: SchedulingContext, knobs: Knobs, own: SubGraphKnobs | None = None
+) -> KernelRules:
     """Return the kernel rules of a candidate, or of a sub-graph with its own knobs; cached."""
-    return _make_rules(problem, kernel_knobs(knobs, own)[-len(RULE_KNOBS) :])
+    return _make_rules(context, kernel_knobs(knobs, own)[-len(RULE_KNOBS) :])
 
 
 @remembered(1 << 12)
-def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
+def _make_rules(context: SchedulingContext, values: tuple[Any, ...]) -> KernelRules:
     knobs = Knobs(**dict(zip(RULE_KNOBS, values, strict=True)))
-    instructions = InstructionRules.of(problem, knobs)
+    instructions = InstructionRules.of(context, knobs)
     victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
     residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
-    default_room = InstructionRules.of(problem, Knobs()).weight_room
+    default_room = InstructionRules.of(context, Knobs()).weight_room
     extra = max(instructions.weight_room - default_room, 0)
     return KernelRules(BufferRules(victim, residence, extra), instructions)
 
@@ -425,14 +455,14 @@ def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
 # Schedulers by name
 
 
-def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
+def candidates(name: str, model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Return the schedules that a scheduler would choose from.
 
     Raises:
-        UsageError: no scheduler of that name.
-        PluginError: it is a plug-in's, which cannot be loaded.
+        UsageError: No scheduler of that name.
+        PluginError: It is a plug-in's, which cannot be loaded.
     """
-    schedules = SCHEDULERS.make(name, bench)
+    schedules = SCHEDULERS.make(name, model_scheduler)
     return iter(schedules) if SCHEDULERS.is_ours(name) else _plugged(name, schedules)
 
 

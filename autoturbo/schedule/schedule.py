@@ -21,13 +21,13 @@ from autoturbo.graph.operators import Graph
 from autoturbo.registry import Shown
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
-from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf
+from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules
+from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.problem import BATCH, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Share:
     are the chip's.
 
     Attributes:
-        clusters: clusters that work.
-        samples: samples of the busiest cluster; otherwise of the whole batch.
-        batches: samples that it processes at once (the paper's batches per cluster); otherwise that
+        clusters: Clusters that work.
+        samples: Samples of the busiest cluster; otherwise of the whole batch.
+        batches: Samples that it processes at once (the paper's batches per cluster); otherwise that
             all clusters together process at once.
-        split: the dimension that they divide, one of :data:`SPLITS`.
+        split: The dimension that they divide, one of :data:`SPLITS`.
     """
 
     clusters: int
@@ -63,14 +63,14 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OnUnits:
+class UnitSchedules:
     """Schedules of a model's parts on the units of a machine, and the origin of each instance.
 
     Attributes:
-        schedules: of the parts, each on its unit.
-        units: names of the parts' units.
-        origin: per instance, its part and its index in the part's schedule.
-        facts: header of the machine's own schedule, for readers of the whole.
+        schedules: Of the parts, each on its unit.
+        units: Names of the parts' units.
+        origin: Per instance, its part and its index in the part's schedule.
+        facts: Header of the machine's own schedule, for readers of the whole.
     """
 
     schedules: tuple[Schedule, ...]
@@ -84,25 +84,25 @@ class Schedule(Shown):
     """A model scheduled on a target.
 
     Attributes:
-        model: the whole model, all samples.
-        problem: the model for the samples that a cluster processes at once, and the target.
+        model: The whole model, all samples.
+        context: The model for the samples that a cluster processes at once, and the target.
         scheduler: ``"graphturbo"`` or the name of a baseline.
-        knobs: the candidate.
-        share: division of the work among the clusters.
-        instances: sub-graphs, their parts and the edges between them.
-        order: instances in order of execution, of all clusters.
-        placement: bindings and declared scopes.
-        timelines: kernels in order, their inputs and streams, buffers and their addresses; of
+        knobs: The candidate.
+        share: Division of the work among the clusters.
+        instances: Sub-graphs, their parts and the edges between them.
+        order: Instances in order of execution, of all clusters.
+        placement: Bindings and declared scopes.
+        timelines: Kernels in order, their inputs and streams, buffers and their addresses; of
             every cluster where clusters do not work alike, otherwise one.
-        rules: how kernels become instructions.
-        own_rules: of sub-graphs that have others.
-        expected: its measurement (the object M of ``--json``), or None.
-        cluster: per instance, its cluster; empty where clusters work alike.
-        on_units: the unit of each instance, of a schedule on a machine of several units.
+        rules: How kernels become instructions.
+        own_rules: Of sub-graphs that have others.
+        expected: Its measurement (the object M of ``--json``), or None.
+        cluster: Per instance, its cluster; empty where clusters work alike.
+        on_units: The unit of each instance, of a schedule on a machine of several units.
     """
 
     model: Graph
-    problem: Problem
+    context: SchedulingContext
     scheduler: str
     knobs: Knobs
     share: Share
@@ -114,7 +114,7 @@ class Schedule(Shown):
     own_rules: Mapping[int, InstructionRules] = field(default_factory=dict)
     expected: Mapping[str, Any] | None = None
     cluster: tuple[int, ...] = ()
-    on_units: OnUnits | None = None
+    on_units: UnitSchedules | None = None
 
     @property
     def timeline(self) -> Timeline:
@@ -140,16 +140,16 @@ class Schedule(Shown):
         """Write the schedule file, atomically.
 
         Args:
-            path: the file; one that is no schedule file is not replaced, nor is the model's.
-            force: replace a file of another kind.
+            path: The file; one that is no schedule file is not replaced, nor is the model's.
+            force: Replace a file of another kind.
 
         Raises:
-            ScheduleFileError: the path cannot be written, or a file of another kind is there.
+            ScheduleFileError: The path cannot be written, or a file of another kind is there.
         """
         save_schedule(self, path, force=force)
 
     def __repr__(self) -> str:
-        of = f"{self.model.name!r} on {self.problem.target.name!r}"
+        of = f"{self.model.name!r} on {self.context.target.name!r}"
         return f"<Schedule of {of} by {self.scheduler!r}: {len(self.order)} instances>"
 
     def rules_of(self, subgraph: int) -> InstructionRules:
@@ -171,18 +171,18 @@ class Schedule(Shown):
         return Kernel(
             template.stages,
             timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
-            local_edges(self.problem, template.layers),
-            RulesOf.roomier(self.rules_of(subgraph), timeline.spare[place]),
+            local_edges(self.context, template.layers),
+            TilingRules.roomier(self.rules_of(subgraph), timeline.spare[place]),
             int(timeline.resident[place]),
-            clearances(self.problem, template.layers),
+            clearances(self.context, template.layers),
         )
 
     def signatures(self, cluster: int = 0) -> list[bytes]:
         """Return a 16-byte hash per kernel, in order, of all that determines its time."""
-        timeline, problem = self.timelines[cluster], self.problem
+        timeline, context = self.timelines[cluster], self.context
         order = timeline.order
         templates = b"".join(timeline.templates[index].digest for index in order.tolist())
-        digest = functools.partial(digest_of, problem.target.hash, problem.dtype)
+        digest = functools.partial(digest_of, context.target.hash, context.dtype)
         digests = np.tile(digest(self.rules), (len(self.instances.subgraphs), 1))
         for subgraph, rules in self.own_rules.items():
             digests[subgraph] = digest(rules)
@@ -203,7 +203,15 @@ def digest_of(target: str, dtype: str, rules: InstructionRules) -> Ints:
 
 
 def hash_kernels(settings: Ints, templates: Ints, weights: Ints, rows: Ints, streams: Ints) -> Ints:
-    """Return two 64-bit hashes per kernel: rules, template, place of weights, streams."""
+    """Return two 64-bit hashes per kernel: rules, template, place of weights, streams.
+
+    Args:
+        settings: Hashes of the kernels' rules, ``(kernels, 2)``.
+        templates: Hashes of their templates, ``(kernels, 2)``.
+        weights: Per kernel, where its weights are, and spare bytes for them in LB and in GB.
+        rows: First layer of each kernel, and one entry more.
+        streams: Of the layers, by column.
+    """
     lanes, layers = np.arange(2), np.diff(rows)
     state = np.arange(len(streams))[:, None] - np.repeat(rows[:-1], layers)[:, None] + lanes
     for column in streams.T:
@@ -289,7 +297,7 @@ def save_schedule(schedule: AnySchedule, path: str | Path, *, force: bool) -> No
     """Write a schedule's file, atomically, neither over its model nor over a file of another kind.
 
     Raises:
-        ScheduleFileError: the path cannot be written, or a file of another kind is there.
+        ScheduleFileError: The path cannot be written, or a file of another kind is there.
     """
     outputs = Outputs(force=force).reading(schedule.model.source)
     outputs.write(path, Kind.SCHEDULE, schedule.text, ScheduleFileError)
@@ -297,13 +305,13 @@ def save_schedule(schedule: AnySchedule, path: str | Path, *, force: bool) -> No
 
 def schedule_text(schedule: Schedule) -> str:
     """Return the canonical text of a schedule."""
-    problem, share = schedule.problem, dataclasses.asdict(schedule.share)
+    context, share = schedule.context, dataclasses.asdict(schedule.share)
     if schedule.share.split == BATCH:  # named where it is not samples that clusters share out
         del share["split"]
     document = {
-        **header(FORMAT, SCHEDULE_SCHEMA, schedule, problem.target, problem.dtype),
+        **header(FORMAT, SCHEDULE_SCHEMA, schedule, context.target, context.dtype),
         "share": share,
-        "layers": layer_entries(problem.layers),
+        "layers": layer_entries(context.layers),
         "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
         "order": [instance_entry(schedule, index) for index in schedule.order],
         "buffers": buffers_of(schedule),
@@ -327,7 +335,15 @@ def _value(value: object) -> str:
 def header(
     form: str, version: int, schedule: AnySchedule, target: Made, dtype: str
 ) -> dict[str, Any]:
-    """Return the header of a schedule file: its format, versions, model and target."""
+    """Return the header of a schedule file: its format, versions, model and target.
+
+    Args:
+        form: The format's name.
+        version: The format's version.
+        schedule: On a target or on a machine.
+        target: That target or machine.
+        dtype: The compute type.
+    """
     model = schedule.model
     return {
         "format": form,
@@ -385,7 +401,7 @@ def buffers_of(schedule: Schedule) -> list[dict[str, Any]]:
 
 def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
     """Return a schedule file's entries of the buffers of a cluster, in their order."""
-    tensors = schedule.problem.graph.tensors
+    tensors = schedule.context.graph.tensors
     subgraph, part = schedule.instances.subgraph.tolist(), schedule.instances.part.tolist()
     b = timeline.buffers
     columns = (

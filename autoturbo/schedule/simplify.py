@@ -59,6 +59,14 @@ def _reduction(
     """Return a sum over the normalised axes, scaled once per result.
 
     An addition per element; for the variance also a subtraction and a multiplication.
+
+    Args:
+        operator: The normalisation.
+        kind: Of the sum, which is named after it.
+        inputs: Tensors that are read; with two, the second is the mean.
+        maps: How each is addressed.
+        output: The tensor that is made.
+        statistic: How it is addressed.
     """
     axes = tuple(
         dataclasses.replace(axis, kind=AxisKind.REDUCTION) if axis.kind is AxisKind.WHOLE else axis

@@ -23,9 +23,9 @@ class UnitKnobs:
     """Assignment of layers to the units of a machine.
 
     Attributes:
-        layers: names of layers with the names of their units, in the order of the layers' names;
+        layers: Names of layers with the names of their units, in the order of the layers' names;
             all others run on the machine's first unit.
-        cuts: names of layers that open a part: they join nothing that they read from.
+        cuts: Names of layers that open a part: they join nothing that they read from.
         branches: ``"side_by_side"`` where units have work at the same time, or ``"in_turn"``: one
             part or copy at a time, which holds less memory and is never faster.
     """
@@ -51,7 +51,7 @@ class UnitKnobs:
         """Return the checked decisions of plain values.
 
         Raises:
-            KnobsError: an unknown field, or a value that it does not take.
+            KnobsError: An unknown field, or a value that it does not take.
         """
         at = dataclasses.replace(at, field="units")
         names = ("layers", "cuts", "branches")

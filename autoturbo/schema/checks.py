@@ -27,13 +27,13 @@ class ValidationIssue:
     """One thing that is wrong with a document.
 
     Attributes:
-        path: what it is about.
-        message: what is wrong.
-        hint: how to mend it.
-        at: whose position counts: the "value" at the path, the "key" that leads there, or the
+        path: What it is about.
+        message: What is wrong.
+        hint: How to mend it.
+        at: Whose position counts: the "value" at the path, the "key" that leads there, or the
             "parent" mapping where the path itself does not exist.
-        position: line and column where ``at`` cannot say.
-        suggests: the path that was probably meant.
+        position: Line and column where ``at`` cannot say.
+        suggests: The path that was probably meant.
     """
 
     path: Steps
@@ -53,7 +53,7 @@ class InvalidError(Exception):
     """A value that its declaration does not allow.
 
     Args:
-        issues: all that is wrong, without a missing field that is there under a misspelt name.
+        issues: All that is wrong, without a missing field that is there under a misspelt name.
     """
 
     def __init__(self, *issues: ValidationIssue) -> None:
@@ -120,7 +120,7 @@ def checked(kind: Any, value: Any) -> Any:
     """Return the value that a declared type allows, with nothing unknown in it.
 
     Raises:
-        InvalidError: what is wrong with it, in the order of the declaration.
+        InvalidError: What is wrong with it, in the order of the declaration.
     """
     from pydantic import ValidationError
 
@@ -249,9 +249,9 @@ def json_schema(kind: Any, title: str, about: str = "") -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of a declared type, as a value of the caller's own.
 
     Args:
-        kind: the type.
-        title: of the schema.
-        about: what it describes.
+        kind: The type.
+        title: Of the schema.
+        about: What it describes.
     """
     import copy
 
@@ -265,7 +265,7 @@ def json_schema(kind: Any, title: str, about: str = "") -> dict[str, Any]:
 def _published(kind: Any) -> dict[str, Any]:
     from pydantic.json_schema import GenerateJsonSchema
 
-    class Strict(GenerateJsonSchema):
+    class StrictModel(GenerateJsonSchema):
         """Nothing unknown is allowed, and fields have no titles."""
 
         def field_title_should_be_set(self, schema: Any) -> bool:
@@ -288,7 +288,7 @@ def _published(kind: Any) -> dict[str, Any]:
         def model_schema(self, schema: Any) -> dict[str, Any]:
             return {**super().model_schema(schema), "additionalProperties": False}
 
-    found: dict[str, Any] = _plain(adapter(kind).json_schema(schema_generator=Strict))
+    found: dict[str, Any] = _plain(adapter(kind).json_schema(schema_generator=StrictModel))
     return found
 
 

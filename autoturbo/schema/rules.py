@@ -39,9 +39,9 @@ class Rule:
     """An annotation of a field.
 
     Attributes:
-        about: what the field means; the description in the published schema.
-        unit: what its figure counts ("s", "bytes"); empty where it has none.
-        example: for the published schema; None where there is none.
+        about: What the field means; the description in the published schema.
+        unit: What its figure counts ("s", "bytes"); empty where it has none.
+        example: For the published schema; None where there is none.
     """
 
     about: str = ""
@@ -115,11 +115,11 @@ class Text(Rule):
     """A string, all of whose characters may be bound by a regular expression.
 
     Attributes:
-        pattern: of the whole text.
-        longest: characters.
-        form: name of its format in JSON schema.
-        wrong: the message for a text of another form.
-        hint: how to mend it.
+        pattern: Of the whole text.
+        longest: Characters.
+        form: Name of its format in JSON schema.
+        wrong: The message for a text of another form.
+        hint: How to mend it.
     """
 
     pattern: str | None = None
@@ -271,7 +271,7 @@ class Json(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Either(Rule):
+class ExactlyOne(Rule):
     """An object that has exactly one of several fields."""
 
     of: tuple[str, ...]
@@ -295,11 +295,11 @@ class Either(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Later(Rule):
+class DeferredType(Rule):
     """A value of a type that stands in a module which is loaded when its schema is asked for.
 
     Attributes:
-        of: the type, or a function that gives it: ``"module:name"``.
+        of: The type, or a function that gives it: ``"module:name"``.
     """
 
     of: str
@@ -409,11 +409,11 @@ def document_type(
     """Return the type of a dataclass's JSON form: lists for tuples, objects for mappings.
 
     Args:
-        kind: the dataclass; fields with a default may be missing, so that what was written before
+        kind: The dataclass; fields with a default may be missing, so that what was written before
             they were added stays readable.
-        without: fields that the form lacks.
-        required: fields with a default that may not be missing.
-        more: types of fields that it has besides, or that are of another type in it.
+        without: Fields that the form lacks.
+        required: Fields with a default that may not be missing.
+        more: Types of fields that it has besides, or that are of another type in it.
     """
     hints = get_type_hints(kind, localns={"Mapping": Mapping}, include_extras=True)
     known = {f.name: f for f in dataclasses.fields(kind) if f.name not in set(without)}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.caches import row_bytes
 from autoturbo.cost_models.features import KNOB_NAMES, knob_vector
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -29,7 +30,6 @@ from autoturbo.schedule.knobs import (
     knob_specs,
 )
 from autoturbo.search.subgraphs import RAGGED, Block
-from autoturbo.stores import row_bytes
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -101,10 +101,10 @@ class _BlockForm:
     """The canonical form of a block's choices, given the model's.
 
     Args:
-        block: knobs of alike sub-graphs.
-        where: positions of the dimensions, by name.
-        choices: of the dimensions, by name, ``"auto"`` first.
-        base: the start that it belongs to.
+        block: Knobs of alike sub-graphs.
+        where: Positions of the dimensions, by name.
+        choices: Of the dimensions, by name, ``"auto"`` first.
+        base: The start that it belongs to.
     """
 
     def __init__(
@@ -156,7 +156,15 @@ class _BlockForm:
     def _split(
         self, upon: Mapping[str, int], dim: int, factor: int, inner: int, parts: int
     ) -> tuple[int, int, int, int]:
-        """Return a split without its invalid parts, as choice indices."""
+        """Return a split without its invalid parts, as choice indices.
+
+        Args:
+            upon: The model's choices, by dimension.
+            dim: Choice of the dimension that is cut.
+            factor: Choice of its parts.
+            inner: Choice of the dimension that is cut inside every part.
+            parts: Choice of its parts.
+        """
         dim = dim if self._is_dim(upon, dim) else 0
         factor = factor if self._fits(upon, dim, factor) else 0
         if factor == self._whole:
@@ -253,9 +261,9 @@ class _StartForm:
     """The canonical form of the candidates of one start.
 
     Attributes:
-        blocks: the start's.
-        repeats: positions and choices of the model's that the start has made already.
-        news: choices that are none of these, by knob of the model.
+        blocks: The start's.
+        repeats: Positions and choices of the model's that the start has made already.
+        news: Choices that are none of these, by knob of the model.
     """
 
     blocks: tuple[_BlockForm, ...]
@@ -297,10 +305,10 @@ class Conditions:
     """The rules that give every candidate of a space its canonical form.
 
     Args:
-        names: of the dimensions.
-        choices: of the dimensions, ``"auto"`` first in those of knobs.
-        blocks: knobs of sub-graphs; their dimensions are named by :func:`dimension_name`.
-        starts: the candidates that ``"auto"`` stands for, the first without :data:`START`.
+        names: Of the dimensions.
+        choices: Of the dimensions, ``"auto"`` first in those of knobs.
+        blocks: Knobs of sub-graphs; their dimensions are named by :func:`dimension_name`.
+        starts: The candidates that ``"auto"`` stands for, the first without :data:`START`.
     """
 
     def __init__(
@@ -394,8 +402,8 @@ class Dimension:
     """A dimension of the space.
 
     Attributes:
-        name: of a knob, or of a parameter of any Optuna study.
-        choices: at least two; ``"auto"`` first where it is a knob.
+        name: Of a knob, or of a parameter of any Optuna study.
+        choices: At least two; ``"auto"`` first where it is a knob.
     """
 
     name: str
@@ -403,16 +411,16 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Points:
+class ProductSpace:
     """A product of dimensions without equivalent candidates.
 
     Attributes:
-        dimensions: in the order of the knobs, the model's first, then block by block.
-        share: samples of the busiest cluster, which ``batches_per_cluster="auto"`` stands for.
-        layers: layers of the model, the most that one sub-graph can hold.
-        blocks: sub-graphs that have knobs of their own, those of the first start first.
-        starts: candidates that ``"auto"`` stands for; the first is the published heuristic.
-        given: candidates to begin with that are candidates of the heuristic.
+        dimensions: In the order of the knobs, the model's first, then block by block.
+        share: Samples of the busiest cluster, which ``batches_per_cluster="auto"`` stands for.
+        layers: Layers of the model, the most that one sub-graph can hold.
+        blocks: Sub-graphs that have knobs of their own, those of the first start first.
+        starts: Candidates that ``"auto"`` stands for; the first is the published heuristic.
+        given: Candidates to begin with that are candidates of the heuristic.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -447,7 +455,7 @@ class Points:
         """Return the space as Optuna distributions by name.
 
         Args:
-            ordinal: choice indices as integers, for samplers that know no categories.
+            ordinal: Choice indices as integers, for samplers that know no categories.
         """
         from optuna.distributions import CategoricalDistribution, IntDistribution
 
@@ -516,8 +524,8 @@ class Points:
         """Return candidates as features of a cost model, ``(points, dimensions)``.
 
         Args:
-            genes: encodings.
-            columns: positions of the dimensions that are wanted, where not all are.
+            genes: Encodings.
+            columns: Positions of the dimensions that are wanted, where not all are.
         """
         chosen = np.arange(len(self.dimensions)) if columns is None else columns
         features: NDArray[np.float32] = self._numbers[genes[:, chosen] + self._offsets[chosen]]

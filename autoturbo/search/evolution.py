@@ -28,20 +28,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.looks import Look
+from autoturbo.cost_models.predictions import Prediction
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, Value
-from autoturbo.search.blocks import begun, together
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import START, Genes, dimension_name
-from autoturbo.search.quick_model import QuickModel, Tried
+from autoturbo.search.group_screening import begun, together
 from autoturbo.search.space import Space, batch_share
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.search.surrogate import ChoiceSurrogate, ScoredCandidate
+from autoturbo.simulate.contract import CandidateEvaluator
 
 if TYPE_CHECKING:
-    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.cost_models.ranker import Ranker
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
 """Predicts scores by a dearer model, lower is better; None where it cannot tell yet."""
@@ -52,18 +52,18 @@ class Advice:
     """Predictions of a dearer model.
 
     Attributes:
-        rerank: predicts scores.
-        look: predicts in more detail; None where it cannot tell.
+        rerank: Predicts scores.
+        look: Predicts in more detail; None where it cannot tell.
     """
 
     rerank: Rerank
-    look: Callable[[Genes], Look | None] = lambda _: None
+    look: Callable[[Genes], Prediction | None] = lambda _: None
 
 
 def propose(
     space: Space,
     rng: np.random.Generator,
-    history: Sequence[Tried],
+    history: Sequence[ScoredCandidate],
     taken: set[tuple[int, ...]],
     *,
     count: int,
@@ -73,21 +73,21 @@ def propose(
     """Return a round of candidates that were not tried before, the most promising first.
 
     Args:
-        space: where to look.
-        rng: where chance comes from.
-        history: tried candidates, in order.
-        taken: further candidates not to propose.
-        count: how many; fewer where the space has no more.
-        advice: of a dearer model, on the best few.
-        shuffled: ties between predictions are broken at random, not by order (small choices first,
+        space: Where to look.
+        rng: Where chance comes from.
+        history: Tried candidates, in order.
+        taken: Further candidates not to propose.
+        count: How many; fewer where the space has no more.
+        advice: Of a dearer model, on the best few.
+        shuffled: Ties between predictions are broken at random, not by order (small choices first,
             which among knobs means near the published heuristic).
     """
     taken = taken | {tried.genes for tried in history}
-    fresh = _Fresh(space, rng, taken, shuffled)
+    fresh = _UntriedCandidates(space, rng, taken, shuffled)
     parents = _parents(history, SEARCH.parents, space)
     chosen: list[tuple[int, ...]] = []
     rerank = None if advice is None else advice.rerank
-    model = QuickModel.of(space, history)
+    model = ChoiceSurrogate.of(space, history)
     if model is not None:
         chosen = _screened(fresh, history, count, model, advice)
         fresh.taken.update(chosen)
@@ -102,7 +102,7 @@ def propose(
     return chosen + fresh.any(count - len(chosen))
 
 
-def _evolve(fresh: _Fresh, parents: Genes, model: QuickModel) -> Genes:
+def _evolve(fresh: _UntriedCandidates, parents: Genes, model: ChoiceSurrogate) -> Genes:
     """Return evolved candidates, the best predicted by the quick model first."""
     space, rng = fresh.space, fresh.rng
     ties = rng if fresh.shuffled else None
@@ -116,13 +116,21 @@ def _evolve(fresh: _Fresh, parents: Genes, model: QuickModel) -> Genes:
 
 
 def _children(
-    fresh: _Fresh,
+    fresh: _UntriedCandidates,
     parents: Genes,
-    model: QuickModel,
+    model: ChoiceSurrogate,
     count: int,
     rerank: Rerank | None,
 ) -> list[tuple[int, ...]]:
-    """Return the most promising descendants of some candidates."""
+    """Return the most promising descendants of some candidates.
+
+    Args:
+        fresh: Candidates that may be taken.
+        parents: Candidates, ``(points, dimensions)``.
+        model: Predicts all of the descendants.
+        count: The most to return.
+        rerank: Predicts the best of them; None for no dearer model.
+    """
     if count <= 0:
         return []
     pool = _evolve(fresh, parents, model)
@@ -135,7 +143,7 @@ def _children(
     return _lowest(best, scores, count)
 
 
-def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
+def _parents(history: Sequence[ScoredCandidate], count: int, space: Space) -> Genes:
     """Return the best measured candidates; the published heuristic where there are none."""
     measured = [tried for tried in history if tried.score is not None]
     best = sorted(measured, key=lambda tried: tried.score or 0.0)[:count]
@@ -144,7 +152,7 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
     return np.asarray([tried.genes for tried in best], np.int64)
 
 
-def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
+def _begun(fresh: _UntriedCandidates, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
     """Return the first candidates of a search; the dearer model's best come before openings."""
     space, rng = fresh.space, fresh.rng
     opened = fresh.unique(openings(space))
@@ -163,9 +171,16 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
 
 
 def _made_of_blocks(
-    fresh: _Fresh, points: Genes, count: int, rerank: Rerank
+    fresh: _UntriedCandidates, points: Genes, count: int, rerank: Rerank
 ) -> list[tuple[int, ...]]:
-    """Return compositions of the blocks' best predicted choices."""
+    """Return compositions of the blocks' best predicted choices.
+
+    Args:
+        fresh: Candidates that may be taken.
+        points: Bases of the compositions, ``(points, dimensions)``.
+        count: Places at which to compose, at most.
+        rerank: Predicts choices; where it cannot tell, all are alike.
+    """
     if not fresh.space.blocks:
         return []
     expected = _expecting(rerank, lambda genes: np.zeros(len(genes)))
@@ -200,27 +215,42 @@ def _unlike(
 
 
 def _screened(
-    fresh: _Fresh,
-    history: Sequence[Tried],
+    fresh: _UntriedCandidates,
+    history: Sequence[ScoredCandidate],
     count: int,
-    model: QuickModel,
+    model: ChoiceSurrogate,
     advice: Advice | None,
 ) -> list[tuple[int, ...]]:
-    """Return a part of a round that changes choices of many blocks at once."""
+    """Return a part of a round that changes choices of many blocks at once.
+
+    Args:
+        fresh: Candidates that may be taken.
+        history: What was tried.
+        count: Trials of the round, of which these are a share.
+        model: Predicts where there is no advice.
+        advice: Predictions of a dearer model, None for none.
+    """
     room, turn = int(count * SEARCH.screened_share), len(history) // count
     if not room or not fresh.space.blocks:
         return []
     expected = _expecting(None if advice is None else advice.rerank, model.predict)
 
-    def look(points: Genes) -> Look:
+    def look(points: Genes) -> Prediction:
         detailed = None if advice is None else advice.look(points)
-        return Look.plain(points, expected(points)) if detailed is None else detailed
+        return Prediction.plain(points, expected(points)) if detailed is None else detailed
 
     return fresh.unique(together(fresh.space, history, room, turn, look))[:room]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Return shuffled mutants, half of them with a single mutation."""
+    """Return shuffled mutants, half of them with a single mutation.
+
+    Args:
+        space: Of the candidates.
+        rng: All chance.
+        parents: Candidates, ``(points, dimensions)``.
+        count: How many to make.
+    """
     picked = _picked(rng, parents, count)
     near = space.mutate(rng, picked[: count // 2])
     far = space.mutate(rng, picked[count // 2 :], rate=0.15)
@@ -236,7 +266,14 @@ def _picked(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
 
 
 def _crossed(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Return children of two random parents each."""
+    """Return children of two random parents each.
+
+    Args:
+        space: Of the candidates.
+        rng: All chance.
+        parents: Candidates, ``(points, dimensions)``.
+        count: How many to make.
+    """
     first = parents[rng.integers(0, len(parents), count)]
     second = parents[rng.integers(0, len(parents), count)]
     return space.cross(rng, first, second)
@@ -272,7 +309,7 @@ def _centred(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @dataclass
-class _Fresh:
+class _UntriedCandidates:
     """Candidates that are not taken."""
 
     space: Space
@@ -293,11 +330,18 @@ class _Fresh:
 def fresh_points(
     space: Space, rng: np.random.Generator, taken: set[tuple[int, ...]], count: int
 ) -> list[tuple[int, ...]]:
-    """Return random candidates not taken; fewer than asked for only where the space has no more."""
+    """Return random candidates not taken; fewer than asked for only where the space has no more.
+
+    Args:
+        space: Of the candidates.
+        rng: All chance.
+        taken: Candidates that are not to be returned.
+        count: How many to return.
+    """
     count = min(count, space.size - len(taken))
     if count <= 0:
         return []
-    fresh = _Fresh(space, rng, taken)
+    fresh = _UntriedCandidates(space, rng, taken)
     if space.listed:
         left = fresh.unique(space.everything())
         return [left[i] for i in rng.permutation(len(left))[:count]]
@@ -343,9 +387,9 @@ def initial_settings(space: Space, *, every_batch: bool) -> tuple[Knobs, ...]:
     """Return the candidates that every search tries first, whatever its sampler.
 
     Args:
-        space: of the knobs.
-        every_batch: also the heuristic at every number of samples, which was measured to find its
-            best one: by another objective than latency another may be the best.
+        space: Of the knobs.
+        every_batch: Try also the heuristic at every number of samples, which was measured to find
+            its best one: by another objective than latency another may be the best.
     """
     batches = [{}, *_each(space, "batches_per_cluster")] if every_batch else []
     points = np.concatenate([_points(space, batches), placed(space)])
@@ -360,7 +404,7 @@ def openings(space: Space) -> Genes:
     batches = _each(space, "batches_per_cluster")
     starts = _each(space, START)
     freed = [{**start, **more} for start in starts[:1] for more in FREED]
-    splits = _each(space, "cluster_split")
+    splits = _each(space, "cluster_partitioning")
     return _points(space, [*batches, *starts, *freed, *splits])
 
 
@@ -394,25 +438,25 @@ def _points(
 
 
 def make_advisor(
-    evaluator: Evaluates,
+    evaluator: CandidateEvaluator,
     graph: Graph,
     target: Target,
     dtype: str,
     seed: int,
     log: Callable[[str], None],
-) -> KernelAdvisor:
+) -> Ranker:
     """Return the kernel model of a run, with the package's pretrained model as its prior.
 
     Args:
-        evaluator: of the run.
-        graph: its model.
-        target: its target.
-        dtype: what it computes in.
-        seed: of the run.
-        log: is told where the package's cost model cannot be used.
+        evaluator: Of the run.
+        graph: The model of the run.
+        target: The target of the run.
+        dtype: What it computes in.
+        seed: Of the run.
+        log: Called with a line where the package's cost model cannot be used.
     """
-    from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
     from autoturbo.cost_models.features import target_vector
+    from autoturbo.cost_models.ranker import Ranker, prior_of
 
     vector, prior = target_vector(target, dtype), None
     try:
@@ -420,4 +464,4 @@ def make_advisor(
     except AutoTurboError as error:
         log(f"the search starts without the cost model of the package: {error}")
     share = batch_share(graph, target)
-    return KernelAdvisor(evaluator, vector, share, seed, prior)
+    return Ranker(evaluator, vector, share, seed, prior)

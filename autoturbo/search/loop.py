@@ -20,14 +20,14 @@ from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.executors.base import Answer, Task
-from autoturbo.search.objectives import OF_KERNELS, Drought, Gaps, Stop
+from autoturbo.search.objectives import OF_KERNELS, EarlyStopping, OutcomeIntervals, Stop
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.cost_models.ranker import Ranker
     from autoturbo.search.objectives import Objective
     from autoturbo.search.proposer import Proposer
     from autoturbo.search.space import Space
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class SearchState:
     """The course of a search so far.
 
     Attributes:
-        scores: the best score after each round, lower is better; None while nothing fits.
-        floor: lower bound of the score; None where it is not known.
+        scores: The best score after each round, lower is better; None while nothing fits.
+        floor: Lower bound of the score; None where it is not known.
     """
 
     scores: Sequence[float | None]
     floor: float | None = None
 
 
-def expected_gain(course: Course) -> float:
+def expected_gain(course: SearchState) -> float:
     """Return how much the next round is expected to reduce the logarithm of the best score.
 
     Infinite for a search that has had no round: each is tried before any goes on.
@@ -80,14 +80,14 @@ def _recent(scores: Sequence[float | None]) -> float:
     return math.log(window[0] / window[-1]) / (len(window) - 1)
 
 
-def _left(course: Course) -> float:
+def _left(course: SearchState) -> float:
     best, floor = course.scores[-1], course.floor
     if best is None or floor is None or best <= 0 or floor <= 0:
         return SEARCH.unknown_gap
     return max(math.log(best / floor), 0.0)
 
 
-def most_promising(courses: Sequence[Course]) -> int:
+def most_promising(courses: Sequence[SearchState]) -> int:
     """Return the index of the search that gets the next round; of equals the first."""
     gains = [expected_gain(course) for course in courses]
     return gains.index(max(gains))
@@ -119,27 +119,27 @@ class Search:
     """The definition of a search: its space, objectives and limits.
 
     Attributes:
-        run: id of the run.
-        model: its name.
-        target: its name.
-        space: of the knobs.
-        objectives: at least one; the first decides which trial is the best.
-        sampler: name of it.
-        seed: of all chance.
-        trials: in total; None where only time or the space limits them.
-        time_budget: seconds; no measurement begins that would not end within them, but for one.
-        began: when these began, by the monotonic clock; with the search if 0.
-        after: measurements after the last round, where they take as long as others.
-        checks_s: seconds of the time budget that go after the last round, besides these.
-        starts: candidates that are measured in the first round, with the published heuristic.
-        storage: an Optuna storage URL that mirrors the trials.
-        patience: trials without a better one after which it stops, checked between rounds.
-        bound_gap: it stops once the best is at most this share above the lower bound, likewise.
-        round: trials proposed at a time.
-        proposer: asked for candidates in place of the sampler, which then is its name.
-        heuristic: trial 0.
-        initial: candidates of the next trials, whatever the sampler.
-        here: measures trial 0 in this process, where none is measured once the time is up.
+        run: Id of the run.
+        model: Its name.
+        target: Its name.
+        space: Of the knobs.
+        objectives: At least one; the first decides which trial is the best.
+        sampler: Name of it.
+        seed: Of all chance.
+        trials: In total; None where only time or the space limits them.
+        time_budget: Seconds; no measurement begins that would not end within them, but for one.
+        began: When these began, by the monotonic clock; with the search if 0.
+        after: Measurements after the last round, where they take as long as others.
+        checks_s: Seconds of the time budget that go after the last round, besides these.
+        starts: Candidates that are measured in the first round, with the published heuristic.
+        storage: An Optuna storage URL that mirrors the trials.
+        patience: Trials without a better one after which it stops, checked between rounds.
+        bound_gap: It stops once the best is at most this share above the lower bound, likewise.
+        round: Trials proposed at a time.
+        proposer: Asked for candidates in place of the sampler, which then is its name.
+        heuristic: Trial 0.
+        initial: Candidates of the next trials, whatever the sampler.
+        here: Measures trial 0 in this process, where none is measured once the time is up.
     """
 
     run: str
@@ -165,56 +165,56 @@ class Search:
     here: Callable[[Knobs], Outcome] | None = None
 
 
-class Loop:
+class SearchLoop:
     """A search under way: rounds are opened, filled and closed by :mod:`autoturbo.tuning.campaign`.
 
     Args:
-        search: what is looked for.
-        journal: where outcomes are kept.
-        advisor: the kernel model, for our sampler.
-        on_progress: called after every outcome, and when the search has stopped.
+        search: What is looked for.
+        journal: Where outcomes are kept.
+        ranker: The kernel model, for our sampler.
+        on_progress: Called after every outcome, and when the search has stopped.
 
     Attributes:
-        trials: outcomes that entered, by number.
-        best: by the first objective, of equals by the next ones, then the earliest.
-        stopped: why it ended; None before that.
-        mirror: every trial once, for the Optuna study that the user sees.
-        cut: whether its time was up within a round, which then is its last one.
+        trials: Outcomes that entered, by number.
+        best: By the first objective, of equals by the next ones, then the earliest.
+        stopped: Why it ended; None before that.
+        mirror: Every trial once, for the Optuna study that the user sees.
+        cut: Whether its time was up within a round, which then is its last one.
     """
 
     def __init__(
         self,
         search: Search,
         journal: Journal,
-        advisor: KernelAdvisor | None = None,
+        ranker: Ranker | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         from autoturbo.search.proposer import proposer_of
         from autoturbo.search.samplers import make_sampler
-        from autoturbo.search.study import Mirror, open_mirror
+        from autoturbo.search.study import StudyMirror, open_mirror
 
         self.search = search
         self.trials: list[Trial] = []
         self.best: Trial | None = None
         self._journal, self._on_progress = journal, on_progress
         self._recorded = dict(journal.recorded)
-        self._advisor: KernelAdvisor | None = None
+        self._advisor: Ranker | None = None
         self._proposer: Proposer
         if search.proposer is not None:
             self._proposer = search.proposer
         else:
             choice = make_sampler(
                 search.sampler, search.seed, search.space,
-                batch=search.round, advisor=advisor, objectives=len(search.objectives),
+                batch=search.round, ranker=ranker, objectives=len(search.objectives),
             )  # fmt: skip
-            self._advisor = choice.advisor
+            self._advisor = choice.ranker
             self._proposer = proposer_of(
                 choice, search.space, search.objectives, search.seed, search.initial
             )
         study = open_mirror(search.storage, search.run, search.objectives)
-        self.mirror = Mirror(study, search.space, search.objectives, search.storage)
+        self.mirror = StudyMirror(study, search.space, search.objectives, search.storage)
         self._failures: Counter[str] = Counter()
-        self._drought = Drought()
+        self._drought = EarlyStopping()
         self.stopped: Stop | None = None
         self.cut = False
         self._batch: list[tuple[int, Knobs]] = []
@@ -222,7 +222,7 @@ class Loop:
         self._figures: list[float | None] = []
         self._started = time.monotonic()
         self._measured = 0
-        self._gaps = Gaps()
+        self._gaps = OutcomeIntervals()
         self._warm: tuple[float, int] | None = None
 
     @property
@@ -247,12 +247,12 @@ class Loop:
         return max(asked, len(self._recorded))
 
     @property
-    def course(self) -> Course:
+    def course(self) -> SearchState:
         """Return the best scores per round, for the allocation of rounds to searches."""
         outcome = self.best.outcome if self.best else None
         if isinstance(outcome, Measurement) and self.search.objectives[0].name in OF_KERNELS:
-            return Course(tuple(self._figures), outcome.bound.seconds)
-        return Course(tuple(self._figures))
+            return SearchState(tuple(self._figures), outcome.bound.seconds)
+        return SearchState(tuple(self._figures))
 
     @property
     def _figure(self) -> float | None:
@@ -274,13 +274,17 @@ class Loop:
         return not self.missing
 
     def open(self, *, stopping: bool = False) -> list[Task] | None:
-        """Begin a round and return the tasks to measure; None where the search has stopped.
+        """Begin a round.
 
         Args:
-            stopping: nothing new is to be measured; only what is recorded still enters.
+            stopping: Nothing new is to be measured; only what is recorded still enters.
+
+        Returns:
+            The tasks to measure, none where all of the round is recorded; None where the search has
+            stopped.
 
         Raises:
-            RunError: a recorded trial is not what is proposed now.
+            RunError: A recorded trial is not what is proposed now.
         """
         self.stopped = self._reason(stopping=stopping)
         if self.stopped is not None:
@@ -312,7 +316,7 @@ class Loop:
         """Return whether one more measurement, with what follows the last, would end too late.
 
         Args:
-            width: candidates that are measured at a time.
+            width: Candidates that are measured at a time.
         """
         if self.search.time_budget is None:
             return False

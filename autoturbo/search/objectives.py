@@ -16,9 +16,9 @@ class Objective:
     """A figure of a measurement to minimise or maximise.
 
     Attributes:
-        name: on the command line.
-        direction: which way is better.
-        value: the figure, in SI units; None where the target does not give it.
+        name: On the command line.
+        direction: Which way is better.
+        value: The figure, in SI units; None where the target does not give it.
     """
 
     name: str
@@ -58,7 +58,7 @@ def find_objectives(names: str | Sequence[str]) -> tuple[Objective, ...]:
     """Return objectives by name, one or several (``"latency,energy"`` or a sequence).
 
     Raises:
-        UsageError: none, one that is not known, or the same twice.
+        UsageError: None, one that is not known, or the same twice.
     """
     parts = names.split(",") if isinstance(names, str) else list(names)
     objectives = tuple(_find(part.strip()) for part in parts)
@@ -119,13 +119,13 @@ class Stop(StrEnum):
 
 
 @dataclass(eq=False)
-class Drought:
+class EarlyStopping:
     """A count of the trials since the last improvement.
 
     With several objectives a trial is better that none before it equals or beats in all of them.
 
     Attributes:
-        length: trials since then.
+        length: Trials since then.
     """
 
     length: int = 0
@@ -135,7 +135,7 @@ class Drought:
         """Count a trial.
 
         Args:
-            scores: one per objective, lower is better; None for a trial that failed.
+            scores: One per objective, lower is better; None for a trial that failed.
         """
         new = None if scores is None else tuple(scores)
         if new is None or any(_covers(old, new) for old in self._front):
@@ -146,13 +146,13 @@ class Drought:
 
 
 @dataclass(eq=False)
-class Gaps:
+class OutcomeIntervals:
     """Seconds between outcomes of one round, without the time between rounds.
 
     Attributes:
-        seconds: from one outcome to the next, in the middle; of the last round where this one has
+        seconds: From one outcome to the next, in the middle; of the last round where this one has
             too few, 0 before that: the first one may have had to compile.
-        first: seconds that the first outcome of this round has taken.
+        first: Seconds that the first outcome of this round has taken.
     """
 
     seconds: float = 0.0

@@ -17,9 +17,9 @@ class Trial:
     """A candidate and its outcome.
 
     Attributes:
-        number: of the proposal, from 0 (the published heuristic).
-        knobs: the candidate.
-        outcome: its measurement or failure.
+        number: Of the proposal, from 0 (the published heuristic).
+        knobs: The candidate.
+        outcome: Its measurement or failure.
     """
 
     number: int
@@ -32,24 +32,24 @@ class Progress:
     """The state of a run.
 
     Attributes:
-        model: its name.
-        target: its name.
-        done: trials measured or failed.
-        total: trials to make, None where only time or the space limits them.
-        best_latency: seconds, of the best trial so far.
-        default_latency: seconds, of trial 0.
-        best_trial: number of the best trial so far.
-        bound_fraction: lower bound over the best latency.
-        measured_per_s: outcomes that came per second.
-        screened: candidates that the kernel model looked at.
-        infeasible: failed trials by reason.
-        elapsed_s: seconds since the start.
-        remaining_s: seconds to go, None while unknown: before a first round of trials is through
+        model: Its name.
+        target: Its name.
+        done: Trials measured or failed.
+        total: Trials to make, None where only time or the space limits them.
+        best_latency: Seconds, of the best trial so far.
+        default_latency: Seconds, of trial 0.
+        best_trial: Number of the best trial so far.
+        bound_fraction: Lower bound over the best latency.
+        measured_per_s: Outcomes that came per second.
+        screened: Candidates that the kernel model looked at.
+        infeasible: Failed trials by reason.
+        elapsed_s: Seconds since the start.
+        remaining_s: Seconds to go, None while unknown: before a first round of trials is through
             nothing tells, unless time is limited.
-        phase: what comes before the first trial, or that functions are compiled; else empty.
-        compiled: functions compiled so far, where that is what goes on.
-        to_compile: those and the ones to come, 0 where nothing is being compiled.
-        ended: the search has stopped: no trial follows.
+        phase: What comes before the first trial, or that functions are compiled; else empty.
+        compiled: Functions compiled so far, where that is what goes on.
+        to_compile: Those and the ones to come, 0 where nothing is being compiled.
+        ended: Whether the search has stopped: no trial follows.
     """
 
     model: str
@@ -82,10 +82,10 @@ class Journal:
     """The journal of a run: outcomes in the database and lines in its folder.
 
     Attributes:
-        store: the database.
-        run: id of the run.
-        folder: of the run.
-        recorded: what an earlier part of the run has left, by number.
+        store: The database.
+        run: Id of the run.
+        folder: Of the run.
+        recorded: What an earlier part of the run has left, by number.
     """
 
     store: Database

@@ -15,7 +15,7 @@ import subprocess
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from optuna.study import StudyDirection
@@ -28,11 +28,6 @@ from autoturbo.search.samplers import CostModelSampler, SamplerChoice, Told
 from autoturbo.search.space import Space
 from autoturbo.search.study import StudyProposer, values_of
 from autoturbo.simulate.measurement import Failure, Outcome
-
-if TYPE_CHECKING:
-    from autoturbo.search.objectives import Objective
-    from autoturbo.search.space import Space
-    from autoturbo.simulate.measurement import Outcome
 
 
 class Proposer(Protocol):
@@ -61,11 +56,11 @@ def proposer_of(
     """Return the proposer that asks a sampler.
 
     Args:
-        choice: the sampler.
-        space: of the knobs.
-        objectives: at least one.
-        seed: of what the sampler does not decide.
-        initial: candidates that are proposed before it is asked.
+        choice: The sampler.
+        space: Of the knobs.
+        objectives: What is sought, at least one objective.
+        seed: Of what the sampler does not decide.
+        initial: Candidates that are proposed before it is asked.
     """
     if isinstance(choice.sampler, CostModelSampler):
         return CostModelProposer(choice.sampler, choice, space, objectives, seed, initial)
@@ -77,12 +72,12 @@ class CostModelProposer:
     """Our sampler, asked without a study.
 
     Attributes:
-        sampler: itself.
-        choice: with its advisor.
-        space: of the knobs.
-        objectives: at least one.
-        seed: of what the sampler does not decide.
-        initial: candidates that are proposed first.
+        sampler: Itself.
+        choice: With its advisor.
+        space: Of the knobs.
+        objectives: At least one.
+        seed: Of what the sampler does not decide.
+        initial: Candidates that are proposed first.
     """
 
     sampler: CostModelSampler
@@ -127,7 +122,7 @@ class CostModelProposer:
         """Take the outcome of a candidate, asked for or not.
 
         Raises:
-            KnobsError: it is outside the space.
+            KnobsError: It is outside the space.
         """
         genes = self._point(knobs)
         self._known.add(genes)
@@ -137,9 +132,9 @@ class CostModelProposer:
     def _teach(self) -> None:
         """Pass the outcomes that are new to the advisor."""
         new, self._untaught = self._untaught, []
-        if self.choice.advisor is not None:
+        if self.choice.ranker is not None:
             for knobs, outcome in new:
-                self.choice.advisor.observe(knobs, outcome)
+                self.choice.ranker.observe(knobs, outcome)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """Return the parameters of a candidate that was told, every dimension named."""
@@ -177,12 +172,12 @@ class ProgramProposer:
     where nothing new has come after that, candidates drawn at random fill up the round.
 
     Attributes:
-        command: its command line.
-        space: of the knobs.
-        objectives: at least one.
-        seed: of what fills up rounds.
-        about: further facts that it is told at the start.
-        initial: candidates that are proposed before it is asked.
+        command: Its command line.
+        space: Of the knobs.
+        objectives: At least one.
+        seed: Of what fills up rounds.
+        about: Further facts that it is told at the start.
+        initial: Candidates that are proposed before it is asked.
     """
 
     command: str
@@ -199,8 +194,8 @@ class ProgramProposer:
         """Return new candidates, fewer than asked for only where the space has no more.
 
         Raises:
-            UsageError: the program cannot be started.
-            PluginError: it has ended, or answers with something else.
+            UsageError: The program cannot be started.
+            PluginError: It has ended, or answers with something else.
         """
         count = min(count, self.space.size - len(self._told))
         first = [point for k in self.initial if (point := self.space.point_of(k)) not in self._told]
@@ -297,7 +292,7 @@ def words_of(command: str) -> list[str]:
     """Return the words of a program's command line.
 
     Raises:
-        UsageError: there is no such program.
+        UsageError: There is no such program.
     """
     hint = "give --proposer 'COMMAND ARGUMENT...'"
     try:

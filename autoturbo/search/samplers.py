@@ -30,11 +30,11 @@ from autoturbo.registry import COST_MODEL, SAMPLERS, broken
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import Advice, propose
-from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Dimension, Space
+from autoturbo.search.surrogate import ScoredCandidate
 
 if TYPE_CHECKING:
-    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.cost_models.ranker import Ranker
 
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -56,10 +56,10 @@ class CostModelSampler(BaseSampler):
     goes the same way, however many workers there are between asking and telling.
 
     Args:
-        seed: of all chance; None draws one.
-        space: of the knobs; None infers it from the study.
-        batch: trials asked before the next is told; 1 in a plain study.
-        advisor: the kernel model of a tuning run.
+        seed: Of all chance; None draws one.
+        space: Of the knobs; None infers it from the study.
+        batch: Trials asked before the next is told; 1 in a plain study.
+        ranker: The kernel model of a tuning run.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class CostModelSampler(BaseSampler):
         *,
         space: Space | None = None,
         batch: int = 1,
-        advisor: KernelAdvisor | None = None,
+        ranker: Ranker | None = None,
     ) -> None:
         self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._space = space
         self._batch = batch
-        self._advisor = advisor
+        self._advisor = ranker
         self._inferred = IntersectionSearchSpace()
         self._queue: list[tuple[int, ...]] = []
         self._handed: dict[int, dict[str, Any]] = {}
@@ -102,7 +102,7 @@ class CostModelSampler(BaseSampler):
         if not search_space:
             return {}
         if self._space is None:
-            return self._one(study, trial, Levels(search_space))
+            return self._one(study, trial, OptunaParameters(search_space))
         space = self._space
         if self._batch == 1:
             return self._one(study, trial, space)
@@ -110,7 +110,9 @@ class CostModelSampler(BaseSampler):
             self._queue = self._propose(study, trial, space)
         return space.params_of(self._queue.pop(0)) if self._queue else {}
 
-    def _one(self, study: Study, trial: FrozenTrial, space: Space | Levels) -> dict[str, Any]:
+    def _one(
+        self, study: Study, trial: FrozenTrial, space: Space | OptunaParameters
+    ) -> dict[str, Any]:
         """Return a proposal for one trial; several threads may ask at once.
 
         A trial's parameters are in the study a little after they were proposed; until then nobody
@@ -123,7 +125,7 @@ class CostModelSampler(BaseSampler):
             return params
 
     def _params(
-        self, space: Space | Levels, point: tuple[int, ...], trial: FrozenTrial
+        self, space: Space | OptunaParameters, point: tuple[int, ...], trial: FrozenTrial
     ) -> dict[str, Any]:
         if isinstance(space, Space):
             return space.params_of(point)
@@ -152,7 +154,7 @@ class CostModelSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _propose(
-        self, study: Study, trial: FrozenTrial, params: Space | Levels
+        self, study: Study, trial: FrozenTrial, params: Space | OptunaParameters
     ) -> list[tuple[int, ...]]:
         finished, running = _told(study, params)
         done = {trial.number for trial in study.get_trials(deepcopy=False, states=_DONE)}
@@ -170,13 +172,13 @@ class CostModelSampler(BaseSampler):
         """Return the candidates that a study would be given, for callers without a study.
 
         Args:
-            number: of the first trial.
-            finished: trials told so far, in order.
-            taken: candidates that are being tried.
-            directions: of the objectives.
+            number: Of the first trial.
+            finished: Trials told so far, in order.
+            taken: Candidates that are being tried.
+            directions: Of the objectives.
 
         Raises:
-            ValueError: it was made without a space.
+            ValueError: It was made without a space.
         """
         if self._space is None:
             raise ValueError("a sampler without a space works in a study only")
@@ -184,7 +186,7 @@ class CostModelSampler(BaseSampler):
 
     def _proposed(
         self,
-        params: Space | Levels,
+        params: Space | OptunaParameters,
         number: int,
         finished: Sequence[Told],
         taken: set[tuple[int, ...]],
@@ -192,29 +194,31 @@ class CostModelSampler(BaseSampler):
     ) -> list[tuple[int, ...]]:
         rng = np.random.default_rng([self._seed, number])
         scores = _scores([values for _, values in finished], directions, rng)
-        history = [Tried(g, score) for (g, _), score in zip(finished, scores, strict=True)]
-        if isinstance(params, Levels):
+        history = [
+            ScoredCandidate(g, score) for (g, _), score in zip(finished, scores, strict=True)
+        ]
+        if isinstance(params, OptunaParameters):
             # of a plain study's parameters it is not known that small ones are the better ones
             return propose(params.space, rng, history, taken, count=1, shuffled=True)
         advice = None if self._advisor is None else _advice(self._advisor, params)
         return propose(params, rng, history, taken, count=self._batch, advice=advice)
 
 
-def _advice(advisor: KernelAdvisor, space: Space) -> Advice:
+def _advice(ranker: Ranker, space: Space) -> Advice:
     """Return the predictions of the kernel model for candidates of a space."""
     return Advice(
-        lambda genes: advisor.rank(space.settings(genes)),
-        lambda genes: advisor.look(space.settings(genes)),
+        lambda genes: ranker.rank(space.settings(genes)),
+        lambda genes: ranker.look(space.settings(genes)),
     )
 
 
-def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, ...]:
+def _any_point(params: Space | OptunaParameters, rng: np.random.Generator) -> tuple[int, ...]:
     """Return a random candidate once the space is exhausted."""
     space = params if isinstance(params, Space) else params.space
     return tuple(space.random(rng, 1)[0].tolist())
 
 
-def _told(study: Study, space: Space | Levels) -> tuple[list[Told], set[tuple[int, ...]]]:
+def _told(study: Study, space: Space | OptunaParameters) -> tuple[list[Told], set[tuple[int, ...]]]:
     """Return finished trials with their values, and the encodings of running ones."""
     finished: list[Told] = []
     running: set[tuple[int, ...]] = set()
@@ -267,16 +271,16 @@ class SamplerChoice:
     """A sampler made for a run.
 
     Attributes:
-        name: as it was asked for.
-        sampler: ready for a study.
-        ordinal: it wants choices as integers (:meth:`Space.distributions`).
-        advisor: learns kernels beside the study; ours only.
+        name: As it was asked for.
+        sampler: Ready for a study.
+        ordinal: It wants choices as integers (:meth:`Space.distributions`).
+        ranker: Learns kernels beside the study; ours only.
     """
 
     name: str
     sampler: BaseSampler
     ordinal: bool = False
-    advisor: KernelAdvisor | None = None
+    ranker: Ranker | None = None
 
 
 def make_sampler(
@@ -285,30 +289,30 @@ def make_sampler(
     space: Space | None = None,
     *,
     batch: int = 1,
-    advisor: KernelAdvisor | None = None,
+    ranker: Ranker | None = None,
     objectives: int = 1,
 ) -> SamplerChoice:
     """Return a sampler by name.
 
     Args:
-        name: one of :func:`autoturbo.registry.SAMPLERS`.
-        seed: of all chance.
-        space: of the knobs.
-        batch: trials asked before the next is told.
-        advisor: the kernel model, for ours.
-        objectives: how many; with several, ours asks for ``objective_weights_trials`` at once and
+        name: One of :func:`autoturbo.registry.SAMPLERS`.
+        seed: Of all chance.
+        space: Of the knobs.
+        batch: Trials asked before the next is told.
+        ranker: The kernel model, for ours.
+        objectives: How many; with several, ours asks for ``objective_weights_trials`` at once and
             takes no advice, which is on latency alone.
 
     Raises:
-        UsageError: no sampler of that name, or a package that it needs is not installed.
-        PluginError: it is a plug-in's, which cannot be had.
-    """
+        UsageError: No sampler of that name, or a package that it needs is not installed.
+        PluginError: It is a plug-in's, which cannot be had.
+    """  # noqa: DOC501  broken() makes the error
     check_sampler(name, objectives)
     if name == COST_MODEL:
-        advisor = advisor if objectives == 1 else None
+        ranker = ranker if objectives == 1 else None
         at_once = batch if objectives == 1 else min(batch, SEARCH.objective_weights_trials)
-        ours = CostModelSampler(seed, space=space, batch=at_once, advisor=advisor)
-        return SamplerChoice(name, ours, advisor=advisor)
+        ours = CostModelSampler(seed, space=space, batch=at_once, ranker=ranker)
+        return SamplerChoice(name, ours, ranker=ranker)
     try:
         sampler = SAMPLERS.make(name, seed)
     except ImportError as error:
@@ -324,8 +328,8 @@ def check_sampler(name: str, objectives: int = 1) -> None:
     """Refuse an unknown or unsuitable sampler before any work is done.
 
     Raises:
-        UsageError: no sampler of that name, or not for several objectives.
-        PluginError: it is a plug-in's, which cannot be loaded.
+        UsageError: No sampler of that name, or not for several objectives.
+        PluginError: It is a plug-in's, which cannot be loaded.
     """
     several = bool(getattr(SAMPLERS.load(name), "several", True))
     if objectives > 1 and not several:
@@ -339,10 +343,10 @@ class _Optuna:
     """A sampler of Optuna's, as a plug-in would register it.
 
     Attributes:
-        made: of a seed.
-        needs: the package without which it would fail at the first proposal only.
-        ordinal: it wants choices as integers.
-        several: it works on several objectives.
+        made: Of a seed.
+        needs: The package without which it would fail at the first proposal only.
+        ordinal: It wants choices as integers.
+        several: It works on several objectives.
     """
 
     made: Callable[[int], BaseSampler]
@@ -365,7 +369,7 @@ def _remedy(missing: str) -> str:
     return "'pip install \"autoturbo[samplers]\"', or take cost-model"
 
 
-class _EveryPoint(optuna.samplers.BruteForceSampler):
+class _BruteForce(optuna.samplers.BruteForceSampler):
     """Brute force by ask and tell: Optuna's would stop an optimisation loop that does not exist."""
 
     def after_trial(
@@ -397,7 +401,7 @@ qmc = _Optuna(
     "scipy",
     ordinal=True,  # categories would be drawn at random
 )
-grid = _Optuna(_EveryPoint, several=False)
+grid = _Optuna(_BruteForce, several=False)
 
 
 __all__: Sequence[str] = (
@@ -416,11 +420,11 @@ __all__: Sequence[str] = (
 
 
 @dataclass(frozen=True)
-class _LevelSpace(Space):
+class _OrderedSpace(Space):
     """A space with ordered dimensions, in which mutants mostly stay near.
 
     Attributes:
-        ordered: whether each dimension has.
+        ordered: Whether each dimension has.
     """
 
     ordered: tuple[bool, ...] = ()
@@ -435,11 +439,11 @@ class _LevelSpace(Space):
 
 
 @dataclass(frozen=True)
-class Levels:
+class OptunaParameters:
     """The parameters of a study.
 
     Attributes:
-        distributions: by name; a parameter with one value alone is none.
+        distributions: By name; a parameter with one value alone is none.
     """
 
     distributions: Mapping[str, BaseDistribution]
@@ -449,7 +453,7 @@ class Levels:
         """Return a space with a dimension for each parameter: its categories, or its levels."""
         dimensions = tuple(Dimension(n, _choices(d)) for n, d in self.distributions.items())
         numbers = [not isinstance(d, CategoricalDistribution) for d in self.distributions.values()]
-        return _LevelSpace(dimensions, ordered=tuple(numbers))
+        return _OrderedSpace(dimensions, ordered=tuple(numbers))
 
     def genes_of(self, params: Mapping[str, Any]) -> tuple[int, ...] | None:
         """Return the levels of parameters; None where one is missing or out of its range."""

@@ -33,13 +33,20 @@ from autoturbo.schedule.knobs import (
     subgraph_knob_specs,
 )
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.encoding import START, Dimension, Genes, Points, dimension_name, effective
+from autoturbo.search.encoding import (
+    START,
+    Dimension,
+    Genes,
+    ProductSpace,
+    dimension_name,
+    effective,
+)
 from autoturbo.search.subgraphs import Block, blocks_of
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
-    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.pipeline import ModelScheduler
 
 
 def batch_share(graph: Graph, target: Target) -> int:
@@ -51,17 +58,33 @@ def batch_share(graph: Graph, target: Target) -> int:
 def choices_of(
     name: str, spec: KnobSpec, share: int, layers: int, target: Target
 ) -> tuple[Value, ...]:
-    """Return the values of a knob worth trying besides ``"auto"``."""
+    """Return the values of a knob worth trying besides ``"auto"``.
+
+    Args:
+        name: Of the knob.
+        spec: Of the knob.
+        share: Samples of the busiest cluster; 1 where samples cannot be told apart.
+        layers: Layers of the model.
+        target: The accelerator.
+    """
     choices = spec.choices
     if name == "batches_per_cluster":
         choices = tuple(b for b in range(share, 0, -1) if share % b == 0)
-    if name == "cluster_split" and target.clusters == 1:
+    if name == "cluster_partitioning" and target.clusters == 1:
         choices = ()
     return tuple(c for c in choices if canonical(name, spec, c, share, layers) != AUTO)
 
 
 def canonical(name: str, spec: KnobSpec, value: Value, share: int, layers: int) -> Value:
-    """Return ``"auto"`` for a value that means the same, else the value."""
+    """Return ``"auto"`` for a value that means the same, else the value.
+
+    Args:
+        name: Of the knob.
+        spec: Of the knob.
+        value: The value in question.
+        share: Samples of the busiest cluster: so many batches per cluster mean ``"auto"``.
+        layers: Layers of the model: so many or more per sub-graph mean ``"auto"``.
+    """
     if value == AUTO:
         return AUTO
     if spec.low is None:  # a word that is not tried is the published one's name
@@ -90,16 +113,16 @@ def _number(text: str) -> float | None:
 # most of them at ``"auto"``, and children have all of a sub-graph's choices from one parent.
 
 
-class Moves(Points):
+class Moves(ProductSpace):
     """Candidates, and the moves from some to others."""
 
     def random(self, rng: np.random.Generator, count: int, *, dense: bool = False) -> Genes:
         """Return candidates drawn at random, with repetitions: the model's choices uniformly.
 
         Args:
-            rng: where chance comes from.
-            count: how many.
-            dense: sub-graphs' choices uniformly too, instead of one block's or none.
+            rng: Where chance comes from.
+            count: How many.
+            dense: Sub-graphs' choices uniformly too, instead of one block's or none.
         """
         genes = rng.integers(0, self.widths, (count, len(self.dimensions)))
         if not self.blocks:
@@ -116,9 +139,9 @@ class Moves(Points):
         """Return copies of candidates with at least one choice changed each.
 
         Args:
-            rng: where chance comes from.
+            rng: Where chance comes from.
             genes: ``(points, dimensions)``.
-            rate: chance of each further dimension of the model to change, and of each further
+            rate: Chance of each further dimension of the model to change, and of each further
                 block to change in one dimension.
         """
         points, dimensions = genes.shape
@@ -135,7 +158,14 @@ class Moves(Points):
         return self._settled(rng, genes, moved, certain)
 
     def _first(self, rng: np.random.Generator, certain: Genes, genes: Genes, model: int) -> Genes:
-        """Return the dimension that each mutant is sure to change, one of its start's."""
+        """Return the dimension that each mutant is sure to change, one of its start's.
+
+        Args:
+            rng: All chance.
+            certain: Per mutant, a dimension of the model's knobs, drawn before.
+            genes: The parents, ``(points, dimensions)``.
+            model: How many dimensions are the model's; they come first.
+        """
         if not self.blocks:
             return certain
         first = model + np.searchsorted(self._start_at[model:], np.arange(len(self.starts) + 1))
@@ -147,7 +177,14 @@ class Moves(Points):
     def _settled(
         self, rng: np.random.Generator, genes: Genes, moved: Genes, certain: Genes
     ) -> Genes:
-        """Return mutants in canonical form; one equal to its parent mutates the model's knobs."""
+        """Return mutants in canonical form; one equal to its parent mutates the model's knobs.
+
+        Args:
+            rng: All chance.
+            genes: The parents, ``(points, dimensions)``.
+            moved: Their mutants, likewise.
+            certain: Per mutant, the dimension that changes where nothing else did.
+        """
         relapse = (genes > 0) & (moved != genes) & (self.unit_of > 0)
         moved = np.where(relapse & (rng.random(genes.shape) < SEARCH.subgraph_reverts), 0, moved)
         owners, partners = self._partners
@@ -228,12 +265,12 @@ class Space(Moves):
     """A product of dimensions without equivalent candidates, with decoding and moves.
 
     Attributes and the constructor's arguments are those of
-    :class:`autoturbo.search.encoding.Points`.
+    :class:`autoturbo.search.encoding.ProductSpace`.
     """
 
     @staticmethod
     def of(
-        bench: Workbench,
+        model_scheduler: ModelScheduler,
         *,
         subgraphs: int = 0,
         starts: Sequence[Knobs] = (),
@@ -243,21 +280,24 @@ class Space(Moves):
         A knob without a second value that makes sense here is left out.
 
         Args:
-            bench: the model on the target.
-            subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
-            starts: candidates besides the heuristic
+            model_scheduler: The model on the target.
+            subgraphs: Kinds of sub-graphs, the heaviest first, whose own knobs are tried.
+            starts: Candidates besides the heuristic
                 (:func:`autoturbo.search.warm_starts.starts.starts_of`); each has half as many
                 kinds of sub-graphs. One whose partition is another start's is left out; one
                 whose partition is the heuristic's is a candidate of this.
         """
-        share, whole = batch_share(bench.model, bench.target), bench.trace.obstacle
-        layers = [layer.name for layer in layers_of(bench.model)]
+        share, whole = (
+            batch_share(model_scheduler.model, model_scheduler.target),
+            model_scheduler.trace.obstacle,
+        )
+        layers = [layer.name for layer in layers_of(model_scheduler.model)]
         choices = {
-            name: choices_of(name, spec, 1 if whole else share, len(layers), bench.target)
+            name: choices_of(name, spec, 1 if whole else share, len(layers), model_scheduler.target)
             for name, spec in knob_specs().items()
         }
         at_once = tuple(map(int, choices["batches_per_cluster"]))
-        blocks = blocks_of(bench, subgraphs, (AUTO, *at_once))
+        blocks = blocks_of(model_scheduler, subgraphs, (AUTO, *at_once))
         others = _apart(starts, blocks, layers)
         named = {layer for block in blocks for layer in block.layers}
         given = tuple(s for s in starts if named.issuperset(own.layer for own in s.overrides))
@@ -265,7 +305,7 @@ class Space(Moves):
             choices[START] = tuple(range(1, len(others) + 1))
         for number, start in enumerate(others, 1):
             samples, kinds = (start.batches_per_cluster, *at_once), -(-subgraphs // 2)
-            blocks += blocks_of(bench, kinds, samples, start, number)
+            blocks += blocks_of(model_scheduler, kinds, samples, start, number)
         for block in blocks:
             choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
         dimensions = [
@@ -287,7 +327,7 @@ class Space(Moves):
         """Return the candidate of some parameters; those left out are ``"auto"``.
 
         Raises:
-            KnobsError: a parameter is no knob, or does not take its value.
+            KnobsError: A parameter is no knob, or does not take its value.
         """
         subgraph_params = {name: value for name, value in params.items() if name in self._owners}
         start = self._start_of(params)
@@ -301,7 +341,7 @@ class Space(Moves):
         """Return the parameters of a candidate, every dimension named.
 
         Raises:
-            KnobsError: the candidate is outside the space.
+            KnobsError: The candidate is outside the space.
         """
         canonical, refused = self.canonical(knobs), None
         for number in range(len(self.starts)):
@@ -315,7 +355,7 @@ class Space(Moves):
         """Return the encoding of a candidate.
 
         Raises:
-            KnobsError: the candidate is outside the space.
+            KnobsError: The candidate is outside the space.
         """
         genes = self.genes_of(self.from_knobs(knobs))
         if genes is None:
@@ -481,16 +521,16 @@ def _outside(name: str, value: object, choices: tuple[Any, ...]) -> KnobsError:
     )
 
 
-def space_of_run(stored: Mapping[str, Any], bench: Workbench) -> Space:
+def space_of_run(stored: Mapping[str, Any], model_scheduler: ModelScheduler) -> Space:
     """Return the search space of a run.
 
     Args:
-        stored: its settings, as its record has them.
-        bench: its model on its target.
+        stored: Its settings, as its record has them.
+        model_scheduler: Its model on its target.
     """
     starts = [Knobs.from_dict(kept) for kept in stored.get("starts", ())]
     kinds = stored.get("subgraphs", 0)
-    return Space.of(bench, subgraphs=kinds, starts=starts)
+    return Space.of(model_scheduler, subgraphs=kinds, starts=starts)
 
 
 __all__ = ["Dimension", "Space", "batch_share"]

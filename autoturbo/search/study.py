@@ -55,11 +55,11 @@ class StudyProposer:
     """A sampler asked through a study in memory.
 
     Attributes:
-        choice: the sampler.
-        space: of the knobs.
-        objectives: at least one.
-        seed: of what the sampler does not decide.
-        initial: candidates that are proposed first.
+        choice: The sampler.
+        space: Of the knobs.
+        objectives: At least one.
+        seed: Of what the sampler does not decide.
+        initial: Candidates that are proposed first.
     """
 
     choice: SamplerChoice
@@ -126,8 +126,8 @@ class StudyProposer:
             else:
                 values = self._ordinal(genes) if self.choice.ordinal else params
                 self.study.add_trial(frozen(values, self.distributions, outcome, self.objectives))
-        if self.choice.advisor is not None:
-            self.choice.advisor.observe(knobs, outcome)
+        if self.choice.ranker is not None:
+            self.choice.ranker.observe(knobs, outcome)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """Return the parameters of a candidate that was told, every dimension named."""
@@ -160,7 +160,15 @@ def frozen(
     objectives: Sequence[Objective],
     number: int | None = None,
 ) -> FrozenTrial:
-    """Return a finished trial for a study; a failed one says why in its user attributes."""
+    """Return a finished trial for a study; a failed one says why in its user attributes.
+
+    Args:
+        params: Choices by name.
+        distributions: Of the choices, by name.
+        outcome: Of the trial.
+        objectives: What the values are of, in this order.
+        number: Of the trial in our run, kept in the user attributes; None for none.
+    """
     attributes: dict[str, Any] = {} if number is None else {"trial": number}
     if isinstance(outcome, Failure):
         attributes |= {"reason": outcome.reason, "message": outcome.message}
@@ -191,8 +199,8 @@ def open_mirror(storage: str | None, name: str, objectives: Sequence[Objective])
     """Return the study that the user sees, in memory or in a storage.
 
     Raises:
-        UsageError: the storage cannot be used.
-    """
+        UsageError: The storage cannot be used.
+    """  # noqa: DOC501  _unusable() makes the error
     directions = [o.direction for o in objectives]
     with quiet_optuna():
         if storage is None:
@@ -209,12 +217,12 @@ def check_storage(storage: str, database: str | Path) -> None:
     """Refuse a storage that cannot be opened, or whose file is a database of ours.
 
     Args:
-        storage: its URL.
-        database: the file in which trials and schedules are kept.
+        storage: Its URL.
+        database: The file in which trials and schedules are kept.
 
     Raises:
-        UsageError: before any work, with the remedy.
-    """
+        UsageError: Before any work, with the remedy.
+    """  # noqa: DOC501  _unusable() makes the error
     hint = "for example sqlite:///study.db"
     try:
         url = make_url(storage)
@@ -238,17 +246,17 @@ def _unusable(storage: str, error: Exception, hint: str) -> UsageError:
     return UsageError(f"storage {masked(storage)!r}: {reason.splitlines()[0]}", hint=hint)
 
 
-class Mirror:
+class StudyMirror:
     """The study that the user sees; trials are written to it when it is read.
 
     Args:
-        study: of :func:`open_mirror`; it may hold the first trials already.
-        space: of the trials' parameters.
-        objectives: of the study.
-        storage: its URL; None for one in memory.
+        study: Of :func:`open_mirror`; it may hold the first trials already.
+        space: Of the trials' parameters.
+        objectives: Of the study.
+        storage: The study's URL; None for one in memory.
 
     Raises:
-        UsageError: the storage cannot be used.
+        UsageError: The storage cannot be used.
     """
 
     def __init__(
@@ -273,9 +281,9 @@ class Mirror:
         """Add the next trial.
 
         Args:
-            number: of the trial.
-            params: every dimension named.
-            outcome: of the trial.
+            number: Of the trial.
+            params: Every dimension named.
+            outcome: Of the trial.
         """
         self._new.append((number, self._space.sparse(params), outcome))
         self._entered += 1
@@ -290,7 +298,7 @@ class Mirror:
         """Write the trials entered since to the study.
 
         Raises:
-            UsageError: the storage cannot be used any more.
+            UsageError: The storage cannot be used any more.
         """
         new, self._new = self._new, []
         distributions = self._space.distributions() if new else {}

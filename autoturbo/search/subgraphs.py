@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import divisors, sink, split_axes
-from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.schedule.place.bind import bindable_dims, spreading_order
 from autoturbo.schedule.place.instances import PartWork, middle_part_work
-from autoturbo.schedule.problem import Problem
 from autoturbo.search.constants import SEARCH
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class Block:
     """The knobs of alike sub-graphs.
 
     Attributes:
-        layers: anchors, the last layer of each sub-graph; the first one names the block.
-        choices: what is tried besides ``"auto"``, by knob; a knob without a choice is left out.
-        extents: by dimension that can be split, its extent at each number of samples at once (in
+        layers: Anchors, the last layer of each sub-graph; the first one names the block.
+        choices: What is tried besides ``"auto"``, by knob; a knob without a choice is left out.
+        extents: By dimension that can be split, its extent at each number of samples at once (in
             the order that :func:`blocks_of` was given); 1 where it cannot be split then.
-        depth: the dimension that ``dim="auto"`` stands for in the start's plan.
-        parts: instances that ``factor="auto"`` stands for there.
-        start: number of the start that has these sub-graphs, 0 for the heuristic.
-        base: what the start says of each of them, which ``"auto"`` leaves as it is.
+        depth: The dimension that ``dim="auto"`` stands for in the start's plan.
+        parts: Instances that ``factor="auto"`` stands for there.
+        start: Number of the start that has these sub-graphs, 0 for the heuristic.
+        base: What the start says of each of them, which ``"auto"`` leaves as it is.
     """
 
     layers: tuple[str, ...]
@@ -59,7 +59,7 @@ class Block:
 
 
 def blocks_of(
-    bench: Workbench,
+    model_scheduler: ModelScheduler,
     most: int,
     batches: Sequence[int | str],
     knobs: Knobs | None = None,
@@ -68,31 +68,33 @@ def blocks_of(
     """Return the knobs of the heaviest sub-graphs, the heaviest first.
 
     Args:
-        bench: the whole model on the target.
-        most: kinds of sub-graphs at most.
-        batches: values of ``batches_per_cluster`` that are tried, the start's own first.
-        knobs: the start; the published heuristic if None.
-        start: its number.
+        model_scheduler: The whole model on the target.
+        most: Kinds of sub-graphs at most.
+        batches: Values of ``batches_per_cluster`` that are tried, the start's own first.
+        knobs: The start; the published heuristic if None.
+        start: Its number.
     """
-    if most <= 0 or not bench.model.operators:
+    if most <= 0 or not model_scheduler.model.operators:
         return ()
     knobs = knobs or Knobs()
-    planned = plan(bench, knobs)
-    problem, share, subgraphs = planned.problem, planned.share, planned.subgraphs
-    works = [middle_part_work(problem, s.layers, s.split) for s in subgraphs]
+    planned = plan(model_scheduler, knobs)
+    context, share, subgraphs = planned.context, planned.share, planned.subgraphs
+    works = [middle_part_work(context, s.layers, s.split) for s in subgraphs]
     overridden = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
-    base = [overridden.get(problem.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
-    seconds = np.asarray([_seconds(work, bench.target, bench.dtype) for work in works])
+    base = [overridden.get(context.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
+    seconds = np.asarray(
+        [_seconds(work, model_scheduler.target, model_scheduler.dtype) for work in works]
+    )
     seconds *= planned.instances * share.loops
     kinds: dict[tuple[object, ...], list[int]] = {}
     for subgraph in subgraphs:
         if start and base[subgraph.index] == _NOTHING:
             continue  # only what a start names tells its points from another's
-        kind = (base[subgraph.index], *_kind(problem, subgraph, works[subgraph.index]))
+        kind = (base[subgraph.index], *_kind(context, subgraph, works[subgraph.index]))
         kinds.setdefault(kind, []).append(subgraph.index)
     heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
-    problems = [bench.problem(bench.share(b).batches) for b in batches]
-    blocks = [_block(problems, [subgraphs[i] for i in k], works[k[0]]) for k in heaviest]
+    contexts = [model_scheduler.context(model_scheduler.share(b).batches) for b in batches]
+    blocks = [_block(contexts, [subgraphs[i] for i in k], works[k[0]]) for k in heaviest]
     return tuple(_on(block, start, base[k[0]]) for block, k in zip(blocks, heaviest, strict=True))
 
 
@@ -118,26 +120,28 @@ def _seconds(work: PartWork, target: Target, dtype: str) -> float:
     )
 
 
-def _kind(problem: Problem, subgraph: SubGraph, work: PartWork) -> tuple[object, ...]:
+def _kind(context: SchedulingContext, subgraph: SubGraph, work: PartWork) -> tuple[object, ...]:
     """Return a key that is equal for sub-graphs of the same operators, extents and split."""
-    graph, split = problem.graph, subgraph.split
-    operators = [graph.operators[o] for x in subgraph.layers for o in problem.layers[x].operators]
+    graph, split = context.graph, subgraph.split
+    operators = [graph.operators[o] for x in subgraph.layers for o in context.layers[x].operators]
     described = tuple((operator.kind, operator.extents) for operator in operators)
     return work, split.axis, split.factor, described
 
 
-def _block(problems: Sequence[Problem], alike: Sequence[SubGraph], work: PartWork) -> Block:
-    first, problem = alike[0], problems[0]
-    axes = dict(split_axes(problem, first.layers))
-    extents = {depth: _extents(problems, first.layers, depth) for depth in axes}
+def _block(
+    contexts: Sequence[SchedulingContext], alike: Sequence[SubGraph], work: PartWork
+) -> Block:
+    first, context = alike[0], contexts[0]
+    axes = dict(split_axes(context, first.layers))
+    extents = {depth: _extents(contexts, first.layers, depth) for depth in axes}
     depth = first.split.depth if first.split.axis >= 0 else min(axes, default=0)
-    offers = _offers(problem, first, extents, work.weight_bytes > 0)
+    offers = _offers(context, first, extents, work.weight_bytes > 0)
     choices = {
         name: offers[name]() if name in offers else spec.choices
         for name, spec in subgraph_knob_specs().items()
     }
     return Block(
-        tuple(problem.layers[s.layers[-1]].name for s in alike),
+        tuple(context.layers[s.layers[-1]].name for s in alike),
         {name: values for name, values in choices.items() if values},
         extents,
         depth,
@@ -146,10 +150,20 @@ def _block(problems: Sequence[Problem], alike: Sequence[SubGraph], work: PartWor
 
 
 def _offers(
-    problem: Problem, subgraph: SubGraph, extents: dict[int, tuple[int, ...]], weighty: bool
+    context: SchedulingContext,
+    subgraph: SubGraph,
+    extents: dict[int, tuple[int, ...]],
+    weighty: bool,
 ) -> dict[str, Callable[[], tuple[Value, ...]]]:
-    """Return the values of the knobs where they depend on the sub-graph and the target."""
-    target, specs = problem.target, subgraph_knob_specs()
+    """Return the values of the knobs where they depend on the sub-graph and the target.
+
+    Args:
+        context: The model on the target.
+        subgraph: The first of alike ones.
+        extents: Of the dimensions that may be split, by position in the loop order.
+        weighty: Whether it reads weights.
+    """
+    target, specs = context.target, subgraph_knob_specs()
     depths = tuple(extents) if len(extents) > 1 else ()
     scopes = ("GB",) if not target.gb.capacity else ()
 
@@ -157,24 +171,28 @@ def _offers(
         return tuple(value for value in specs[name].choices if value not in scopes)
 
     return {
-        "boundary": lambda: specs["boundary"].choices if _is_read(problem, subgraph) else (),
+        "boundary": lambda: specs["boundary"].choices if _is_read(context, subgraph) else (),
         "dim": lambda: depths,
         "factor": lambda: (1, *_factors(extents)) if extents else (),
         "inner_dim": lambda: depths,
         "inner_factor": lambda: _factors(extents) if depths else (),
         "cores": lambda: tuple(n for n in range(target.cores - 1, 0, -1) if target.cores % n == 0),
-        "core_dim": lambda: _spread_dims(problem, subgraph),
+        "core_parallel_dim": lambda: _spread_dims(context, subgraph),
         "scope": lambda: here("scope"),
         "weight_residency": lambda: here("weight_residency") if weighty else (),
-        "weight_share": lambda: specs["weight_share"].choices if weighty else (),
+        "weight_buffer_fraction": lambda: (
+            specs["weight_buffer_fraction"].choices if weighty else ()
+        ),
     }
 
 
-def _extents(problems: Sequence[Problem], layers: tuple[int, ...], depth: int) -> tuple[int, ...]:
+def _extents(
+    contexts: Sequence[SchedulingContext], layers: tuple[int, ...], depth: int
+) -> tuple[int, ...]:
     extents = []
-    for problem in problems:
-        axis = dict(split_axes(problem, layers)).get(depth)
-        extents.append(1 if axis is None else sink(problem, layers).axes[axis].extent)
+    for context in contexts:
+        axis = dict(split_axes(context, layers)).get(depth)
+        extents.append(1 if axis is None else sink(context, layers).axes[axis].extent)
     return tuple(extents)
 
 
@@ -185,17 +203,17 @@ def _factors(extents: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sorted(dividing | {n for n in RAGGED if n <= max(longest)}))
 
 
-def _is_read(problem: Problem, subgraph: SubGraph) -> bool:
-    outputs = problem.layers[subgraph.layers[-1]].outputs
-    return any(problem.consumers[tensor] for tensor in outputs)
+def _is_read(context: SchedulingContext, subgraph: SubGraph) -> bool:
+    outputs = context.layers[subgraph.layers[-1]].outputs
+    return any(context.consumers[tensor] for tensor in outputs)
 
 
-def _spread_dims(problem: Problem, subgraph: SubGraph) -> tuple[int, ...]:
+def _spread_dims(context: SchedulingContext, subgraph: SubGraph) -> tuple[int, ...]:
     """Return the dimensions that can be spread over cores, counted from the outermost loop."""
-    operator = sink(problem, subgraph.layers)
+    operator = sink(context, subgraph.layers)
     if operator.opaque or not operator.outputs:
         return ()
     last = subgraph.layers[-1]
-    bindable, order = bindable_dims(problem, last), spreading_order(problem, last)
+    bindable, order = bindable_dims(context, last), spreading_order(context, last)
     dims = tuple(depth for depth, dim in enumerate(order) if bindable[dim])
     return dims if len(dims) > 1 else ()

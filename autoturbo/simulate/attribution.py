@@ -65,11 +65,11 @@ class KernelShares:
     """A kernel's time, attributed to layers and limits.
 
     Attributes:
-        seconds: it takes.
-        layers: seconds by layer and limit, ``(layers, len(LIMITS))``; they add up to ``seconds``.
-        slack: per layer, seconds by which all of its work could be later without the kernel ending
+        seconds: It takes.
+        layers: Seconds by layer and limit, ``(layers, len(LIMITS))``; they add up to ``seconds``.
+        slack: Per layer, seconds by which all of its work could be later without the kernel ending
             later; infinite for a layer without instructions.
-        busiest: seconds of its busiest engine or memory: what it would take if all others were
+        busiest: Seconds of its busiest engine or memory: what it would take if all others were
             hidden behind that one.
     """
 
@@ -83,9 +83,9 @@ def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelSh
     """Return a kernel's time, attributed to limits and layers.
 
     Args:
-        program: of the kernel.
-        rates: of :func:`autoturbo.simulate.kernels.rates_of`.
-        layers: of its sub-graph.
+        program: Of the kernel.
+        rates: Of :func:`autoturbo.simulate.kernels.rates_of`.
+        layers: Of its sub-graph.
     """
     totals = run_kernel(program, rates).totals
     begin, end, done = issue(program, rates)
@@ -139,7 +139,18 @@ def _memory(totals: Floats, rates: Floats) -> tuple[float, float]:
 def _by_traffic(
     program: Instructions, length: Floats, moved: tuple[float, float], seconds: float, layers: int
 ) -> Floats:
-    """Attribute all of the time to the limiting memory, by the bytes that each layer moves."""
+    """Attribute all of the time to the limiting memory, by the bytes that each layer moves.
+
+    Args:
+        program: The kernel's instructions.
+        length: Seconds of each instruction.
+        moved: Seconds that DDR and GB are busy.
+        seconds: Of the kernel.
+        layers: How many layers the kernel has.
+
+    Returns:
+        Seconds by layer and limit, ``(layers, limits)``.
+    """
     engine, ddr = program.where[:, Column.ENGINE], moved[0] >= moved[1]
     dma = (engine == DMA_IN) | (engine == DMA_OUT)
     weight = np.where(dma, length, 0.0) if ddr else program.amounts[:, Amount.GB]
@@ -152,7 +163,19 @@ def _by_traffic(
 def _along_path(
     program: Instructions, begin: Floats, end: Floats, done: Floats, limits: Ints, layers: int
 ) -> Floats:
-    """Attribute the time along the critical path, back from the instruction that completes last."""
+    """Attribute the time along the critical path, back from the instruction that completes last.
+
+    Args:
+        program: The kernel's instructions.
+        begin: Seconds at which each instruction begins.
+        end: Seconds at which its engine is free again.
+        done: Seconds at which it completes.
+        limits: What limits each instruction.
+        layers: How many layers the kernel has.
+
+    Returns:
+        Seconds by layer and limit, ``(layers, limits)``.
+    """
     shares = np.zeros((layers, len(LIMITS)))
     if not len(done):
         return shares
@@ -187,6 +210,14 @@ def _cause(
     """Return the instruction that another waited for, and whether for its completion.
 
     If both its engine and another instruction delayed it, the engine comes first.
+
+    Args:
+        where: Of the program, a row per instruction.
+        before: Per instruction, the one before it on its engine, -1 for none.
+        begin: Seconds at which each begins.
+        end: Seconds at which its engine is free again.
+        done: Seconds at which it completes.
+        at: The instruction that waited.
     """
     earlier = int(before[at])
     if earlier >= 0 and end[earlier] == begin[at]:
@@ -199,11 +230,11 @@ def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: 
     """Return each instruction's slack in seconds, all others being as late as possible.
 
     Args:
-        where: of the program.
-        amounts: of the program.
-        rates: of the target.
-        begin: of every instruction.
-        deadline: when the kernel ends.
+        where: Of the program.
+        amounts: Of the program.
+        rates: Of the target.
+        begin: Of every instruction.
+        deadline: When the kernel ends.
     """
     latest = [deadline] * len(where)  # of completion
     next_begin, next_done = [np.inf] * len(ENGINES), [deadline] * len(ENGINES)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoturbo.caches import remembered
 from autoturbo.graph.arrays import (
     GraphArrays,
     Ints,
@@ -41,7 +42,6 @@ from autoturbo.schedule.codegen.work import (
 )
 from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.simulate.measurement import LowerBound
-from autoturbo.stores import remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,10 +49,10 @@ class Needs:
     """Parts of a graph that its outputs depend on.
 
     Attributes:
-        graph: the graph.
-        arrays: the same for compiled code; elements have the size of the compute type.
-        found: elements needed of every tensor.
-        steps: over all axes of all operators: steps needed.
+        graph: The graph.
+        arrays: The same for compiled code; elements have the size of the compute type.
+        found: Elements needed of every tensor.
+        steps: Over all axes of all operators: steps needed.
     """
 
     graph: Graph
@@ -106,8 +106,8 @@ class Needs:
         count, and of these the largest: other tensors need not pass DDR.
 
         Args:
-            on_chip: bytes of all buffers together.
-            engines: per operator, the code of its engine.
+            on_chip: Bytes of all buffers together.
+            engines: Per operator, the code of its engine.
         """
         graph, most = self.graph, 0.0
         for index, operator in enumerate(graph.operators):
@@ -176,7 +176,14 @@ def _plain_product(graph: Graph, operator: Operator) -> bool:
 
 
 def _steps_seconds(needs: Needs, index: int, target: Target, dtype: str) -> float:
-    """Return the seconds of the needed part of a recurrence, step by step."""
+    """Return the seconds of the needed part of a recurrence, step by step.
+
+    Args:
+        needs: The parts of the graph that its outputs depend on.
+        index: The recurrence, an operator.
+        target: The accelerator.
+        dtype: The compute type.
+    """
     operator, first = needs.graph.operators[index], int(needs.arrays.axis_start[index])
     steps = needs.steps[first : first + len(operator.axes)].tolist()
     if not all(steps):

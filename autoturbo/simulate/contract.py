@@ -23,10 +23,10 @@ class PlanStatistics:
     """Statistics of a candidate's kernels before a schedule is built: the cost model's input.
 
     Attributes:
-        values: one row per sub-graph, one column per name in
+        values: One row per sub-graph, one column per name in
             :data:`autoturbo.simulate.plan.COLUMNS`, or more; float64.
-        launches: how often one cluster launches each sub-graph's kernel over the whole batch.
-        overrides: knobs of their own that sub-graphs have, by row.
+        launches: How often one cluster launches each sub-graph's kernel over the whole batch.
+        overrides: Knobs of their own that sub-graphs have, by row.
     """
 
     values: NDArray[np.float64]
@@ -34,7 +34,7 @@ class PlanStatistics:
     overrides: Mapping[int, SubGraphKnobs] = field(default_factory=dict)
 
 
-class Evaluates(Protocol):
+class CandidateEvaluator(Protocol):
     """An evaluator that measures candidates of one model on one target."""
 
     def evaluate(self, knobs: Knobs) -> Outcome:
@@ -55,7 +55,7 @@ class Scheduled(Protocol):
         ...
 
 
-class Workshop(Evaluates, Protocol):
+class TuningEvaluator(CandidateEvaluator, Protocol):
     """Methods that the tuner needs of an evaluator besides measuring."""
 
     def schedule(self, knobs: Knobs) -> Scheduled:
@@ -71,7 +71,7 @@ class Workshop(Evaluates, Protocol):
         ...
 
 
-MakeWorkshop = Callable[[Graph, Any, str], Workshop]
+EvaluatorFactory = Callable[[Graph, Any, str], TuningEvaluator]
 """Builds an evaluator of a model on a target or a machine.
 
 It is sent to workers, so it is a class or a function of a module.

@@ -56,8 +56,8 @@ def memory_of(target: Target, streams: int | None = None) -> Floats:
     """Return a target's off-chip memory for compiled code.
 
     Args:
-        target: the accelerator.
-        streams: runs asked for at the same time; all DMA channels of the chip if None.
+        target: The accelerator.
+        streams: Runs asked for at the same time; all DMA channels of the chip if None.
     """
     figures = np.zeros(len(Memory))
     figures[Memory.PEAK] = target.ddr.bandwidth * target.ddr.efficiency
@@ -81,10 +81,10 @@ def dram_efficiency(
     """Return the share of the off-chip memory's bandwidth that transfers reach.
 
     Args:
-        target: the accelerator.
-        run: bytes of a contiguous run.
-        streams: runs asked for at the same time.
-        write_share: bytes written over bytes moved.
+        target: The accelerator.
+        run: Bytes of a contiguous run.
+        streams: Runs asked for at the same time.
+        write_share: Bytes written over bytes moved.
     """
     memory = memory_of(target, streams)
     turning = turnaround_seconds(run * (1 - write_share), run * write_share, memory)

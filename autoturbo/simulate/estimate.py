@@ -23,7 +23,7 @@ from autoturbo.schedule.codegen.instructions import (
     VECTOR_ENGINE,
 )
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import IN_LB, Amount, Role, Roles, RulesOf, Tiling
+from autoturbo.schedule.codegen.tiling import IN_LB, Amount, Role, Roles, Tiling, TilingRules
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.kernels import Rate, durations, memory_seconds
 
@@ -60,38 +60,38 @@ def estimates(
     """Return seconds and bytes of kernels, ``(kernels, ESTIMATES)``.
 
     Args:
-        rows: where the layers of each kernel begin in ``stages`` and ``streams``, and where the
+        rows: Where the layers of each kernel begin in ``stages`` and ``streams``, and where the
             last one's end.
-        stages: of templates.
-        streams: bytes that layers move from and to GB and DDR.
-        rules: per kernel of one target, a row with its rules.
-        resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-        rates: of :func:`autoturbo.simulate.kernels.rates_of`.
+        stages: Of templates.
+        streams: Bytes that layers move from and to GB and DDR.
+        rules: Per kernel of one target, a row with its rules.
+        resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        rates: Of :func:`autoturbo.simulate.kernels.rates_of`.
     """
     owner = np.repeat(np.arange(len(rules)), np.diff(rows))
-    each, kept = RulesOf(*rules[owner].T), resident[owner]
+    each, kept = TilingRules(*rules[owner].T), resident[owner]
     layers = _Layers(Roles(stages, streams, each, kept), rates)
     _work(layers)
     _weights(layers)
     _inputs(layers)
     fetching, layers.fill = layers.fill, np.zeros(len(owner))
     _outputs(layers)
-    return _kernels(layers, fetching, owner, RulesOf(*rules.T))
+    return _kernels(layers, fetching, owner, TilingRules(*rules.T))
 
 
 class _Layers:
     """Layers of kernels, and the time of their instructions.
 
     Attributes:
-        roles: of the instructions, with the layers by column.
-        results: tiles of results.
-        slots: of the roles.
+        roles: Of the instructions, with the layers by column.
+        results: Tiles of results.
+        slots: Of the roles.
         alone: 1 where DDR is read and written without a global buffer between, else 0.
-        busy: seconds of each engine, ``(ENGINES, layers)``.
-        work: seconds of computing.
-        least: that a layer takes because there are so few slots.
-        fill: seconds until the first of its tiles is there.
-        terms: by :class:`Estimate`, the terms that are added up over kernels.
+        busy: Seconds of each engine, ``(ENGINES, layers)``.
+        work: Seconds of computing.
+        least: That a layer takes because there are so few slots.
+        fill: Seconds until the first of its tiles is there.
+        terms: By :class:`Estimate`, the terms that are added up over kernels.
     """
 
     def __init__(self, roles: Roles, rates: Floats) -> None:
@@ -108,8 +108,12 @@ class _Layers:
     ) -> None:
         """Add ``count`` instructions of a role to each layer that has some.
 
-        ``work`` is the work that follows each of them before one of its ``slots`` is free; None if
-        there is none.
+        Args:
+            role: What the instructions do.
+            count: Per layer, ``(layers,)``.
+            work: Seconds of work that follow each of them before its slot is free; None if there
+                are none.
+            slots: How many slots the role has.
         """
         emits, engine = self.roles.emits[role], ENGINE_OF[role]
         where, amounts = np.flatnonzero(emits), self.roles.amounts[role]
@@ -172,10 +176,16 @@ def _outputs(k: _Layers) -> None:
     k.issue(Role.SAVE, k.results, work * k.alone, k.slots)
 
 
-def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: RulesOf[Ints]) -> Floats:
+def _kernels(k: _Layers, fetching: Floats, owner: Ints, rules: TilingRules[Ints]) -> Floats:
     """Return the sums over the layers of kernels, each with its rules.
 
     Layers are added one after another, as in the simulator: another order rounds differently.
+
+    Args:
+        k: The layers of all kernels.
+        fetching: Seconds until the first tile of each layer is there, ``(layers,)``.
+        owner: Per layer, its kernel.
+        rules: Of the kernels.
     """
     count = len(rules.across)
     computed = np.maximum(k.busy[[MATRIX_ENGINE, VECTOR_ENGINE]].max(axis=0), k.least)

@@ -13,18 +13,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from autoturbo.caches import remembered
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
 from autoturbo.registry import MEASURERS, PUBLISHED, SCHEDULERS, broken
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import in_integers
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import live_peak_bytes
 from autoturbo.schedule.memory.timeline import Timeline, handed_over
-from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
@@ -32,7 +33,6 @@ from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP, checked, outcome_of
 from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
-from autoturbo.stores import remembered
 
 
 class Measurer(Protocol):
@@ -78,9 +78,9 @@ def find_measurer(name: str) -> Measurer:
     """Return a measurer by name: :data:`~autoturbo.registry.SIMULATOR` or a plug-in's.
 
     Raises:
-        UsageError: there is none of that name.
-        PluginError: the plug-in cannot be had, or is no measurer.
-    """
+        UsageError: There is none of that name.
+        PluginError: The plug-in cannot be had, or is no measurer.
+    """  # noqa: DOC501  broken() makes the error
     built = MEASURERS.make(name)
     if not callable(getattr(built, "measure", None)):
         what = f"gives a value of type {type(built).__name__!r}, no measurer"
@@ -93,7 +93,7 @@ def measurer_version(name: str) -> str:
     """Return the version that tags measurements: empty for ours, else name and version.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: There is none of that name.
     """
     if MEASURERS.is_ours(name):
         return ""
@@ -102,11 +102,11 @@ def measurer_version(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredBy:
+class MeasurerEvaluatorFactory:
     """Builds evaluators with a measurer by name; can be sent to workers.
 
     Attributes:
-        measurer: its name.
+        measurer: Its name.
     """
 
     measurer: str
@@ -120,16 +120,16 @@ class Evaluator:
     """Builds and measures schedules of one model on one target.
 
     Args:
-        graph: the whole model.
-        target: the accelerator.
-        dtype: the compute type; the target must support it.
-        measurer: the built-in simulator if None.
-        elsewhere: whether the measurer hands on what another process has measured and checked:
+        graph: The whole model.
+        target: The accelerator.
+        dtype: The compute type; the target must support it.
+        measurer: The built-in simulator if None.
+        elsewhere: Whether the measurer hands on what another process has measured and checked:
             what it raises is no measurement, and schedules are not measured to say what they
             expect, which takes its time there.
 
     Raises:
-        UsageError: the target has no path for the compute type.
+        UsageError: The target has no path for the compute type.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class Evaluator:
         if not target.supports(dtype):
             known = f"it has {', '.join(target.dtypes)}"
             raise UsageError(f"target {target.name} does not compute in {dtype}", hint=known)
-        self.bench = Workbench(graph, target, dtype)
-        self._kernels = KernelStatistics(self.bench)
+        self.model_scheduler = ModelScheduler(graph, target, dtype)
+        self._kernels = KernelStatistics(self.model_scheduler)
         self.measurer = measurer or Simulator()
         self._elsewhere = elsewhere
         self._heuristic: tuple[Schedule, Outcome] | None = None
@@ -156,15 +156,15 @@ class Evaluator:
         """Return the schedule of a candidate, with its expected measurement if it is measured here.
 
         Raises:
-            KnobsError: the candidate does not fit the model.
+            KnobsError: The candidate does not fit the model.
         """
-        schedule = build_schedule(self.bench, knobs)
+        schedule = build_schedule(self.model_scheduler, knobs)
         return schedule if self._elsewhere else _expecting(schedule, self.measure(schedule))
 
     def evaluate(self, knobs: Knobs) -> Outcome:
         """Build the schedule of a candidate and measure it; return a failure instead of raising."""
         try:
-            return self.measure(build_schedule(self.bench, knobs))
+            return self.measure(build_schedule(self.model_scheduler, knobs))
         except KnobsError as error:
             return Failure("invalid", str(error))
 
@@ -175,7 +175,9 @@ class Evaluator:
             return failure
         if self._elsewhere or isinstance(self.measurer, Simulator):
             return self.measurer.measure([schedule])[0]
-        bound = lower_bound(self.bench.model, self.bench.target, self.bench.dtype)
+        bound = lower_bound(
+            self.model_scheduler.model, self.model_scheduler.target, self.model_scheduler.dtype
+        )
         return checked(asked(self.measurer, schedule), bound.seconds)
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
@@ -184,14 +186,14 @@ class Evaluator:
         Columns are :data:`autoturbo.simulate.plan.COLUMNS`.
         """
         if self._kernels.full:
-            self._kernels = KernelStatistics(self.bench)
+            self._kernels = KernelStatistics(self.model_scheduler)
         return self._kernels.of_plan(knobs)
 
     def scheduler(self, name: str) -> tuple[Schedule, Outcome]:
         """Return the best schedule of a named scheduler and its measurement.
 
         Raises:
-            UsageError: no scheduler of that name.
+            UsageError: No scheduler of that name.
         """
         schedule, outcome = self._named(name)
         return _expecting(schedule, outcome), outcome
@@ -210,12 +212,12 @@ class Evaluator:
         """Return the best of a scheduler's schedules, or a timeout once :attr:`until` is over.
 
         Args:
-            name: of the scheduler.
-            partly: return the best schedule measured until then, of at least one, instead of a
+            name: Of the scheduler.
+            partly: Return the best schedule measured until then, of at least one, instead of a
                 timeout.
         """
         tried: list[tuple[Schedule, Outcome]] = []
-        for schedule in candidates(name, self.bench):
+        for schedule in candidates(name, self.model_scheduler):
             over = time.monotonic() > self.until and (tried or not partly)
             tried.append((schedule, TIME_IS_UP if over else self.measure(schedule)))
             if tried[-1][1] is TIME_IS_UP:
@@ -235,7 +237,7 @@ class Evaluator:
         The paper chooses them by measuring as well, for all systems that it compares.
         """
         schedule, _ = self._published()
-        whole = schedule.share.batches == self.bench.share().samples
+        whole = schedule.share.batches == self.model_scheduler.share().samples
         return Knobs() if whole else Knobs(batches_per_cluster=schedule.share.batches)
 
     def measure_scheduler(self, name: str) -> Outcome:
@@ -245,7 +247,7 @@ class Evaluator:
         of some would understate the scheduler.
 
         Raises:
-            UsageError: no scheduler of that name.
+            UsageError: No scheduler of that name.
         """
         return self._named(name)[1]
 
@@ -272,16 +274,16 @@ def _latency(outcome: Outcome) -> float:
 
 def _cramped(schedule: Schedule) -> Failure | None:
     rules = max((schedule.rules, *schedule.own_rules.values()), key=lambda r: r.ahead)
-    return tiles_overflow(schedule.problem, rules)
+    return tiles_overflow(schedule.context, rules)
 
 
-def tiles_overflow(problem: Problem, rules: InstructionRules) -> Failure | None:
+def tiles_overflow(context: SchedulingContext, rules: InstructionRules) -> Failure | None:
     """Return why the staging zone of LB cannot hold the tiles in flight; None if it can.
 
     Each is a native tile of the array.
     """
-    element = element_bytes("float32", problem.dtype)
-    tile = (rules.native_rows + rules.native_columns) * problem.target.matrix.depth * element
+    element = element_bytes("float32", context.dtype)
+    tile = (rules.native_rows + rules.native_columns) * context.target.matrix.depth * element
     demand, capacity = (rules.ahead + 1) * tile, rules.staging
     if demand <= capacity:
         return None
@@ -294,8 +296,8 @@ def tiles_overflow(problem: Problem, rules: InstructionRules) -> Failure | None:
 
 def _overflow(schedule: Schedule) -> Failure | None:
     """Return the failure of a schedule that exceeds DDR, the last resort; None if it fits."""
-    capacity = schedule.problem.target.ddr.capacity
-    held = _weights_in_ddr(schedule.problem)
+    capacity = schedule.context.target.ddr.capacity
+    held = _weights_in_ddr(schedule.context)
     demands = [held + _tensors_in_ddr(schedule, t) for t in schedule.timelines]
     demand = max(demands)
     if demand <= capacity:
@@ -317,14 +319,14 @@ def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
 
 
 @remembered(1)
-def _weights_in_ddr(problem: Problem) -> int:
+def _weights_in_ddr(context: SchedulingContext) -> int:
     """Return the bytes of the weights that one pass reads; cached with the problem."""
-    integers = in_integers(problem.target, problem.dtype)
-    return weight_bytes(problem.graph, problem.dtype, integers=integers)
+    integers = in_integers(context.target, context.dtype)
+    return weight_bytes(context.graph, context.dtype, integers=integers)
 
 
 def _largest(schedule: Schedule, timeline: Timeline, count: int = 5) -> Iterable[str]:
     buffers = timeline.buffers
     order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
-    tensors = schedule.problem.graph.tensors
+    tensors = schedule.context.graph.tensors
     return (tensors[tensor].name for tensor in timeline.tensor[order].tolist() if tensor >= 0)

@@ -22,16 +22,16 @@ class KernelInterval:
     """One kernel of a pass. Seconds from the pass's start.
 
     Attributes:
-        cluster: that runs it.
-        instance: whose kernel it is.
-        begin: of the movements before it.
-        launch: end of the movements; the launch begins.
-        body: its first instruction may begin.
-        end: after the barrier.
-        program: its instructions.
-        issued: per instruction its begin, ``(instructions,)``.
-        freed: when its engine is free again.
-        done: when what waits for it may begin.
+        cluster: That runs it.
+        instance: Whose kernel it is.
+        begin: Of the movements before it.
+        launch: End of the movements; the launch begins.
+        body: Its first instruction may begin.
+        end: After the barrier.
+        program: Its instructions.
+        issued: Per instruction its begin, ``(instructions,)``.
+        freed: When its engine is free again.
+        done: When what waits for it may begin.
     """
 
     cluster: int
@@ -69,8 +69,8 @@ def pass_intervals(
     Clusters that divide samples all do the same: the intervals are those of one cluster.
     """
     memory = KernelMemory() if memory is None else memory
-    target = schedule.problem.target
-    rates = rates_of(target, schedule.problem.dtype)
+    target = schedule.context.target
+    rates = rates_of(target, schedule.context.dtype)
     fixed = target.overheads.per_kernel
     known: dict[bytes, tuple[Instructions, Floats, Floats, Floats]] = {}
     free = [0.0] * len(schedule.timelines)
@@ -112,10 +112,17 @@ def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
 
 
 def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, float]) -> float:
-    """Return when an instance knows that its inputs from other clusters are there, in seconds."""
+    """Return when an instance knows that its inputs from other clusters are there, in seconds.
+
+    Args:
+        schedule: The schedule.
+        instance: The reader.
+        cluster: The cluster that runs it.
+        ends: Seconds at which instances end.
+    """
     if not schedule.cluster:
         return 0.0
     producers = schedule.instances.producers[instance]
     remote = [p for p in producers if schedule.cluster[p] != cluster]
-    barrier = schedule.problem.target.overheads.barrier
+    barrier = schedule.context.target.overheads.barrier
     return max((ends[p] + barrier for p in remote), default=0.0)

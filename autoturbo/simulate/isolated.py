@@ -23,8 +23,9 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import shares_weights
-from autoturbo.schedule.codegen.tiling import RulesOf
+from autoturbo.schedule.codegen.tiling import TilingRules
 from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.memory.timeline import (
     OUT_DDR,
     RESIDENCES,
@@ -45,7 +46,6 @@ from autoturbo.schedule.place.instances import (
     links_of,
     parts_of,
 )
-from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import movement_times
@@ -68,9 +68,9 @@ class Bound(NamedTuple):
     """A sub-graph, and the cores and loop that its layout depends on.
 
     Attributes:
-        subgraph: its layers and split; the index does not matter.
-        cores: that its output is spread over.
-        depth: the loop that spreading begins with; the outermost if None.
+        subgraph: Its layers and split; the index does not matter.
+        cores: That its output is spread over.
+        depth: The loop that spreading begins with; the outermost if None.
     """
 
     subgraph: SubGraph
@@ -83,14 +83,14 @@ class Layout:
     """The representative tile of a sub-graph, laid out in isolation.
 
     Attributes:
-        stages: of its template, ``(layers, STAGE_COLUMNS)``.
-        streams: bytes that its layers stream with the boundary in DDR, ``(layers,
+        stages: Of its template, ``(layers, STAGE_COLUMNS)``.
+        streams: Bytes that its layers stream with the boundary in DDR, ``(layers,
             STREAM_COLUMNS)``.
-        outputs: bytes of its outputs, which stay in the local buffers with the boundary there.
-        copied: bytes from DDR before the kernel.
-        tail: the columns of :data:`ISOLATED` that no rule changes, from ``late_bytes`` on.
-        weights_stay: whether its weights can stay between instances, if rules say so.
-        spare: bytes of LB and of GB that are free for a recurrence's weights.
+        outputs: Bytes of its outputs, which stay in the local buffers with the boundary there.
+        copied: Bytes from DDR before the kernel.
+        tail: The columns of :data:`ISOLATED` that no rule changes, from ``late_bytes`` on.
+        weights_stay: Whether its weights can stay between instances, if rules say so.
+        spare: Bytes of LB and of GB that are free for a recurrence's weights.
     """
 
     stages: Floats
@@ -111,13 +111,13 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     """Return the layouts of sub-graphs, each as if it were alone.
 
     Args:
-        book: the known parts of the model; the sub-graphs are in terms of its layers.
-        wanted: at least one.
+        book: The known parts of the model; the sub-graphs are in terms of its layers.
+        wanted: The sub-graphs, at least one.
     """
-    problem = book.problem
+    context = book.context
     subgraphs = [bound.subgraph for bound in wanted]
     graph, first = side_by_side(book, subgraphs, _representative)
-    cores = problem.target.cores
+    cores = context.target.cores
     spread = [(cores, None)] * first + [(bound.cores, bound.depth) for bound in wanted]
     chosen = [chosen_binding(book, s, *spans) for s, spans in zip(graph.shape, spread, strict=True)]
     rules = [BufferRules()] * len(graph.subgraphs)
@@ -129,7 +129,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
         streams = laid.streams[laid.rows[instance] : laid.rows[instance + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
         spilled = int(streams[:, :ROOM].sum()) - min(outputs, int(streams[-1, OUT_DDR]))
-        shared = shares_weights(problem, template)
+        shared = shares_weights(context, template)
         stages = template.stages
         tail = (
             float(spilled), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
@@ -152,14 +152,14 @@ def side_by_side(
     reads another.
 
     Args:
-        book: the known parts of the model.
-        subgraphs: each in terms of the problem's layers; they may overlap.
-        choose: which parts of a sub-graph, as indices.
+        book: The known parts of the model.
+        subgraphs: Each in terms of the problem's layers; they may overlap.
+        choose: Says which parts of a sub-graph are taken, as indices.
     """
-    problem, rows = book.problem, list[tuple[int, ...]]()
+    context, rows = book.context, list[tuple[int, ...]]()
     subgraph_parts = [parts_of(book, subgraph) for subgraph in subgraphs]
     layers = sorted(
-        {m for p in subgraph_parts for t in p.inputs if (m := problem.producer[t]) >= 0}
+        {m for p in subgraph_parts for t in p.inputs if (m := context.producer[t]) >= 0}
     )
     whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
     parts = (*(parts_of(book, s) for s in whole), *subgraph_parts)
@@ -174,7 +174,7 @@ def side_by_side(
             rows += [(reader, slot, index, n, row + slot, t) for slot, index, n, t in read]
             reader += 1
     table = np.asarray(rows, np.int64).reshape(-1, 6)
-    regions, element = book.regions.rows[table[:, 4]], problem.arrays.element[table[:, 5]]
+    regions, element = book.regions.rows[table[:, 4]], context.arrays.element[table[:, 5]]
     size = (regions[..., 1] - regions[..., 0]).prod(axis=1) * element
     columns = np.column_stack((table[:, :4], size))[size > 0]
     links = links_of(columns, reader)
@@ -182,32 +182,32 @@ def side_by_side(
 
 
 def isolated_kernels(
-    problem: Problem, layouts: Sequence[Layout], rules: Sequence[KernelRules]
+    context: SchedulingContext, layouts: Sequence[Layout], rules: Sequence[KernelRules]
 ) -> Floats:
     """Return the features of kernels in isolation, ``(kernels, len(ISOLATED))``.
 
     Args:
-        problem: where the layouts come from.
-        layouts: of the kernels, at least one.
-        rules: of each kernel's buffers and instructions.
+        context: Where the layouts come from.
+        layouts: Of the kernels, at least one.
+        rules: Of each kernel's buffers and instructions.
     """
     rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))
     stages = np.concatenate([own.stages for own in layouts])
     pairs = list(zip(layouts, rules, strict=True))
-    table = np.asarray([RulesOf.roomier(own.instructions, one.spare) for one, own in pairs])
+    table = np.asarray([TilingRules.roomier(own.instructions, one.spare) for one, own in pairs])
     kept = [RESIDENCES[own.buffers.residence] if one.weights_stay else 0 for one, own in pairs]
     resident = np.asarray(kept, np.int64)
-    rates = rates_of(problem.target, problem.dtype)
+    rates = rates_of(context.target, context.dtype)
     streams = np.concatenate([own.streams for own in layouts])
     near = without_outputs(streams, rows[1:] - 1, np.asarray([own.outputs for own in layouts]))
     far, close = (
         estimates(rows, stages, moved, table, resident, rates) for moved in (streams, near)
     )
-    fixed = problem.target.overheads.per_kernel
+    fixed = context.target.overheads.per_kernel
     copied = np.asarray([layout.copied for layout in layouts])
     nothing = np.zeros_like(copied)
     copy, copy_gb = (
-        movement_times(np.column_stack(sizes), nothing, problem.target)[:, 0]
+        movement_times(np.column_stack(sizes), nothing, context.target)[:, 0]
         for sizes in ((nothing, nothing, copied), (nothing, copied, nothing))
     )
     return np.column_stack((

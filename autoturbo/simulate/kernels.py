@@ -258,11 +258,11 @@ def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Fl
     """Return the least time that the shared memories need for a kernel's bytes.
 
     Args:
-        dma: seconds of its transfers of DDR, one after another.
-        read: bytes that one cluster reads from DDR.
-        written: bytes that it writes to DDR.
-        gb: bytes that it moves from and to GB.
-        r: of :func:`rates_of`.
+        dma: Seconds of its transfers of DDR, one after another.
+        read: Bytes that one cluster reads from DDR.
+        written: Bytes that it writes to DDR.
+        gb: Bytes that it moves from and to GB.
+        r: Of :func:`rates_of`.
     """
     clusters = r[Rate.CLUSTERS]
     ddr = dma + turnaround_seconds(read * clusters, written * clusters, r[Rate.MEMORY :])
@@ -314,7 +314,12 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, F
 def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats) -> float:
     """Return the seconds in which three engines are all busy.
 
-    Instructions of each engine are in order; -1 ends them.
+    Args:
+        first: Instructions of an engine in order; -1 ends them.
+        second: Of another engine, likewise.
+        third: Of a third one, or of the second again.
+        begin: Seconds at which each instruction of the program begins.
+        end: Seconds at which it ends.
     """
     total = 0.0
     i = j = k = 0

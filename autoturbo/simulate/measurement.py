@@ -43,11 +43,11 @@ class LowerBound:
     """The parts of a latency that no schedule of the model on the target can beat.
 
     Attributes:
-        matrix_s: matrix work of the whole batch at the chip's peak rate.
-        vector_s: vector work at peak.
-        ddr_s: weights, inputs and outputs moved once at full bandwidth.
-        uncounted: work of the model that is in no figure; None where all of it is.
-        steps_s: the steps of a recurrence one after another, on the cores that can share one out.
+        matrix_s: Matrix work of the whole batch at the chip's peak rate.
+        vector_s: Vector work at peak.
+        ddr_s: Weights, inputs and outputs moved once at full bandwidth.
+        uncounted: Work of the model that is in no figure; None where all of it is.
+        steps_s: The steps of a recurrence one after another, on the cores that can share one out.
     """
 
     matrix_s: Seconds
@@ -83,11 +83,11 @@ class LowerBound:
         """Return a simulated latency, which cannot be below the bound.
 
         Args:
-            latency: seconds of the whole batch.
-            of: what was simulated, for the error.
+            latency: Seconds of the whole batch.
+            of: What was simulated, for the error.
 
         Raises:
-            MeasurerError: it is below; the simulator and the bound count work differently.
+            MeasurerError: It is below; the simulator and the bound count work differently.
         """
         if latency < self.seconds * (1 - ROUNDING):
             message = f"{of}: {latency!r} s is below the lower bound, {self.seconds!r} s"
@@ -120,30 +120,30 @@ class Measurement(Shown):
     Clusters that do not work alike differ in what "one cluster" has: see there.
 
     Attributes:
-        latency: of one evaluation of the whole batch.
-        batch: samples in it.
-        ddr_bytes: moved from and to DDR by all clusters.
-        gb_bytes: moved from and to global buffers by all clusters.
-        matrix_utilization: multiply-accumulates over peak times latency.
-        vector_utilization: vector operations over peak times latency.
-        peak_lb_bytes: most bytes of one core's local buffer in use.
-        peak_gb_bytes: most bytes of one cluster's global buffer in use.
-        kernels: kernels launched by one cluster over the whole batch, the most of any.
-        bound: the lower bound and its parts.
-        busy: busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
+        latency: Of one evaluation of the whole batch.
+        batch: Samples in it.
+        ddr_bytes: Moved from and to DDR by all clusters.
+        gb_bytes: Moved from and to global buffers by all clusters.
+        matrix_utilization: Multiply-accumulates over peak times latency.
+        vector_utilization: Vector operations over peak times latency.
+        peak_lb_bytes: Most bytes of one core's local buffer in use.
+        peak_gb_bytes: Most bytes of one cluster's global buffer in use.
+        kernels: Kernels launched by one cluster over the whole batch, the most of any.
+        bound: The lower bound and its parts.
+        busy: Busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
             dma_out), movements between kernels included; the mean over clusters.
-        overlap: seconds in which two engines were busy at once, by ``"dma_in+matrix"``, and matrix,
+        overlap: Seconds in which two engines were busy at once, by ``"dma_in+matrix"``, and matrix,
             vector and transfer all three; likewise.
-        waits: seconds that each engine of one cluster stood idle inside a kernel because what its
+        waits: Seconds that each engine of one cluster stood idle inside a kernel because what its
             next instruction needs was not there; likewise.
-        bytes: moved by all clusters, by level and direction: ``"ddr_read"``, ``"ddr_written"``,
+        bytes: Moved by all clusters, by level and direction: ``"ddr_read"``, ``"ddr_written"``,
             ``"gb_read"``, ``"gb_written"``, ``"core_to_core"``, ``"lb"`` (both directions).
-        energy: joules, where the target gives the figures.
-        kernel_times: seconds of each distinct kernel by signature.
-        kernel_counts: how often each is launched by one cluster, by signature; by all of them
+        energy: Joules, where the target gives the figures.
+        kernel_times: Seconds of each distinct kernel by signature.
+        kernel_counts: How often each is launched by one cluster, by signature; by all of them
             together where they do not work alike.
-        tensors: tensors kept in each scope over one pass.
-        subgraph_times: mean seconds of one launch of each sub-graph's kernels, the movements before
+        tensors: Tensors kept in each scope over one pass.
+        subgraph_times: Mean seconds of one launch of each sub-graph's kernels, the movements before
             them included, aligned with the rows of the schedule's plan.
     """
 
@@ -241,13 +241,13 @@ class Failure:
     """A measurement that could not be had, as a value.
 
     Attributes:
-        reason: class of the failure: ``"LB"``, ``"GB"``, ``"DDR"`` (a buffer that overflows),
+        reason: Class of the failure: ``"LB"``, ``"GB"``, ``"DDR"`` (a buffer that overflows),
             ``"timeout"``, ``"raised"``, ``"invalid"``, ``"worker"``.
-        message: one line for people.
-        demand: bytes asked for, where it is about memory.
-        capacity: bytes there are.
-        tensors: names of the tensors that contribute most.
-        levers: what would make it fit.
+        message: One line for people.
+        demand: Bytes asked for, where it is about memory.
+        capacity: Bytes there are.
+        tensors: Names of the tensors that contribute most.
+        levers: What would make it fit.
     """
 
     reason: str

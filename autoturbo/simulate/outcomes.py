@@ -48,8 +48,8 @@ def checked(outcome: object, bound_s: float = 0.0) -> Outcome:
     """Return an outcome with plain numbers in it, or the failure of an invalid one.
 
     Args:
-        outcome: the value that a measurer returned.
-        bound_s: seconds that no schedule of the model on the target can beat, besides what the
+        outcome: The value that a measurer returned.
+        bound_s: Seconds that no schedule of the model on the target can beat, besides what the
             measurement itself says.
     """
     if isinstance(outcome, Failure):

@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from autoturbo.caches import BoundedCache, GrowingArray
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import (
     AUTO,
     KernelKnobs,
@@ -32,16 +34,14 @@ from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import (
     RULE_KNOBS,
     KernelRules,
+    ModelScheduler,
     Plan,
-    Workbench,
     plan,
     rules_of,
 )
 from autoturbo.schedule.place.instances import PartBook, PartWork, external_inputs, middle_part_work
-from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out
-from autoturbo.stores import Recent, Store
 
 CAPACITIES: Final = (
     "whole_input_bytes", "whole_output_bytes", "lb_bytes", "weight_room_bytes", "gb_room_bytes",
@@ -74,7 +74,7 @@ _OWN: Final = len(PartWork._fields) + len(CAPACITIES)
 _PASSES: Final = slice(_OWN, _OWN + len(PASSES))
 
 
-def capacities(problem: Problem, layers: tuple[int, ...]) -> tuple[float, ...]:
+def capacities(context: SchedulingContext, layers: tuple[int, ...]) -> tuple[float, ...]:
     """Return the sizes and rates of the buffers that a sub-graph's tensors compete for.
 
     They are in the order of :data:`CAPACITIES`. A part is laid out alone; whether its inputs and
@@ -86,19 +86,19 @@ def capacities(problem: Problem, layers: tuple[int, ...]) -> tuple[float, ...]:
         local buffers, of what weight tiles have of them anyway, and of GB without its staging zone;
         bytes a second of DDR and GB for one cluster; seconds of launch and barrier.
     """
-    target, zones = problem.target, Zones.of(problem.target)
-    inner_inputs = [t for t in external_inputs(problem, layers) if problem.producer[t] >= 0]
+    target, zones = context.target, Zones.of(context.target)
+    inner_inputs = [t for t in external_inputs(context, layers) if context.producer[t] >= 0]
     weights = max(target.lb.weight_capacity, zones.lb_staging)
     return (
-        _bytes(problem, inner_inputs), _bytes(problem, problem.layers[layers[-1]].outputs),
+        _bytes(context, inner_inputs), _bytes(context, context.layers[layers[-1]].outputs),
         target.cores * target.lb.capacity, target.cores * weights, zones.gb,
         target.ddr_bandwidth_per_cluster, target.gb.bandwidth, target.overheads.per_kernel,
     )  # fmt: skip
 
 
-def _bytes(problem: Problem, tensors: Sequence[int]) -> int:
-    element = problem.arrays.element
-    return sum(problem.graph.tensors[t].elements * int(element[t]) for t in tensors)
+def _bytes(context: SchedulingContext, tensors: Sequence[int]) -> int:
+    element = context.arrays.element
+    return sum(context.graph.tensors[t].elements * int(element[t]) for t in tensors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +106,9 @@ class PlannedKernels:
     """The kernels of one candidate, by the numbers of a :class:`KernelStatistics`.
 
     Attributes:
-        kernels: number of each sub-graph's kernel.
-        passes: values of :data:`PASSES`, ``(sub-graphs, 3)``.
-        overrides: knobs of their own that sub-graphs have, by index.
+        kernels: Number of each sub-graph's kernel.
+        passes: Values of :data:`PASSES`, ``(sub-graphs, 3)``.
+        overrides: Knobs of their own that sub-graphs have, by index.
     """
 
     kernels: list[int]
@@ -121,24 +121,24 @@ class KernelStatistics:
     """Statistics of kernels by number; those of equal kernels are computed once.
 
     Attributes:
-        bench: the model on the target.
-        kernels: of each number, the part and the knobs.
-        knobs: numbers of kernel knobs.
+        model_scheduler: The model on the target.
+        kernels: Of each number, the part and the knobs.
+        knobs: Numbers of kernel knobs.
     """
 
-    bench: Workbench
+    model_scheduler: ModelScheduler
     kernels: dict[tuple[int, int], int] = field(default_factory=dict)
     knobs: dict[KernelKnobs, int] = field(default_factory=dict)
     _parts: dict[tuple[object, ...], int] = field(default_factory=dict)
     _subgraphs: list[tuple[int, SubGraph]] = field(default_factory=list)
     _of_plan: dict[int, list[int]] = field(default_factory=dict)
-    _layouts: Recent[tuple[int, int, int | None], Layout] = field(
-        default_factory=lambda: Recent(MOST, LAYOUTS, operator.attrgetter("size"))
+    _layouts: BoundedCache[tuple[int, int, int | None], Layout] = field(
+        default_factory=lambda: BoundedCache(MOST, LAYOUTS, operator.attrgetter("size"))
     )
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
-    _row_of: Store = field(default_factory=Store)
+    _row_of: GrowingArray = field(default_factory=GrowingArray)
     _part_rows: list[tuple[float, ...]] = field(default_factory=list)
-    _rows: Store = field(default_factory=lambda: Store((len(COLUMNS),), np.float64))
+    _rows: GrowingArray = field(default_factory=lambda: GrowingArray((len(COLUMNS),), np.float64))
 
     @property
     def full(self) -> bool:
@@ -164,7 +164,7 @@ class KernelStatistics:
 
     def _planned(self, knobs: Knobs) -> PlannedKernels | None:
         try:
-            decided = plan(self.bench, knobs)
+            decided = plan(self.model_scheduler, knobs)
         except KnobsError:
             return None
         parts, share, overrides = self._parts_of(decided), decided.share, decided.overrides
@@ -188,16 +188,16 @@ class KernelStatistics:
         parts = self._of_plan.get(plan.number)
         if parts is None:
             parts = self._of_plan[plan.number] = [
-                self._part(plan.problem, plan.share.batches, s) for s in plan.subgraphs
+                self._part(plan.context, plan.share.batches, s) for s in plan.subgraphs
             ]
         return parts
 
-    def _part(self, problem: Problem, samples: int, subgraph: SubGraph) -> int:
-        key = (samples, first_alike(problem, subgraph.layers), subgraph.split.axes)
+    def _part(self, context: SchedulingContext, samples: int, subgraph: SubGraph) -> int:
+        key = (samples, first_alike(context, subgraph.layers), subgraph.split.axes)
         if key not in self._parts:
             self._parts[key] = len(self._subgraphs)
             self._subgraphs.append((samples, subgraph))
-            self._part_rows.append(part_row(problem, subgraph))
+            self._part_rows.append(part_row(context, subgraph))
         return self._parts[key]
 
     def _learn(self) -> None:
@@ -216,24 +216,28 @@ class KernelStatistics:
             sized = zip(samples_keys, layers, strict=True)
             for _, batch in itertools.groupby(sized, lambda pair: pair[1] // TOGETHER):
                 batch_keys = [key for key, _ in batch]
-                self.bench.cache.forget_when_full()
-                row = self._rows.add(self._computed(self.bench.parts(samples), batch_keys))
+                self.model_scheduler.cache.forget_when_full()
+                row = self._rows.add(
+                    self._computed(self.model_scheduler.parts(samples), batch_keys)
+                )
                 self._known.update(zip(batch_keys, itertools.count(row), strict=False))
         self._row_of.add([self._known[key] for key in keys])
 
     def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
         """Return what determines a kernel in isolation: its part, its cores and its rules."""
         values: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
-        cores = self.bench.target.cores if values["cores"] == AUTO else int(values["cores"])
-        depth = None if values["core_dim"] == AUTO else int(values["core_dim"])
+        cores = (
+            self.model_scheduler.target.cores if values["cores"] == AUTO else int(values["cores"])
+        )
+        depth = None if values["core_parallel_dim"] == AUTO else int(values["core_parallel_dim"])
         # what spills of a part alone is found with the published victim
         rules = {name: values[name] for name in RULE_KNOBS if name != "spill_victim"}
-        problem = self.bench.problem(self._subgraphs[part][0])
-        return part, cores, depth, rules_of(problem, Knobs(**rules))
+        context = self.model_scheduler.context(self._subgraphs[part][0])
+        return part, cores, depth, rules_of(context, Knobs(**rules))
 
     def _computed(self, book: PartBook, keys: Sequence[_KernelKey]) -> Floats:
         """Return the rows of kernels of one problem."""
-        problem = book.problem
+        context = book.context
         wanted = list(dict.fromkeys(key[:3] for key in keys))
         new = [key for key in wanted if key not in self._layouts]
         bound = [Bound(self._subgraphs[part][1], cores, depth) for part, cores, depth in new]
@@ -245,7 +249,7 @@ class KernelStatistics:
         layouts = [laid[key[:3]] for key in keys]
         rows = np.zeros((len(keys), len(COLUMNS)))
         rows[:, :_OWN] = [self._part_rows[key[0]] for key in keys]
-        rows[:, _PASSES.stop :] = isolated_kernels(problem, layouts, [key[3] for key in keys])
+        rows[:, _PASSES.stop :] = isolated_kernels(context, layouts, [key[3] for key in keys])
         return rows
 
     def of_plan(self, knobs: Knobs) -> PlanStatistics | None:
@@ -259,7 +263,7 @@ class KernelStatistics:
         )
 
 
-def part_row(problem: Problem, subgraph: SubGraph) -> tuple[float, ...]:
+def part_row(context: SchedulingContext, subgraph: SubGraph) -> tuple[float, ...]:
     """Return the columns of :data:`COLUMNS` before :data:`PASSES` of a sub-graph."""
-    work = middle_part_work(problem, subgraph.layers, subgraph.split)
-    return (*work, *capacities(problem, subgraph.layers))
+    work = middle_part_work(context, subgraph.layers, subgraph.split)
+    return (*work, *capacities(context, subgraph.layers))

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoturbo.caches import GrowingArray, remembered
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
@@ -41,7 +42,6 @@ from autoturbo.simulate.kernels import (
     run_kernel,
 )
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.stores import Store, remembered
 
 
 @dataclass(eq=False)
@@ -49,12 +49,12 @@ class KernelMemory:
     """Kernels already simulated, by signature.
 
     Attributes:
-        index: row of :attr:`totals` by signature, 16 bytes.
-        totals: results of each kernel, by :class:`Quantity`.
+        index: Row of :attr:`totals` by signature, 16 bytes.
+        totals: Results of each kernel, by :class:`Quantity`.
     """
 
     index: dict[bytes, int] = field(default_factory=dict)
-    totals: Store = field(default_factory=lambda: Store((QUANTITIES,), np.float64))
+    totals: GrowingArray = field(default_factory=lambda: GrowingArray((QUANTITIES,), np.float64))
 
     def rows(self, schedule: Schedule, cluster: int = 0) -> tuple[list[bytes], Ints]:
         """Return the signatures and rows of a cluster's kernels; new kernels are simulated."""
@@ -63,7 +63,7 @@ class KernelMemory:
             if signature not in self.index:
                 new.setdefault(signature, kernel)
         if new:
-            rates = rates_of(schedule.problem.target, schedule.problem.dtype)
+            rates = rates_of(schedule.context.target, schedule.context.dtype)
             programs = schedule.programs(new.values(), cluster)
             first = self.totals.add([run_kernel(program, rates).totals for program in programs])
             self.index.update(zip(new, itertools.count(first)))
@@ -131,7 +131,7 @@ def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -
 
 
 def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
-    target, timeline = schedule.problem.target, schedule.timelines[cluster]
+    target, timeline = schedule.context.target, schedule.timelines[cluster]
     signatures, rows = memory.rows(schedule, cluster)
     moves = movement_times(timeline.copied, timeline.crossing, target)
     kernels: Floats = memory.totals.rows[rows]
@@ -155,7 +155,7 @@ def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
     instance_s[_launched(schedule)] = seconds
     return run_passes(
         schedule.order, schedule.cluster, instance_s.tolist(), graph.producers,
-        schedule.share.loops, schedule.problem.target.overheads.barrier,
+        schedule.share.loops, schedule.context.target.overheads.barrier,
     )  # fmt: skip
 
 
@@ -175,13 +175,13 @@ def run_passes(
     """Return the seconds until all clusters have run all passes.
 
     Args:
-        order: instances, each after those that it reads from.
-        cluster: per instance.
-        seconds: per instance, of its kernel and the movements before it.
-        producers: per instance, the instances that it reads from.
-        loops: number of passes.
-        barrier: seconds from the end of a kernel until another cluster knows of it.
-        log: takes instance, begin and end of every launch, pass by pass in order.
+        order: Instances, each after those that it reads from.
+        cluster: Per instance.
+        seconds: Per instance, of its kernel and the movements before it.
+        producers: Per instance, the instances that it reads from.
+        loops: Number of passes.
+        barrier: Seconds from the end of a kernel until another cluster knows of it.
+        log: Takes instance, begin and end of every launch, pass by pass in order.
     """
     makers = [
         [maker for maker in made if cluster[maker] != own_cluster]
@@ -222,16 +222,21 @@ def _measurement(
 ) -> Measurement:
     """Return the measurement of a schedule.
 
-    ``mean`` are sums of one cluster, ``launches`` the most of any cluster in a pass.
+    Args:
+        schedule: What was measured.
+        one: A pass.
+        latency: Seconds of the whole batch.
+        mean: Sums of one cluster in a pass, by :class:`Quantity`.
+        launches: The most kernels of any cluster in a pass.
     """
     loops, copies = schedule.share.loops, schedule.share.copies
-    bound = lower_bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
+    bound = lower_bound(schedule.model, schedule.context.target, schedule.context.dtype)
     moved = one.totals * (loops * copies)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
     times = dict(zip(one.signatures, one.kernels[:, Quantity.SECONDS].tolist(), strict=True))
     return Measurement(
-        latency=bound.checked(latency, f"{schedule.model.name} on {schedule.problem.target.name}"),
+        latency=bound.checked(latency, f"{schedule.model.name} on {schedule.context.target.name}"),
         batch=schedule.model.batch,
         ddr_bytes=ddr,
         gb_bytes=gb,
@@ -271,8 +276,18 @@ def _launched(schedule: Schedule) -> Ints:
 
 
 def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
-    """Return the joules of multiply-accumulates, of bytes per level, and of static power."""
-    energy = schedule.problem.target.energy
+    """Return the joules of multiply-accumulates, of bytes per level, and of static power.
+
+    Args:
+        schedule: What was measured.
+        latency: Seconds, for the static power.
+        ddr: Bytes to and from DDR.
+        gb: Bytes to and from GB.
+
+    Returns:
+        None where the target does not say what they take.
+    """
+    energy = schedule.context.target.energy
     if energy is None:
         return None
     passes = schedule.share.loops * schedule.share.copies
@@ -280,7 +295,7 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     local = float(np.asarray([templates[i].local_bytes for i in _launched(schedule)]).sum())
     picojoules = (
         _mac_energy(schedule, dict(energy.mac))
-        + local * schedule.problem.target.cores * passes * energy.lb
+        + local * schedule.context.target.cores * passes * energy.lb
         + gb * energy.gb
         + ddr * energy.ddr
     )
@@ -289,9 +304,9 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
 
 def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
     """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
-    model, problem = schedule.model, schedule.problem
-    real = per_mac.get(problem.dtype, 0.0)
-    quantised_macs = _quantised_macs(model) if in_integers(problem.target, problem.dtype) else 0
+    model, context = schedule.model, schedule.context
+    real = per_mac.get(context.dtype, 0.0)
+    quantised_macs = _quantised_macs(model) if in_integers(context.target, context.dtype) else 0
     return (model.macs - quantised_macs) * real + quantised_macs * per_mac.get("int8", real)
 
 

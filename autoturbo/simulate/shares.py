@@ -33,7 +33,7 @@ class Shares:
     """Seconds per limit.
 
     Attributes:
-        seconds: per limit, in the order of :data:`autoturbo.simulate.attribution.LIMITS`.
+        seconds: Per limit, in the order of :data:`autoturbo.simulate.attribution.LIMITS`.
     """
 
     seconds: tuple[float, ...]
@@ -67,13 +67,13 @@ class KernelShare:
     """One kernel of a pass.
 
     Attributes:
-        instance: whose it is.
-        cluster: that runs it.
-        seconds: with the movements before it, its launch and its barrier.
-        shares: of that time.
-        slack: seconds that it takes beyond its busiest engine or memory: what hiding everything
+        instance: Whose it is.
+        cluster: That runs it.
+        seconds: With the movements before it, its launch and its barrier.
+        shares: Of that time.
+        slack: Seconds that it takes beyond its busiest engine or memory: what hiding everything
             else behind that one would gain.
-        critical: passes in which it is on the critical path; all of them on a single cluster.
+        critical: Passes in which it is on the critical path; all of them on a single cluster.
     """
 
     instance: int
@@ -89,11 +89,11 @@ class LayerShare:
     """One layer, over the whole batch.
 
     Attributes:
-        layer: index in the problem's layers.
-        subgraph: that it belongs to.
-        seconds: that it adds to the latency, launches and movements of its kernels apart.
-        shares: of that time.
-        slack: seconds by which all its work in any kernel could be later; 0 on the critical path.
+        layer: Index in the problem's layers.
+        subgraph: That it belongs to.
+        seconds: That it adds to the latency, launches and movements of its kernels apart.
+        shares: Of that time.
+        slack: Seconds by which all its work in any kernel could be later; 0 on the critical path.
     """
 
     layer: int
@@ -108,13 +108,13 @@ class SubGraphShare:
     """All kernels of a sub-graph, over the whole batch.
 
     Attributes:
-        subgraph: its number.
-        layer: name of its last layer, by which knobs name it.
-        layers: how many it has.
-        launches: of its kernels by one cluster.
-        seconds: that they add to the latency.
-        shares: of that time.
-        slack: the same of :attr:`KernelShare.slack`.
+        subgraph: Its number.
+        layer: Name of its last layer, by which knobs name it.
+        layers: How many it has.
+        launches: Of its kernels by one cluster.
+        seconds: That they add to the latency.
+        shares: Of that time.
+        slack: The same of :attr:`KernelShare.slack`.
     """
 
     subgraph: int
@@ -131,11 +131,11 @@ class ScheduleShares:
     """A schedule's latency, attributed to limits, kernels and layers.
 
     Attributes:
-        latency: of the whole batch, as measured.
-        shares: of it; the waits of clusters for each other are in ``launch``.
-        kernels: of one pass, cluster by cluster, in order.
-        subgraphs: by number.
-        layers: by number.
+        latency: Of the whole batch, as measured.
+        shares: Of it; the waits of clusters for each other are in ``launch``.
+        kernels: Of one pass, cluster by cluster, in order.
+        subgraphs: By number.
+        layers: By number.
     """
 
     latency: float
@@ -149,8 +149,8 @@ def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> S
     """Return a schedule's latency, attributed to limits.
 
     Args:
-        schedule: the schedule.
-        memory: kernels that are simulated already.
+        schedule: The schedule.
+        memory: Kernels that are simulated already.
     """
     memory = KernelMemory() if memory is None else memory
     latency = simulate(schedule, memory).latency
@@ -187,8 +187,8 @@ class _Cluster(NamedTuple):
 
 def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
     """Attribute the time of every kernel of a pass; those of one signature once."""
-    target, timeline = schedule.problem.target, schedule.timelines[cluster]
-    rates = rates_of(target, schedule.problem.dtype)
+    target, timeline = schedule.context.target, schedule.timelines[cluster]
+    rates = rates_of(target, schedule.context.dtype)
     known: dict[bytes, KernelShares] = {}
     parts = []
     for kernel, signature in enumerate(schedule.signatures(cluster)):
@@ -225,7 +225,7 @@ def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
     graph, cluster, loops = schedule.instances, schedule.cluster, schedule.share.loops
     if not cluster:
         return np.full(graph.count, loops, np.int64), 0.0
-    instance_s, barrier = np.zeros(graph.count), schedule.problem.target.overheads.barrier
+    instance_s, barrier = np.zeros(graph.count), schedule.context.target.overheads.barrier
     for timeline, times in zip(schedule.timelines, seconds, strict=True):
         instance_s[timeline.order] = times
     log: list[tuple[int, float, float]] = []
@@ -261,7 +261,7 @@ _Launch = tuple[int, int]
 
 
 def _subgraphs(schedule: Schedule, kernels: tuple[KernelShare, ...]) -> tuple[SubGraphShare, ...]:
-    subgraphs, layers = schedule.instances.subgraphs, schedule.problem.layers
+    subgraphs, layers = schedule.instances.subgraphs, schedule.context.layers
     rows = np.zeros((len(subgraphs), len(LIMITS)))
     slack, launches = np.zeros(len(subgraphs)), np.zeros(len(subgraphs), np.int64)
     for kernel in kernels:
@@ -279,7 +279,7 @@ def _subgraphs(schedule: Schedule, kernels: tuple[KernelShare, ...]) -> tuple[Su
 
 
 def _layers(schedule: Schedule, clusters: list[_Cluster], counts: Ints) -> tuple[LayerShare, ...]:
-    graph, total = schedule.instances, len(schedule.problem.layers)
+    graph, total = schedule.instances, len(schedule.context.layers)
     rows, slack = np.zeros((total, len(LIMITS))), np.full(total, np.inf)
     owner = np.zeros(total, np.int64)
     for timeline, cluster in zip(schedule.timelines, clusters, strict=True):

@@ -35,7 +35,7 @@ def check_all(checks: Iterable[Callable[[_Case], None]], case: _Case) -> None:
     """Run every check of a case.
 
     Raises:
-        ContractError: of the first check that fails.
+        ContractError: Of the first check that fails.
     """
     for check in checks:
         check(case)
@@ -45,7 +45,7 @@ def within(seconds: float, what: str, work: Callable[[], None]) -> None:
     """Run a check with a time limit; one that exceeds it is left running.
 
     Raises:
-        ContractError: it takes longer, breaks the contract, or raises anything at all.
+        ContractError: It takes longer, breaks the contract, or raises anything at all.
     """
     raised: list[BaseException] = []
 

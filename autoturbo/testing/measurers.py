@@ -35,12 +35,12 @@ class MeasurerCase:
     """A measurer under test, with its claims.
 
     Attributes:
-        make: builds one; what the entry point names.
-        target: what it measures for; the preset ``stcp920`` if None.
-        unmeasurable: a schedule that it cannot measure, if there is one: it must say so.
-        factor: how far a latency may be from the simulator's, either way, before its unit is in
+        make: Builds one; what the entry point names.
+        target: What it measures for; the preset ``stcp920`` if None.
+        unmeasurable: A schedule that it cannot measure, if there is one: it must say so.
+        factor: How far a latency may be from the simulator's, either way, before its unit is in
             doubt; milliseconds for seconds are a factor of 1000.
-        deadline_s: seconds after which a check is said never to end.
+        deadline_s: Seconds after which a check is said never to end.
     """
 
     make: Callable[[], Measurer]
@@ -54,11 +54,11 @@ def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
     """Run every check of :data:`MEASURER_CHECKS`.
 
     Args:
-        make: builds a measurer.
-        claims: further attributes of :class:`MeasurerCase`.
+        make: Builds a measurer.
+        claims: Further attributes of :class:`MeasurerCase`.
 
     Raises:
-        ContractError: the first thing that is wrong.
+        ContractError: The first thing that is wrong.
     """
     check_all(MEASURER_CHECKS, MeasurerCase(make, **claims))
 
@@ -82,10 +82,10 @@ def outcomes_are_sound(case: MeasurerCase) -> None:
     """Check for measurements or failures with finite numbers, which the database can keep."""
     for schedule, outcome in _measured(case):
         of = f"{schedule.model.name} by {schedule.scheduler}"
-        problem = checked(outcome)
-        if isinstance(problem, Failure) and problem is not outcome:
-            raise ContractError(f"{of}: {problem.message}")
-        _keep(problem, of)
+        context = checked(outcome)
+        if isinstance(context, Failure) and context is not outcome:
+            raise ContractError(f"{of}: {context.message}")
+        _keep(context, of)
 
 
 @bounded("measuring twice")
@@ -94,6 +94,9 @@ def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
 
     The best schedules are measured a second time. A board that varies must hide it: repeat, take
     the median, and remember it by the schedule's text.
+
+    Raises:
+        ContractError: A schedule has two different outcomes; they are listed.
     """
     first, schedules = case.make(), _schedules(case)
     once = [_one(first, schedule) for schedule in schedules]
@@ -179,8 +182,12 @@ def _schedules_on(target: Target) -> tuple[Schedule, ...]:
     from autoturbo.schedule.pipeline import candidates
     from autoturbo.testing.contract import small_networks
 
-    benches = [_evaluator(None, graph, target).bench for graph in small_networks()]
-    return tuple(next(candidates(name, b)) for b in benches for name in ("graphturbo", "tvm"))
+    model_schedulers = [
+        _evaluator(None, graph, target).model_scheduler for graph in small_networks()
+    ]
+    return tuple(
+        next(candidates(name, b)) for b in model_schedulers for name in ("graphturbo", "tvm")
+    )
 
 
 def _evaluator(make: Callable[[], Measurer] | None, graph: Graph, target: Target) -> Evaluator:
@@ -261,10 +268,10 @@ def _text(schedule: Schedule) -> str:
 
 def _compare_with_worker(case: MeasurerCase) -> None:
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.search.executors import Processes, Task, measured
+    from autoturbo.search.executors import ProcessExecutor, Task, measured
     from autoturbo.testing.contract import small_networks
 
-    target, executor = _target(case), Processes(1, case.deadline_s)
+    target, executor = _target(case), ProcessExecutor(1, case.deadline_s)
     graphs = {graph.name: graph for graph in small_networks()}
     try:
         for name, graph in graphs.items():

@@ -33,14 +33,14 @@ class SamplerCase:
     """A sampler under test, with its claims.
 
     Attributes:
-        make: builds one from a seed.
-        in_run: builds one for a tuning run, from a seed, its space and its batch size; like
+        make: Builds one from a seed.
+        in_run: Builds one for a tuning run, from a seed, its space and its batch size; like
             ``make`` if None.
-        ordinal: in a tuning run it wants choices as integers, not as categories.
-        several: it works on several objectives; otherwise it must refuse them by a ``ValueError``.
-        floats: it works on parameters of infinitely many values.
-        fresh: it never proposes a point again while there are others.
-        deadline_s: seconds after which a check is said never to end.
+        ordinal: In a tuning run it wants choices as integers, not as categories.
+        several: It works on several objectives; otherwise it must refuse them by a ``ValueError``.
+        floats: It works on parameters of infinitely many values.
+        fresh: It never proposes a point again while there are others.
+        deadline_s: Seconds after which a check is said never to end.
     """
 
     make: Callable[[int], BaseSampler]
@@ -56,11 +56,11 @@ def check_sampler(make: Callable[[int], BaseSampler], **claims: Any) -> None:
     """Run every check of :data:`SAMPLER_CHECKS`.
 
     Args:
-        make: builds a sampler from a seed.
-        claims: further attributes of :class:`SamplerCase`.
+        make: Builds a sampler from a seed.
+        claims: Further attributes of :class:`SamplerCase`.
 
     Raises:
-        ContractError: the first thing that is wrong.
+        ContractError: The first thing that is wrong.
     """
     check_all(SAMPLER_CHECKS, SamplerCase(make, **claims))
 
@@ -189,10 +189,10 @@ def _study(sampler: BaseSampler, directions: Sequence[Direction] = ("minimize",)
     import optuna
 
     from autoturbo.search.study import quiet_optuna
-    from autoturbo.testing.watched import Watched
+    from autoturbo.testing.watched import WatchedSampler
 
     with quiet_optuna():
-        return optuna.create_study(sampler=Watched(sampler), directions=directions)
+        return optuna.create_study(sampler=WatchedSampler(sampler), directions=directions)
 
 
 def _proposer(case: SamplerCase, space: Space, batch: int) -> StudyProposer:
@@ -200,10 +200,10 @@ def _proposer(case: SamplerCase, space: Space, batch: int) -> StudyProposer:
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.samplers import SamplerChoice
     from autoturbo.search.study import StudyProposer
-    from autoturbo.testing.watched import Watched
+    from autoturbo.testing.watched import WatchedSampler
 
     sampler = case.make(0) if case.in_run is None else case.in_run(0, space, batch)
-    choice = SamplerChoice("tested", Watched(sampler), case.ordinal)
+    choice = SamplerChoice("tested", WatchedSampler(sampler), case.ordinal)
     return StudyProposer(choice, space, find_objectives("latency"), 0)
 
 

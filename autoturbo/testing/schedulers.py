@@ -15,7 +15,7 @@ from autoturbo.testing.contract import ContractError, bounded, check_all, small_
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
-    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.pipeline import ModelScheduler
     from autoturbo.schedule.schedule import Schedule
 
 
@@ -24,25 +24,25 @@ class SchedulerCase:
     """A scheduler under test, with its claims.
 
     Attributes:
-        make: yields schedules of the model and the target of a workbench.
-        target: that it schedules for; ``stcp920`` if None.
-        deadline_s: seconds after which a check is said never to end.
+        make: Yields schedules of the model and the target of a workbench.
+        target: That it schedules for; ``stcp920`` if None.
+        deadline_s: Seconds after which a check is said never to end.
     """
 
-    make: Callable[[Workbench], Iterable[Schedule]]
+    make: Callable[[ModelScheduler], Iterable[Schedule]]
     target: Target | None = None
     deadline_s: float = 120.0
 
 
-def check_scheduler(make: Callable[[Workbench], Iterable[Schedule]], **claims: Any) -> None:
+def check_scheduler(make: Callable[[ModelScheduler], Iterable[Schedule]], **claims: Any) -> None:
     """Run every check of :data:`SCHEDULER_CHECKS`.
 
     Args:
-        make: what is tried.
-        claims: further attributes of :class:`SchedulerCase`.
+        make: What is tried.
+        claims: Further attributes of :class:`SchedulerCase`.
 
     Raises:
-        ContractError: the first thing that is wrong.
+        ContractError: The first thing that is wrong.
     """
     check_all(SCHEDULER_CHECKS, SchedulerCase(make, **claims))
 
@@ -52,28 +52,32 @@ def every_network_gets_schedules(case: SchedulerCase) -> None:
     """Check for at least one schedule per small network, of that network on that target."""
     from autoturbo.schedule.schedule import Schedule
 
-    for bench in _benches(case):
-        schedules = list(case.make(bench))
+    for model_scheduler in _benches(case):
+        schedules = list(case.make(model_scheduler))
         if not schedules:
-            raise ContractError(f"no schedule of {bench.model.name}")
+            raise ContractError(f"no schedule of {model_scheduler.model.name}")
         for schedule in schedules:
             if not isinstance(schedule, Schedule):
                 raise ContractError(
                     f"yields a value of type {type(schedule).__name__!r}, no Schedule"
                 )
-            subject = (schedule.model.hash, schedule.problem.target.hash, schedule.problem.dtype)
-            if subject != (bench.model.hash, bench.target.hash, bench.dtype):
-                raise ContractError(f"{bench.model.name}: a schedule of something else")
+            subject = (schedule.model.hash, schedule.context.target.hash, schedule.context.dtype)
+            if subject != (
+                model_scheduler.model.hash,
+                model_scheduler.target.hash,
+                model_scheduler.dtype,
+            ):
+                raise ContractError(f"{model_scheduler.model.name}: a schedule of something else")
 
 
 @bounded("a workbench")
 def the_same_workbench_gives_the_same_schedules(case: SchedulerCase) -> None:
     """Check that schedules repeat, on the same workbench and on a new one."""
-    again = [[one.text for one in case.make(bench)] for bench in _benches(case)]
-    for bench, texts in zip(_benches(case), again, strict=True):
-        first, second = ([one.text for one in case.make(bench)] for _ in range(2))
+    again = [[one.text for one in case.make(model_scheduler)] for model_scheduler in _benches(case)]
+    for model_scheduler, texts in zip(_benches(case), again, strict=True):
+        first, second = ([one.text for one in case.make(model_scheduler)] for _ in range(2))
         if not first == second == texts:
-            raise ContractError(f"{bench.model.name}: not the same schedules each time")
+            raise ContractError(f"{model_scheduler.model.name}: not the same schedules each time")
 
 
 @bounded("the model")
@@ -94,7 +98,7 @@ def schedules_are_read_back(case: SchedulerCase) -> None:
 
     for schedule in _schedules(case):
         try:
-            read = schedule_of(schedule.text, schedule.model, schedule.problem.target, "its file")
+            read = schedule_of(schedule.text, schedule.model, schedule.context.target, "its file")
         except AutoTurboError as error:
             raise ContractError(f"{schedule.model.name}: {error}") from error
         if read.text != schedule.text:
@@ -107,10 +111,12 @@ def one_of_them_can_be_measured(case: SchedulerCase) -> None:
     from autoturbo.simulate.evaluator import Simulator
     from autoturbo.simulate.measurement import Measurement
 
-    for bench in _benches(case):
-        outcomes = Simulator().measure(list(case.make(bench)))
+    for model_scheduler in _benches(case):
+        outcomes = Simulator().measure(list(case.make(model_scheduler)))
         if not any(isinstance(outcome, Measurement) for outcome in outcomes):
-            raise ContractError(f"{bench.model.name}: none of its schedules can be simulated")
+            raise ContractError(
+                f"{model_scheduler.model.name}: none of its schedules can be simulated"
+            )
 
 
 SCHEDULER_CHECKS: Sequence[Callable[[SchedulerCase], None]] = (
@@ -123,14 +129,16 @@ SCHEDULER_CHECKS: Sequence[Callable[[SchedulerCase], None]] = (
 """Every check of a scheduler."""
 
 
-def _benches(case: SchedulerCase) -> Iterator[Workbench]:
+def _benches(case: SchedulerCase) -> Iterator[ModelScheduler]:
     """Yield new workbenches of small networks."""
-    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.pipeline import ModelScheduler
 
     target = case.target or load_target("stcp920")
     for graph in small_networks():
-        yield Workbench(graph, target, target.default_dtype)
+        yield ModelScheduler(graph, target, target.default_dtype)
 
 
 def _schedules(case: SchedulerCase) -> Iterator[Schedule]:
-    return (schedule for bench in _benches(case) for schedule in case.make(bench))
+    return (
+        schedule for model_scheduler in _benches(case) for schedule in case.make(model_scheduler)
+    )

@@ -44,11 +44,11 @@ class TargetCase:
     """A target under test, with its claims.
 
     Attributes:
-        target: itself, a machine of several units, a preset's or plug-in's name, or a file.
-        measurer: builds what measures; the simulator if None.
-        tolerance: share by which a faster chip may be slower: the heuristic splits work by whole
+        target: Itself, a machine of several units, a preset's or plug-in's name, or a file.
+        measurer: Builds what measures; the simulator if None.
+        tolerance: Share by which a faster chip may be slower: the heuristic splits work by whole
             numbers of tiles, which may come out otherwise on another chip.
-        deadline_s: seconds after which a check is said never to end.
+        deadline_s: Seconds after which a check is said never to end.
     """
 
     target: Target | Machine | str | Path
@@ -61,11 +61,11 @@ def check_target(target: Target | Machine | str | Path, **claims: Any) -> None:
     """Run every check of :data:`TARGET_CHECKS`.
 
     Args:
-        target: what is tried.
-        claims: further attributes of :class:`TargetCase`.
+        target: What is tried.
+        claims: Further attributes of :class:`TargetCase`.
 
     Raises:
-        ContractError: the first thing that is wrong.
+        ContractError: The first thing that is wrong.
     """
     check_all(TARGET_CHECKS, TargetCase(target, **claims))
 
@@ -132,7 +132,7 @@ def _targets(case: TargetCase) -> tuple[Target, ...]:
     """Return the target, or those of a machine's units, each kind once.
 
     Raises:
-        ContractError: it is none.
+        ContractError: It is none.
     """
     try:
         target = case.target

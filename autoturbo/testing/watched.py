@@ -24,13 +24,13 @@ from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Out
 from autoturbo.testing.contract import ContractError
 
 
-class Watched(BaseSampler):
+class WatchedSampler(BaseSampler):
     """A sampler that forwards to another one and checks its proposals.
 
     Optuna itself draws anew, without a word, where a sampler proposes what is out of range.
 
     Raises:
-        ContractError: a value out of its range, or of a parameter that was not asked for.
+        ContractError: A value out of its range, or of a parameter that was not asked for.
     """
 
     def __init__(self, sampler: BaseSampler) -> None:
@@ -132,9 +132,9 @@ def knob_space(*, large: bool = False) -> Space:
     """
     choices: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "scope": ("GB",)}
     block = Block(("layer",), choices if large else {"prefetch_depth": (2,)}, {})
-    model: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "tile_divisor": (2, 4)}
+    model: dict[str, tuple[Any, ...]] = {"prefetch_depth": (2, 3), "tile_subdivision": (2, 4)}
     if large:
-        model |= {"binding": ("always",), "factor_scale": (2, 4, 8), "max_layers": (1, 2, 4)}
+        model |= {"binding": ("always",), "instance_multiplier": (2, 4, 8), "max_layers": (1, 2, 4)}
     else:
         model |= {"binding": ("always",)}
     names = [Dimension(name, (AUTO, *values)) for name, values in model.items()]
@@ -147,9 +147,14 @@ def knob_space(*, large: bool = False) -> Space:
 
 def outcome_of(knobs: Knobs) -> Outcome:
     """Return the outcome of a candidate of :func:`knob_space`; some do not fit."""
-    if knobs.prefetch_depth == 3 and knobs.tile_divisor == 2:  # noqa: PLR2004
+    if knobs.prefetch_depth == 3 and knobs.tile_subdivision == 2:  # noqa: PLR2004
         return Failure("LB", "too full", 200, 100)
-    values = [knobs.prefetch_depth, knobs.tile_divisor, knobs.factor_scale, knobs.max_layers]
+    values = [
+        knobs.prefetch_depth,
+        knobs.tile_subdivision,
+        knobs.instance_multiplier,
+        knobs.max_layers,
+    ]
     figures = [1 if value == AUTO else int(value) for value in values]
     count = sum(len(override.as_dict()) for override in knobs.overrides)
     seconds = 1e-3 * (1 + abs(figures[0] - 2) + figures[2] / figures[1] + 0.1 * count)

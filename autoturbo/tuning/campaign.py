@@ -21,7 +21,7 @@ from autoturbo.signals import check, ending_here, handled_by
 
 if TYPE_CHECKING:
     from autoturbo.search.executors import Executor, Task
-    from autoturbo.search.loop import Loop
+    from autoturbo.search.loop import SearchLoop
 
 SAVE_EVERY_S = 0.1
 """Seconds without news after which what has come is made durable."""
@@ -34,19 +34,19 @@ class Campaign:
     """Searches that share one pool.
 
     Args:
-        loops: the searches, each of its own pair; their pairs are known to the executor.
-        executor: measures.
+        loops: The searches, each of its own pair; their pairs are known to the executor.
+        executor: Measures.
 
     Attributes:
-        failures: searches that could not go on, by their number in ``loops``.
-        granted: numbers of searches in the order in which they were given rounds.
+        failures: Searches that could not go on, by their number in ``loops``.
+        granted: Numbers of searches in the order in which they were given rounds.
     """
 
-    def __init__(self, loops: Sequence[Loop], executor: Executor) -> None:
+    def __init__(self, loops: Sequence[SearchLoop], executor: Executor) -> None:
         self._loops, self._executor = list(loops), executor
         self._by_pair = {loop.pair: loop for loop in loops}
         self._waiting = list(loops)
-        self._under_way: list[Loop] = []
+        self._under_way: list[SearchLoop] = []
         self._stopping = threading.Event()
         self.failures: dict[int, AutoTurboError] = {}
         self.granted: list[int] = []
@@ -55,8 +55,8 @@ class Campaign:
         """Run rounds until every search has stopped, or Ctrl-C.
 
         Raises:
-            ExecutorError: no worker can be had.
-            DatabaseError: an outcome cannot be recorded.
+            ExecutorError: No worker can be had.
+            DatabaseError: An outcome cannot be recorded.
         """
         try:
             with self._ctrl_c():
@@ -123,7 +123,7 @@ class Campaign:
             if loop.complete:
                 self._close([loop])
 
-    def _opened(self, loop: Loop) -> list[Task] | None:
+    def _opened(self, loop: SearchLoop) -> list[Task] | None:
         """Return the tasks of a search's next round; None where it has stopped."""
         try:
             return loop.open(stopping=self._stopping.is_set())
@@ -161,7 +161,7 @@ class Campaign:
         if complete:
             self._hand_out()
 
-    def _close(self, loops: Sequence[Loop]) -> None:
+    def _close(self, loops: Sequence[SearchLoop]) -> None:
         """Let searches learn from their rounds."""
         for loop in list(loops):
             self._under_way.remove(loop)

@@ -15,7 +15,7 @@ from autoturbo.files import is_masked
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.registry import SIMULATOR
-from autoturbo.simulate.contract import MakeWorkshop
+from autoturbo.simulate.contract import EvaluatorFactory
 from autoturbo.simulate.measurement import VERSION
 from autoturbo.version import __version__, interpreter
 
@@ -29,7 +29,7 @@ def storage_of(info: RunInfo, given: str | None) -> str | None:
     """Return the URL of the storage that mirrors a run, with its password.
 
     Raises:
-        RunError: the run's own had a password, which is not kept, and none is given.
+        RunError: The run's own had a password, which is not kept, and none is given.
     """
     storage: str | None = info.settings.get("storage")
     if given is not None or storage is None or not is_masked(storage):
@@ -44,7 +44,7 @@ def stored_target(info: RunInfo) -> AnyTarget:
     """Return a run's target, or its machine, from the description that is kept with it.
 
     Raises:
-        RunError: there is none.
+        RunError: There is none.
     """
     from autoturbo.hardware.machine import target_from_dict
 
@@ -59,10 +59,10 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
     """Return the version of scheduler, simulator and knobs; measurements of another are not reused.
 
     Args:
-        measurer: what measures; a plug-in's name and version follow those of ours.
+        measurer: What measures; a plug-in's name and version follow those of ours.
 
     Raises:
-        UsageError: no measurer of that name.
+        UsageError: No measurer of that name.
     """
     from autoturbo.simulate.evaluator import measurer_version
 
@@ -74,19 +74,19 @@ def pair_key(
     target: AnyTarget,
     dtype: str,
     measurer: str = SIMULATOR,
-    make: MakeWorkshop | None = None,
+    make: EvaluatorFactory | None = None,
 ) -> PairKey:
     """Return the key under which a pair's measurements hold, for this version of the scheduler.
 
     Args:
-        graph: the model.
-        target: the accelerator.
-        dtype: the compute type.
-        measurer: what measures.
-        make: another evaluator than ours, whose schedules are not mixed with ours.
+        graph: The model.
+        target: The accelerator.
+        dtype: The compute type.
+        measurer: What measures.
+        make: Another evaluator than ours, whose schedules are not mixed with ours.
 
     Raises:
-        UsageError: no measurer of that name.
+        UsageError: No measurer of that name.
     """
     version = scheduler_version(measurer) + ("" if make is None else OTHER_EVALUATOR)
     return PairKey(graph.hash, target.hash, dtype, version)

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import optuna
 
-    from autoturbo.search.study import Mirror
+    from autoturbo.search.study import StudyMirror
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoturbo.database.records import Refused, RunState
+from autoturbo.database.records import RefusedTrial, RunState
 from autoturbo.registry import SIMULATOR, Printer
 from autoturbo.report.lines import View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
-from autoturbo.search.handover import Best
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Trial
+from autoturbo.search.verified_selection import Best
 from autoturbo.simulate.measurement import Measurement, Outcome
 
 
@@ -27,30 +27,30 @@ class TuneResult:
     """The result of a run.
 
     Attributes:
-        run: its id, for :func:`resume`.
-        model: name of the model.
-        target: name of the target.
-        trials: made so far.
-        seed: of all chance.
-        default: trial 0, the published heuristic at its own best batches per cluster; None where
+        run: Its id, for :func:`resume`.
+        model: Name of the model.
+        target: Name of the target.
+        trials: Made so far.
+        seed: Of all chance.
+        default: Trial 0, the published heuristic at its own best batches per cluster; None where
             it does not fit.
-        best: the best trial; trial 0 itself where nothing was better.
-        baselines: other schedulers by name, those that fit.
-        schedule_file: the best schedule.
-        run_folder: manifest, schedule, log; a temporary folder that goes with this result where
+        best: The best trial; trial 0 itself where nothing was better.
+        baselines: Other schedulers by name, those that fit.
+        schedule_file: The best schedule.
+        run_folder: Manifest, schedule, log; a temporary folder that goes with this result where
             it was called without a database.
-        mirror: what :attr:`study` is made of.
+        mirror: What :attr:`study` is made of.
         state: ``"done"`` or ``"interrupted"``.
-        on_machine: whether it is of a machine of several units.
-        history: all trials by number.
-        front: with several objectives the trials that none beats in all of them.
-        refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
-        stopped: why it ended.
-        origins: where its warm starts came from.
-        notes: what it could have begun with and did not, and why; what was left out at its end.
-        objective: what was sought; several are parted by commas.
-        measurer: name of what measured; ``"simulator"`` is ours.
-        scratch: keeps the temporary folder.
+        on_machine: Whether it is of a machine of several units.
+        history: All trials by number.
+        front: With several objectives the trials that none beats in all of them.
+        refused: Trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
+        stopped: Why it ended.
+        origins: Where its warm starts came from.
+        notes: What it could have begun with and did not, and why; what was left out at its end.
+        objective: What was sought; several are parted by commas.
+        measurer: Name of what measured; ``"simulator"`` is ours.
+        scratch: Keeps the temporary folder.
     """
 
     run: str
@@ -63,12 +63,12 @@ class TuneResult:
     baselines: dict[str, Measurement]
     schedule_file: Path
     run_folder: Path
-    mirror: Mirror
+    mirror: StudyMirror
     state: RunState
     on_machine: bool = False
     history: tuple[Trial, ...] = ()
     front: tuple[Trial, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedTrial, ...] = ()
     stopped: Stop = Stop.TRIALS
     origins: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -35,12 +35,12 @@ from autoturbo.errors import (
 from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import make_advisor
-from autoturbo.search.executors.base import Elsewhere, guarded
-from autoturbo.search.handover import Best, Handover, verifier_of
-from autoturbo.search.loop import Loop, Search
+from autoturbo.search.executors.base import RemoteEvaluator, guarded
+from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
 from autoturbo.search.progress import Journal, Trial, now
-from autoturbo.simulate.contract import MakeWorkshop, Workshop
+from autoturbo.search.verified_selection import Best, VerifiedSelection, verifier_of
+from autoturbo.simulate.contract import EvaluatorFactory, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuning.campaign import Campaign
 from autoturbo.tuning.result import TuneResult
@@ -48,7 +48,7 @@ from autoturbo.tuning.task import task_of
 from autoturbo.verify import VERIFIER_VERSION
 
 if TYPE_CHECKING:
-    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.cost_models.ranker import Ranker
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.schedule.knobs import Knobs
@@ -75,7 +75,7 @@ class Run:
     """A run with its model, target, space and database.
 
     Attributes:
-        evaluator: the simulator's, where what the run starts from was found with it.
+        evaluator: The simulator's, where what the run starts from was found with it.
     """
 
     graph: Graph
@@ -93,16 +93,16 @@ class Run:
         self.folder = RunFolder.create(root, self.info.model, self.info.target, self.info.id)
         make = self.execution.evaluator or _workshop_of(self.config.measurer)
         recipe = functools.partial(make, self.graph, self.target, self.info.key.dtype)
-        self.recipe: Callable[[], Workshop] = recipe
+        self.recipe: Callable[[], TuningEvaluator] = recipe
         ours = self.config.measurer == SIMULATOR or self.execution.evaluator is not None
-        self.elsewhere = None if ours else Elsewhere(self.info.id)
+        self.elsewhere = None if ours else RemoteEvaluator(self.info.id)
         """Measures for this process with code of others; none for what the caller hands in."""
-        self.workshop = self._own_workshop()
+        self.tuning_evaluator = self._own_workshop()
         self.checks_s = 0.0
-        self.space = self.task.space(self.info.settings, self.evaluator or self.workshop)
+        self.space = self.task.space(self.info.settings, self.evaluator or self.tuning_evaluator)
         """What is searched."""
 
-    def _own_workshop(self) -> Workshop:
+    def _own_workshop(self) -> TuningEvaluator:
         """Return the evaluator of this process, which builds schedules and measures."""
         if self.evaluator is not None and self.elsewhere is None and not self.execution.evaluator:
             return self.evaluator
@@ -115,7 +115,9 @@ class Run:
 
     def use(self, executor: Executor) -> None:
         """Introduce the pair to a pool that measures."""
-        executor.introduce(self.info.id, self.recipe, None if self.elsewhere else self.workshop)
+        executor.introduce(
+            self.info.id, self.recipe, None if self.elsewhere else self.tuning_evaluator
+        )
         if self.elsewhere is not None:
             self.elsewhere.executor = executor
 
@@ -128,15 +130,15 @@ class Run:
         """Set the time at which measurements for this process end."""
         from autoturbo.simulate.evaluator import Evaluator
 
-        if isinstance(self.workshop, Evaluator):
-            self.workshop.until = when
+        if isinstance(self.tuning_evaluator, Evaluator):
+            self.tuning_evaluator.until = when
         if self.elsewhere is not None:
             self.elsewhere.end_by(when, None if self.journal.recorded else self.deadline)
 
-    def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
+    def handover(self, trials: Sequence[Trial], *, numbers: bool) -> VerifiedSelection:
         """Return the checks and choice of the run's best trials."""
-        return Handover(
-            f"{self.info.model} on {self.info.target}", trials, self.workshop,
+        return VerifiedSelection(
+            f"{self.info.model} on {self.info.target}", trials, self.tuning_evaluator,
             self.execution.verifier or verifier_of(self.graph.source, numbers=numbers),
             self.folder.log,
         )  # fmt: skip
@@ -158,8 +160,8 @@ class Run:
         """Return the search of the run.
 
         Args:
-            recorded: trials of an earlier part of the run.
-            pairs: runs that share the time, of which each hands something out at its end.
+            recorded: Trials of an earlier part of the run.
+            pairs: Runs that share the time, of which each hands something out at its end.
         """
         asked, heuristic, initial = self.config, self._heuristic(recorded), self._initial()
         first = initial if self.info.settings.get(STARTS_FIRST) else ()
@@ -184,14 +186,14 @@ class Run:
             proposer=self.proposer(),
             heuristic=heuristic,
             initial=initial,
-            here=None if self.elsewhere else functools.partial(guarded, self.workshop),
+            here=None if self.elsewhere else functools.partial(guarded, self.tuning_evaluator),
         )
 
     def _heuristic(self, recorded: Mapping[int, Trial]) -> Knobs:
         """Return trial 0, the published heuristic at its best number of samples, or as recorded."""
         if 0 in recorded:
             return recorded[0].knobs
-        return self.space.canonical(self.workshop.heuristic())
+        return self.space.canonical(self.tuning_evaluator.heuristic())
 
     def _initial(self) -> tuple[Knobs, ...]:
         """Return the candidates of the first trials after trial 0, whatever the sampler."""
@@ -209,12 +211,12 @@ class Run:
         given = self.objectives, self.config.seed, about, self._initial()
         return ProgramProposer(self.execution.proposer or "", self.space, *given)
 
-    def advisor(self) -> KernelAdvisor | None:
+    def ranker(self) -> Ranker | None:
         """Return the kernel model, where the objective is a sum of kernel times."""
         if self.task.on_machine or [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
-        return make_advisor(self.workshop, *of, self.config.seed, self.folder.log)
+        return make_advisor(self.tuning_evaluator, *of, self.config.seed, self.folder.log)
 
     def probe_checks(self) -> None:
         """Time one verification, so that the time budget can reserve it."""
@@ -223,7 +225,7 @@ class Run:
         began, numbers = time.monotonic(), bool(self.config.verify)
         verify = self.execution.verifier or verifier_of(self.graph.source, numbers=numbers)
         with suppress(AutoTurboError):
-            verify(self.workshop.schedule(self.workshop.heuristic()))
+            verify(self.tuning_evaluator.schedule(self.tuning_evaluator.heuristic()))
         self.checks_s = time.monotonic() - began
 
     def baselines(self) -> dict[str, Measurement]:
@@ -232,39 +234,42 @@ class Run:
 
         names, measured = self.config.baselines, {}
         for name in sorted(names, key=lambda name: name != PUBLISHED):
-            outcome = self.workshop.measure_scheduler(name)
+            outcome = self.tuning_evaluator.measure_scheduler(name)
             if isinstance(outcome, Measurement):
                 measured[name] = outcome
             else:
                 self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
         return {name: measured[name] for name in names if name in measured}
 
-    def loop(self, pairs: int) -> Loop:
+    def loop(self, pairs: int) -> SearchLoop:
         """Return its loop, with all the time that is left to a number of runs."""
         search = self.search(self.journal.recorded, pairs)
         self.end_by(self.deadline)
-        known = getattr(self.workshop, "known_heuristic", None) if self.elsewhere else None
+        known = getattr(self.tuning_evaluator, "known_heuristic", None) if self.elsewhere else None
         if not self.journal.recorded and isinstance(known, Measurement):
             self.journal.recorded = {0: Trial(0, search.heuristic, known)}
             self.journal.add(self.journal.recorded[0])
-        return Loop(search, self.journal, self.advisor(), self.execution.on_progress)
+        return SearchLoop(search, self.journal, self.ranker(), self.execution.on_progress)
 
 
-def _workshop_of(measurer: str) -> MakeWorkshop:
+def _workshop_of(measurer: str) -> EvaluatorFactory:
     """Return the evaluator factory of a measurer."""
     from autoturbo.heterogeneous.evaluator import evaluator_of
-    from autoturbo.simulate.evaluator import MeasuredBy
+    from autoturbo.simulate.evaluator import MeasurerEvaluatorFactory
 
-    return evaluator_of if measurer == SIMULATOR else MeasuredBy(measurer)
+    return evaluator_of if measurer == SIMULATOR else MeasurerEvaluatorFactory(measurer)
 
 
 def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResult | AutoTurboError]:
     """Carry runs out from the first trial to their results, and record how each ends.
 
+    Returns:
+        Each run's result, in order, or why it has none: others go on without it.
+
     Raises:
-        ExecutorError: workers or the cluster failed.
-        DatabaseError: the database cannot be used.
-        UsageError: no Ray at the address, or a storage that cannot be used.
+        ExecutorError: Workers or the cluster failed.
+        DatabaseError: The database cannot be used.
+        UsageError: No Ray at the address, or a storage that cannot be used.
     """
     from autoturbo.search.executors import make_executor
 
@@ -300,7 +305,7 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
     return ended
 
 
-def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Loop]]:
+def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[SearchLoop]]:
     """Return the baselines and the loops of runs; baselines may use a part of the time."""
     began, baselines, loops = time.monotonic(), [], []
     for place, run in enumerate(runs, 1):
@@ -316,11 +321,12 @@ def resumable(store: Database, begun: Sequence[str]) -> Iterator[None]:
     """Tell a user who interrupts the block how to resume its runs, and record the interruption.
 
     Args:
-        store: the database.
-        begun: ids of its runs, as far as they are recorded.
+        store: The database.
+        begun: Ids of its runs, as far as they are recorded.
 
     Raises:
-        InterruptedRunError: in place of ``KeyboardInterrupt``, once a run is recorded.
+        InterruptedRunError: In place of ``KeyboardInterrupt``, once a run is recorded.
+        KeyboardInterrupt: Interrupted before a run is recorded.
     """
     try:
         yield
@@ -351,7 +357,7 @@ def _resume_command(store: Database, runs: Sequence[str]) -> str:
 
 
 def _ended(
-    run: Run, loop: Loop, baselines: dict[str, Measurement], failure: AutoTurboError | None
+    run: Run, loop: SearchLoop, baselines: dict[str, Measurement], failure: AutoTurboError | None
 ) -> TuneResult | AutoTurboError:
     """Return the result of a run, or why it has none; others that share its pool go on."""
     try:
@@ -379,19 +385,20 @@ def hand_out(
 ) -> tuple[Best, tuple[Trial, ...], Path]:
     """Check the best trials, write them, and record them and the run's state.
 
-    Returns the best one, with several objectives the Pareto front, and the best schedule's file.
-
     Args:
-        run: whose trials they are.
-        trials: all of it, by number.
-        why: it ended.
-        numbers: whether schedules are run in ONNX Runtime as well.
-        state: what has become of the run.
+        run: The run.
+        trials: All trials of the run, by number.
+        why: Why the run ended, for its log.
+        numbers: Whether schedules are run in ONNX Runtime as well.
+        state: What has become of the run.
+
+    Returns:
+        The best trial, the Pareto front of several objectives, and the best schedule's file.
 
     Raises:
-        RefusedError: no schedule passes.
-        MeasurerError: the best one measures differently the second time.
-        DatabaseError: the database cannot be written.
+        RefusedError: No schedule passes.
+        MeasurerError: The best one measures differently the second time.
+        DatabaseError: The database cannot be written.
     """
     handover = run.handover(trials, numbers=numbers)
     try:
@@ -407,7 +414,7 @@ def hand_out(
     return best, front, file
 
 
-def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
+def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> TuneResult:
     """Check the best trials, write them, report."""
     if loop.best is None:
         raise _nothing(run, loop)
@@ -442,7 +449,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
     )
 
 
-def _nothing(run: Run, loop: Loop) -> AutoTurboError:
+def _nothing(run: Run, loop: SearchLoop) -> AutoTurboError:
     """Return the error of a run without any result."""
     name = f"{run.info.model} on {run.info.target}"
     command = _resume_command(run.store, [run.info.id])
@@ -462,7 +469,7 @@ def _nothing(run: Run, loop: Loop) -> AutoTurboError:
     return InfeasibleError(message, hint=", or ".join(first.levers) or None)
 
 
-def _keep_refused(run: Run, handover: Handover) -> None:
+def _keep_refused(run: Run, handover: VerifiedSelection) -> None:
     """Record the refused trials, and withdraw those that an earlier run has handed out."""
     run.store.set_refused(run.info.id, handover.refused)
     knobs = {trial.number: trial.knobs for trial in handover.trials}

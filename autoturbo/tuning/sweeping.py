@@ -42,7 +42,7 @@ from autoturbo.tuning.tuner import (
     PLACE,
     SETTINGS,
     Pair,
-    Scratch,
+    ScratchFolder,
     placed,
     resume_all,
     tune_all,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware.grid import Axis
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.pipeline import ModelScheduler
     from autoturbo.tuning.result import TuneResult
 
 SWEEP = "sweep"
@@ -97,17 +97,20 @@ def sweep(call: SweepCall) -> Sweep:
     Limits are those of each point, but for the time budget, which points share out evenly. What is
     compared is latency, whatever the objective.
 
+    Returns:
+        All points of the grid in order, each with its best schedule or why it has none.
+
     Raises:
-        UsageError: an argument that makes no sense.
-        TargetError: there is no such field, or a value is not valid for it.
-        RunError: another process works on a point.
-        InterruptedRunError: interrupted; everything measured is saved.
-        ExecutorError: workers or the cluster failed.
-        DatabaseError: the database cannot be used.
+        UsageError: An argument that makes no sense.
+        TargetError: There is no such field, or a value is not valid for it.
+        RunError: Another process works on a point.
+        InterruptedRunError: Interrupted; everything measured is saved.
+        ExecutorError: Workers or the cluster failed.
+        DatabaseError: The database cannot be used.
     """
     model, target = call.model, call.target
     config, execution = part_of(TuneConfig, call), part_of(ExecutionConfig, call).started()
-    scratch = Scratch() if execution.database is None else None
+    scratch = ScratchFolder() if execution.database is None else None
     execution = placed(execution, scratch)
     axes = axes_of(call.vary)
     settings = {**call.settings, SWEEP: target.name}
@@ -128,14 +131,14 @@ class _Point:
     """The state of a point of the grid.
 
     Attributes:
-        run: that tuned it.
-        failure: why that failed.
-        borrows: the run that measures what its neighbours found; None before there is any.
-        bests: the fastest trial of its own (under an empty name), and of each neighbour's
+        run: That tuned it.
+        failure: Why that failed.
+        borrows: The run that measures what its neighbours found; None before there is any.
+        bests: The fastest trial of its own (under an empty name), and of each neighbour's
             candidates by the name of its target.
-        sources: names of the targets whose candidates the trials of ``borrows`` are, by number.
-        offered: best trials of neighbours that it was given, by their targets' names.
-        tried: candidates that it was given, and those that ``run`` measured.
+        sources: Names of the targets whose candidates the trials of ``borrows`` are, by number.
+        offered: Best trials of neighbours that it was given, by their targets' names.
+        tried: Candidates that it was given, and those that ``run`` measured.
     """
 
     point: GridPoint
@@ -206,8 +209,8 @@ def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]
     """Record why points failed.
 
     Raises:
-        InterruptedRunError: the user has interrupted.
-    """
+        InterruptedRunError: The user has interrupted.
+    """  # noqa: DOC501  _interrupted() makes the error
     for one, result in zip(points, ended, strict=True):
         one.failure = result if isinstance(result, AutoTurboError) else None
     stopped = [isinstance(r, InterruptedRunError) for r in ended]
@@ -249,9 +252,9 @@ def _borrow(
     """Measure the neighbours' best candidates on every target, until none improves.
 
     Raises:
-        InterruptedRunError: interrupted; everything measured is saved.
-        ExecutorError: workers or the cluster failed.
-        DatabaseError: the database cannot be used.
+        InterruptedRunError: Interrupted; everything measured is saved.
+        ExecutorError: Workers or the cluster failed.
+        DatabaseError: The database cannot be used.
     """
     by_values = {one.point.values: one for one in grid}
     near = {one: [by_values[v] for v in neighbours(axes, one.point.values)] for one in grid}
@@ -278,11 +281,11 @@ def _is_late(config: TuneConfig, execution: ExecutionConfig) -> bool:
     return budget is not None and time.monotonic() - execution.began > budget
 
 
-def _bench(one: _Point) -> Workbench:
+def _bench(one: _Point) -> ModelScheduler:
     """Return the workbench of the model on a point's target."""
-    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.pipeline import ModelScheduler
 
-    return Workbench(one.pair.graph, one.target, one.config.dtype or one.target.default_dtype)
+    return ModelScheduler(one.pair.graph, one.target, one.config.dtype or one.target.default_dtype)
 
 
 def _latency(trial: Trial | None) -> float:
@@ -304,14 +307,14 @@ def _read(one: _Point, begun: Mapping[str, RunInfo], store: Database) -> None:
 
 
 def _wanted(
-    one: _Point, others: Sequence[_Point], bench_of: Callable[[_Point], Workbench] | None
+    one: _Point, others: Sequence[_Point], bench_of: Callable[[_Point], ModelScheduler] | None
 ) -> dict[Knobs, str]:
     """Return the neighbours' candidates not measured on a target, with the neighbours' names.
 
     Args:
-        one: the point with the target.
-        others: its neighbours.
-        bench_of: what knows the model on a point's target; None where schedules are not ours, so
+        one: The point with the target.
+        others: The neighbours of the point.
+        bench_of: What knows the model on a point's target; None where schedules are not ours, so
             that their cuts cannot be carried over.
     """
     found: dict[Knobs, str] = {}
@@ -329,7 +332,7 @@ def _wanted(
 
 
 def _ways(
-    one: _Point, other: _Point, knobs: Knobs, bench_of: Callable[[_Point], Workbench]
+    one: _Point, other: _Point, knobs: Knobs, bench_of: Callable[[_Point], ModelScheduler]
 ) -> list[Knobs]:
     """Return candidates transferred to a point's target from another's."""
     from autoturbo.schedule.pipeline import build_schedule
@@ -349,8 +352,8 @@ def _measure(
     """Measure neighbours' candidates on some points' targets; recorded ones are known.
 
     Raises:
-        InterruptedRunError: interrupted; everything measured is saved.
-    """
+        InterruptedRunError: Interrupted; everything measured is saved.
+    """  # noqa: DOC501  _interrupted() makes the error
     tasks, points, outcomes = [], dict[str, _Point](), dict[tuple[str, int], Outcome]()
     for one, found in asked:
         info = one.borrows = one.borrows or _begun(one, digest, execution, store)
@@ -431,10 +434,13 @@ def _run_of(
     """Return the run that borrows for a point.
 
     Args:
-        one: the point.
-        execution: how it is carried out.
-        store: the database.
-        held: gives the run back at its end; None where it is held already.
+        one: The point.
+        execution: How it is carried out.
+        store: The database.
+        held: Gives the run back at its end; None where it is held already.
+
+    Raises:
+        ValueError: The point borrows nothing.
     """
     info = one.borrows
     if info is None:

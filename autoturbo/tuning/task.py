@@ -26,7 +26,7 @@ class TuningTask(Protocol):
     """A model and what it is tuned for.
 
     Attributes:
-        on_machine: it is a machine of several units: each part is scheduled by the heuristic, no
+        on_machine: It is a machine of several units: each part is scheduled by the heuristic, no
             kernel model predicts, measurers of others are not asked.
     """
 
@@ -41,7 +41,7 @@ class TuningTask(Protocol):
     def check(target: Any, sampler: str, objectives: Sequence[str]) -> None:
         """Refuse samplers and objectives that do not suit the target; raises UsageError."""
 
-    def space(self, stored: Mapping[str, Any], workshop: object) -> Space:
+    def space(self, stored: Mapping[str, Any], tuning_evaluator: object) -> Space:
         """Return the search space, by the settings stored with a run; called before the others."""
         ...
 
@@ -64,9 +64,9 @@ class TargetTask:
     """A model and a target; see :class:`TuningTask`.
 
     Args:
-        graph: the whole model.
-        target: what it runs on.
-        dtype: the compute type.
+        graph: The whole model.
+        target: What it runs on.
+        dtype: The compute type.
     """
 
     on_machine = False
@@ -85,7 +85,7 @@ class TargetTask:
         """Refuse an unknown sampler, and energy without figures of the target.
 
         Raises:
-            UsageError: one of both.
+            UsageError: One of both.
         """
         from autoturbo.search.samplers import check_sampler
 
@@ -94,13 +94,18 @@ class TargetTask:
             hint = "add an 'energy' section to the target"
             raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
 
-    def space(self, stored: Mapping[str, Any], workshop: object) -> Space:
+    def space(self, stored: Mapping[str, Any], tuning_evaluator: object) -> Space:
         """Return the knobs of the model and of its heaviest sub-graphs."""
-        from autoturbo.schedule.pipeline import Workbench
+        from autoturbo.schedule.pipeline import ModelScheduler
         from autoturbo.search.space import space_of_run
 
-        bench = getattr(workshop, "bench", None)
-        return space_of_run(stored, bench if isinstance(bench, Workbench) else Workbench(*self._of))
+        model_scheduler = getattr(tuning_evaluator, "model_scheduler", None)
+        return space_of_run(
+            stored,
+            model_scheduler
+            if isinstance(model_scheduler, ModelScheduler)
+            else ModelScheduler(*self._of),
+        )
 
     def initial(self, space: Space, objectives: Sequence[Objective]) -> tuple[Knobs, ...]:
         """Return the heuristic at other numbers of samples, starts, and splits over clusters."""

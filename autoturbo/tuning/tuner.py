@@ -5,7 +5,7 @@ A reader's map::
     tune / resume -> TuneConfig, ExecutionConfig (autoturbo.config) -> Run (autoturbo.tuning.run)
         -> autoturbo.tuning.campaign: rounds of all pairs on one pool of workers
         -> autoturbo.search.loop: of one pair: propose, measure, record, learn
-        -> result: hand out what passes the checks (autoturbo.search.handover), write, report
+        -> result: hand out what passes the checks (verified_selection), write, report
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, resumab
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
-    from autoturbo.search.warm_starts.starts import StartingPoint
+    from autoturbo.search.warm_starts.starts import WarmStarts
     from autoturbo.simulate.evaluator import Evaluator
 
 CALL = "call"
@@ -68,11 +68,11 @@ MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's so
 SETTINGS = "more to keep with the run (``shapes``); JSON values"
 
 
-class Scratch:
+class ScratchFolder:
     """A temporary folder, removed with its last user.
 
     Attributes:
-        path: the folder.
+        path: The folder.
     """
 
     def __init__(self) -> None:
@@ -91,10 +91,10 @@ class Pair:
     """A model and its target.
 
     Attributes:
-        graph: the model with its batch.
-        target: the accelerator, or a machine of several units.
-        model_file: the file as the user named it, for whoever resumes; the graph's source if empty.
-        settings: more to keep with the run; JSON values.
+        graph: The model with its batch.
+        target: The accelerator, or a machine of several units.
+        model_file: The file as the user named it, for whoever resumes; the graph's source if empty.
+        settings: More to keep with the run; JSON values.
     """
 
     graph: Graph
@@ -123,14 +123,17 @@ def tune(call: TuneCall) -> TuneResult:
     regions and its memory checked. One that fails is refused, and the next best that passes takes
     its place.
 
+    Returns:
+        The best schedule and its measurement, with all trials of the run.
+
     Raises:
-        UsageError: an argument that makes no sense, or no Ray at the address.
-        InfeasibleError: no candidate that was tried fits the target.
-        MeasurerError: the measurer failed on all candidates, or gave another number for the best.
-        RefusedError: no schedule passes the checks.
-        ExecutorError: workers or the cluster failed.
-        DatabaseError: the database cannot be used.
-        InterruptedRunError: interrupted before anything was measured.
+        UsageError: An argument that makes no sense, or no Ray at the address.
+        InfeasibleError: No candidate that was tried fits the target.
+        MeasurerError: The measurer failed on all candidates, or gave another number for the best.
+        RefusedError: No schedule passes the checks.
+        ExecutorError: Workers or the cluster failed.
+        DatabaseError: The database cannot be used.
+        InterruptedRunError: Interrupted before anything was measured.
     """
     pair = Pair(call.graph, call.target, call.model_file, call.settings)
     return only(tune_all([pair], part_of(TuneConfig, call), part_of(ExecutionConfig, call)))
@@ -147,22 +150,22 @@ def tune_all(
     pair is what tuning it alone gives from the same database, with any number of workers.
 
     Args:
-        pairs: models on targets.
-        config: what decides the results.
-        execution: how it is carried out.
+        pairs: Models on targets.
+        config: What decides the results.
+        execution: How it is carried out.
 
     Returns:
         A result per pair, or why there is none: the others go on.
 
     Raises:
-        UsageError: an argument that makes no sense, or no Ray at the address.
-        ExecutorError: workers or the cluster failed.
-        DatabaseError: the database cannot be used.
+        UsageError: An argument that makes no sense, or no Ray at the address.
+        ExecutorError: Workers or the cluster failed.
+        DatabaseError: The database cannot be used.
     """
     config, execution = config or TuneConfig(), (execution or ExecutionConfig()).started()
     for pair in pairs:
         _check(config.resolved(pair.target), execution, pair.target)
-    scratch = Scratch() if execution.database is None else None
+    scratch = ScratchFolder() if execution.database is None else None
     execution = placed(execution, scratch)
     _check_storage(execution)
     first = ((pair.graph.name, pair.target.name) for pair in pairs)
@@ -211,8 +214,8 @@ def _told_of_compiling(
     """Yield the configuration, with an ``on_progress`` that also reports compiling.
 
     Args:
-        execution: how a call is carried out.
-        pairs: names of models and targets; the first is told of before there is any progress.
+        execution: How a call is carried out.
+        pairs: Names of models and targets; the first is told of before there is any progress.
     """
     on_progress = execution.on_progress
     if on_progress is None or not pairs:
@@ -241,12 +244,12 @@ def _told_of_compiling(
         yield dataclasses.replace(execution, on_progress=keep)
 
 
-def placed(execution: ExecutionConfig, scratch: Scratch | None) -> ExecutionConfig:
+def placed(execution: ExecutionConfig, scratch: ScratchFolder | None) -> ExecutionConfig:
     """Return the configuration with a place for all that is written.
 
     Args:
-        execution: how a call is carried out.
-        scratch: holds what is kept nowhere, where there is no database: nothing in the working
+        execution: How a call is carried out.
+        scratch: Holds what is kept nowhere, where there is no database: nothing in the working
             folder is read, and nothing written but the run folders where they are asked for.
     """
     if scratch is None:
@@ -309,7 +312,7 @@ def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
     """Return the result of a call for one pair.
 
     Raises:
-        AutoTurboError: there is none.
+        AutoTurboError: There is none.
     """
     (result,) = ended
     if isinstance(result, AutoTurboError):
@@ -329,20 +332,20 @@ def resume_all(
     """Resume several runs on one pool of workers.
 
     Args:
-        runs: their ids, or the starts of them.
-        config: what changes.
-        execution: how it is carried out; :data:`DATABASE` where it names no database.
-        load_graph: reads a model again (``model_file``, ``batch`` and ``settings`` say how).
-        load_target: reads a target again; the description kept with the run if None.
-        together: also with the runs that were begun in one call with any of these.
+        runs: Their ids, or the starts of them.
+        config: What changes; None for nothing.
+        execution: How the runs are carried out; :data:`DATABASE` where it names no database.
+        load_graph: Reads a model again (``model_file``, ``batch`` and ``settings`` say how).
+        load_target: Reads a target again; the description kept with the run if None.
+        together: Whether to resume the runs too that were begun in one call with any of these.
 
     Returns:
         A result per run, or why there is none; those begun together in the order of their pairs.
 
     Raises:
-        RunError: no such run, one that another process works on, or what one depends on has
+        RunError: No such run, one that another process works on, or what one depends on has
             changed: model, target, scheduler.
-        AutoTurboError: whatever :func:`tune_all` raises.
+        AutoTurboError: Whatever :func:`tune_all` raises.
     """
     config, execution = config or ResumeConfig(), (execution or ExecutionConfig()).started()
     where = execution.database or DATABASE
@@ -381,7 +384,7 @@ def _carried(
     """Return a resumed run.
 
     Raises:
-        RunError: what it depends on has changed.
+        RunError: What it depends on has changed.
     """
     if BORROWS in info.settings:
         message = f"run {info.id} measured what other points of a sweep found"
@@ -420,16 +423,16 @@ def _start(
     execution: ExecutionConfig,
     store: Database | None,
     key: PairKey,
-) -> tuple[StartingPoint, Evaluator | None]:
+) -> tuple[WarmStarts, Evaluator | None]:
     """Return the warm starts, kept with the run for :func:`resume`, and their evaluator.
 
     The evaluator knows by then how much of the model is scheduled.
     """
-    from autoturbo.search.warm_starts.starts import StartingPoint, start_of_run
+    from autoturbo.search.warm_starts.starts import WarmStarts, start_of_run
     from autoturbo.simulate.evaluator import Evaluator
 
     if not graph.operators or TASKS.load(type(target).__name__).on_machine:
-        return StartingPoint(), None
+        return WarmStarts(), None
     begin = time.monotonic()
 
     def show(phase: str) -> None:

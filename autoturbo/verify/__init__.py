@@ -38,16 +38,20 @@ def verify_schedule(
     """Check the regions and the memory of a schedule, and run it beside its model.
 
     Args:
-        schedule: the schedule, on a target or on a machine of several units: there the whole
+        schedule: The schedule, on a target or on a machine of several units: there the whole
             model, and every part on its unit.
-        path: the model's file; where it is not given, nothing is run.
-        seed: of the random inputs and weights.
-        numbers: run it.
-        whole: run all samples, or those of one pass; None decides by memory and work. On a
+        path: The model's file; where it is not given, nothing is run.
+        seed: Of the random inputs and weights.
+        numbers: Run it.
+        whole: Run all samples, or those of one pass; None decides by memory and work. On a
             machine there is one pass.
 
+    Returns:
+        The findings of each check, and what running the models showed; None where nothing was to be
+        run.
+
     Raises:
-        ModelError: the model's file is not usable.
+        ModelError: The model's file is not usable.
     """
     from contextlib import suppress
 

@@ -49,8 +49,8 @@ class Arithmetic:
 
     Attributes:
         element: ONNX element type, the coarsest where there are several.
-        quantised: activations are rounded to integers in between.
-        longest_sum: the most values that one mean or sum takes.
+        quantised: Activations are rounded to integers in between.
+        longest_sum: The most values that one mean or sum takes.
     """
 
     element: int = TensorProto.FLOAT
@@ -63,9 +63,9 @@ class _Bounds:
     """Tolerances of an element type.
 
     Attributes:
-        noise: relative to how much an output varies: at least 2.5 times the measured noise.
-        rounding: relative to the output itself: two units in its last place.
-        ties: share of computed integers that may differ: near ties are as frequent as noise is
+        noise: Relative to how much an output varies: at least 2.5 times the measured noise.
+        rounding: Relative to the output itself: two units in its last place.
+        ties: Share of computed integers that may differ: near ties are as frequent as noise is
             large.
     """
 
@@ -143,13 +143,13 @@ class Comparison:
     """Result of comparing one output.
 
     Attributes:
-        name: of the output.
-        difference: absolute difference where it is largest in relation to its tolerance; of
+        name: Of the output.
+        difference: Absolute difference where it is largest in relation to its tolerance; of
             integers, the share that differs.
-        tolerance: the largest difference permitted there.
-        max_abs_error: largest absolute difference of any element.
-        index: position of the element in question.
-        remark: why the output proves nothing or cannot be compared, or None.
+        tolerance: The largest difference permitted there.
+        max_abs_error: Largest absolute difference of any element.
+        index: Position of the element in question.
+        remark: Why the output proves nothing or cannot be compared, or None.
     """
 
     name: str
@@ -173,9 +173,9 @@ class Scale:
     that all of the tensor has in common.
 
     Attributes:
-        centre: its mean.
-        spread: its mean absolute deviation.
-        factor: by which all bounds are widened.
+        centre: Its mean.
+        spread: Its mean absolute deviation.
+        factor: By which all bounds are widened.
     """
 
     centre: float
@@ -201,9 +201,12 @@ def compare(
     equality then proves little.
 
     Args:
-        reference: outputs of the original model by name.
-        candidate: of the scheduled one; a missing output differs.
-        arithmetic: of the model.
+        reference: Outputs of the original model by name.
+        candidate: Of the scheduled one; a missing output differs.
+        arithmetic: Of the model.
+
+    Returns:
+        A comparison per output, in the order of the reference.
     """
     return tuple(
         compare_part(name, wanted, candidate.get(name), arithmetic, Scale.of(wanted))
@@ -217,11 +220,14 @@ def compare_part(
     """Compare a part of a tensor.
 
     Args:
-        name: of the tensor.
-        wanted: the part, of the reference.
-        found: of the candidate; None where it has none.
-        arithmetic: what the model computes in.
-        scale: of the whole tensor of the reference.
+        name: Of the tensor.
+        wanted: The part, of the reference.
+        found: Of the candidate; None where it has none.
+        arithmetic: What the model computes in.
+        scale: Of the whole tensor of the reference.
+
+    Returns:
+        The largest errors of the part, or a remark on why there are none to compare.
     """
     if found is None:
         return _mismatch(name, "is not computed")
@@ -284,7 +290,14 @@ def _equal(wanted: Array, found: Array) -> Array:
 
 
 def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
-    """Return the largest permitted difference of each element."""
+    """Return the largest permitted difference of each element.
+
+    Args:
+        wanted: Values of the reference.
+        errors: Absolute differences from them.
+        arithmetic: What the model computes in.
+        scale: Of the whole tensor of the reference.
+    """
     bounds = tolerances(wanted, arithmetic, scale)
     if arithmetic.quantised and (errors > bounds).mean() <= _FLIPPED:
         return np.maximum(bounds, _FLIP * _variation(wanted, scale))

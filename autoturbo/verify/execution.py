@@ -55,7 +55,7 @@ def open_session(path: Path) -> onnxruntime.InferenceSession:
 
     Raises:
         UnrunnableError: ONNX Runtime is not installed, or has no implementation of an operator.
-    """
+    """  # noqa: DOC501  _unrunnable() makes the error
     runtime = _runtime()
     try:
         return runtime.InferenceSession(path, _options(runtime), providers=["CPUExecutionProvider"])
@@ -71,13 +71,13 @@ def run(
     """Return the values of a model's outputs by name.
 
     Args:
-        session: of the model.
-        feeds: an array per input.
-        outputs: names of the outputs to compute; None for all.
+        session: Of the model.
+        feeds: An array per input.
+        outputs: Names of the outputs to compute; None for all.
 
     Raises:
-        UnrunnableError: a node fails; the message names it.
-    """
+        UnrunnableError: A node fails; the message names it.
+    """  # noqa: DOC501  _unrunnable() makes the error
     names = [value.name for value in session.get_outputs()] if outputs is None else list(outputs)
     try:
         values = session.run(names, dict(feeds))
@@ -160,14 +160,14 @@ class ComparisonSetup:
     """Weights, inputs and reference of a comparison of two models.
 
     Attributes:
-        folder: with the weights; models are saved in it.
-        original: the model's file there, its weights random.
-        nodes: of the model at the samples of one pass.
-        samples: of the batch that is run.
-        whole: these are all samples of the model.
-        feeds: an array per input.
-        reference: the model that is compared with.
-        arithmetic: of the model.
+        folder: With the weights; models are saved in it.
+        original: The model's file there, its weights random.
+        nodes: Of the model at the samples of one pass.
+        samples: Of the batch that is run.
+        whole: These are all samples of the model.
+        feeds: An array per input.
+        reference: The model that is compared with.
+        arithmetic: Of the model.
     """
 
     folder: Path
@@ -187,19 +187,30 @@ def prepare_comparison(
 
     Files of an earlier check of the same model with the same seed are reused.
 
+    Args:
+        schedule: The schedule to check.
+        path: The model's file.
+        folder: Where weights and models are written.
+        passes: Samples that are run.
+        seed: Of weights and inputs.
+
+    Returns:
+        The original model with its weights, the reference for the samples of the passes, and the
+        inputs.
+
     Raises:
-        ModelError: the file is not usable.
-        VerifyError: it cannot be written for the samples of a pass.
+        ModelError: The file is not usable.
+        VerifyError: It cannot be written for the samples of a pass.
     """
     original = folder / "original.onnx"
     if not original.exists():
         proto = _readable(onnx.load(path, load_external_data=False), path)
         onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
     seeded = onnx.load(original, load_external_data=False)
-    nodes = nodes_at(original, schedule.problem.graph, schedule.model)
+    nodes = nodes_at(original, schedule.context.graph, schedule.model)
     samples = max(turn.start + turn.samples for turn in passes)
     whole = samples == schedule.model.batch
-    graph = schedule.model if whole else schedule.problem.graph
+    graph = schedule.model if whole else schedule.context.graph
     given = {operand.name: operand.shape for operand in nodes.given}
     shapes = {tensor.name: tensor.shape for tensor in graph.tensors} | input_shapes(graph) | given
     feeds = random_inputs(seeded, seed, shapes, tuple(given), dict(schedule.model.given))
@@ -257,9 +268,9 @@ class ModelRuns:
     """Runner of both models on the inputs of a comparison.
 
     Attributes:
-        setup: with the original.
-        graph: the whole model.
-        proto: the scheduled model.
+        setup: With the original.
+        graph: The whole model.
+        proto: The scheduled model.
     """
 
     def __init__(self, setup: ComparisonSetup, graph: Graph, proto: ModelProto) -> None:
@@ -296,7 +307,7 @@ class ModelRuns:
         """Return values of the scheduled model by name; its inputs may be among them.
 
         Raises:
-            BrokenModelError: it does not run.
+            BrokenModelError: It does not run.
         """
         try:
             return self._values(self.proto, "scheduled", names)

@@ -27,12 +27,12 @@ class Check(StrEnum):
     NUMBERS = "numbers"
 
 
-Checked = Annotated[str, Choice(of=tuple(check.value for check in Check))]
+CheckName = Annotated[str, Choice(of=tuple(check.value for check in Check))]
 """The name of a check, as commands print it."""
 
 
 FindingJson = TypedDict("FindingJson", {
-    "check": Checked, "kind": str, "message": str, "instance": str | None, "layer": str | None,
+    "check": CheckName, "kind": str, "message": str, "instance": str | None, "layer": str | None,
 })  # fmt: skip
 """One thing that is wrong with a schedule."""
 
@@ -70,12 +70,12 @@ class Finding:
     """One thing that is wrong with a schedule.
 
     Attributes:
-        check: which check found it.
-        kind: what it is in one or two words (``"gap"``, ``"freed buffer"``, ``"race"``): the same
+        check: Which check found it.
+        kind: What it is in one or two words (``"gap"``, ``"freed buffer"``, ``"race"``): the same
             defect always has the same kind.
-        message: one line for people; names the instance, the layer, the tensor or the buffer.
-        instance: the instance concerned, as :func:`instance_name` says it, or None.
-        layer: the layer concerned, or None.
+        message: One line for people; names the instance, the layer, the tensor or the buffer.
+        instance: The instance concerned, as :func:`instance_name` says it, or None.
+        layer: The layer concerned, or None.
     """
 
     check: Check
@@ -97,14 +97,14 @@ class Numbers:
     """Result of running the original and the scheduled model side by side.
 
     Attributes:
-        batch: samples that were run.
-        whole: all samples of the model were run; otherwise one pass with the same decisions.
-        seed: of the inputs and the weights.
-        max_abs_error: largest absolute difference of any output.
-        outputs: per output, its largest absolute difference and the tolerance that it was held to.
-        findings: outputs, instances and layers that differ; empty where all agree.
-        skipped: why nothing was run, or None.
-        remarks: outputs that prove little, one line each: constant ones, ones that are not finite.
+        batch: Samples that were run.
+        whole: All samples of the model were run; otherwise one pass with the same decisions.
+        seed: Of the inputs and the weights.
+        max_abs_error: Largest absolute difference of any output.
+        outputs: Per output, its largest absolute difference and the tolerance that it was held to.
+        findings: Outputs, instances and layers that differ; empty where all agree.
+        skipped: Why nothing was run, or None.
+        remarks: Outputs that prove little, one line each: constant ones, ones that are not finite.
     """
 
     batch: int
@@ -122,9 +122,9 @@ class Verification:
     """All checks of one schedule.
 
     Attributes:
-        regions: what the region check found.
-        memory: what the memory check found.
-        numbers: what running it gave, or None where that was not asked for.
+        regions: What the region check found.
+        memory: What the memory check found.
+        numbers: What running it gave, or None where that was not asked for.
     """
 
     regions: tuple[Finding, ...]
@@ -169,7 +169,7 @@ def instance_name(schedule: Schedule, index: int) -> str:
     if not 0 <= index < instances.count:
         return f"instance {index}"
     subgraph = int(instances.subgraph[index])
-    name = schedule.problem.layers[instances.subgraphs[subgraph].layers[-1]].name
+    name = schedule.context.layers[instances.subgraphs[subgraph].layers[-1]].name
     count = instances.parts[subgraph].count
     part = index - int(instances.first[subgraph]) + 1
     return name if count == 1 else f"{name}[{part}/{count}]"
@@ -177,12 +177,12 @@ def instance_name(schedule: Schedule, index: int) -> str:
 
 def tensor_name(schedule: Schedule, tensor: int) -> str:
     """Return a tensor's name in the model file."""
-    return schedule.problem.graph.tensors[tensor].name
+    return schedule.context.graph.tensors[tensor].name
 
 
 def layer_name(schedule: Schedule, layer: int) -> str:
     """Return the name of a layer's anchor in the model file."""
-    return schedule.problem.layers[layer].name
+    return schedule.context.layers[layer].name
 
 
 def buffer_name(schedule: Schedule, timeline: Timeline, buffer: int) -> str:
@@ -199,7 +199,15 @@ def buffer_name(schedule: Schedule, timeline: Timeline, buffer: int) -> str:
 def buffer_finding(
     schedule: Schedule, timeline: Timeline, kind: str, buffer: int, message: str
 ) -> Finding:
-    """Return a finding of the memory check about a buffer, whose name begins the message."""
+    """Return a finding of the memory check about a buffer, whose name begins the message.
+
+    Args:
+        schedule: The schedule.
+        timeline: The timeline of the buffer's cluster.
+        kind: Of the finding.
+        buffer: The buffer's number in the timeline.
+        message: What is wrong with it, to follow its name.
+    """
     name = buffer_name(schedule, timeline, buffer)
     owner = int(timeline.owner[buffer])
     return Finding(Check.MEMORY, kind, f"{name} {message}", instance_name(schedule, owner))

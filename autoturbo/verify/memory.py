@@ -63,7 +63,7 @@ def check_buffers(schedule: Schedule) -> tuple[Finding, ...]:
 
 
 def _check_cluster(schedule: Schedule, timeline: Timeline) -> Iterator[Finding]:
-    buffers, zones = timeline.buffers, Zones.of(schedule.problem.target)
+    buffers, zones = timeline.buffers, Zones.of(schedule.context.target)
     yield from _zones(schedule, zones)
     for buffer in np.flatnonzero(buffers.birth > buffers.death).tolist():
         yield buffer_finding(
@@ -100,7 +100,7 @@ def _check_spare(schedule: Schedule, timeline: Timeline, zones: Zones) -> Iterat
 
 def _zones(schedule: Schedule, zones: Zones) -> Iterator[Finding]:
     """Yield findings about buffer and streaming zones that together exceed a memory."""
-    target = schedule.problem.target
+    target = schedule.context.target
     for name, used, limit in (
         ("LB", zones.lb + zones.lb_staging, target.lb.capacity),
         ("GB", zones.gb + zones.gb_staging, target.gb.capacity),
@@ -131,7 +131,14 @@ def _check_scope(
 
 
 def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
-    """Return pairs of intervals that overlap in space and time, ``(n, 2)``, by birth."""
+    """Return pairs of intervals that overlap in space and time, ``(n, 2)``, by birth.
+
+    Args:
+        low: First address of each.
+        high: One past the last.
+        birth: First step.
+        death: Last step.
+    """
     found = [np.empty((0, 2), np.int64)]
     for pairs in meeting_pairs(birth, death + 1):
         shared = high[pairs].min(axis=1) > low[pairs].max(axis=1)
@@ -147,7 +154,7 @@ def check_rooms(schedule: Schedule) -> tuple[Finding, ...]:
     While a layer runs, its room and that of the next of its kernel, which fetches ahead, lie in one
     gap between buffers.
     """
-    findings, zone = list[Finding](), Zones.of(schedule.problem.target).lb
+    findings, zone = list[Finding](), Zones.of(schedule.context.target).lb
     for timeline in schedule.timelines:
         buffers, rows = timeline.buffers, timeline.rows.tolist()
         here = np.flatnonzero((buffers.scope == Scope.LB) & (buffers.core_bytes > 0))
@@ -208,6 +215,12 @@ def _kept_bytes(
     Kept are a product's inputs, if they are read once for several column tiles: all of them, or as
     many row tiles as there are slots. Partial sums are kept too, at twice the width of the result:
     those of all row tiles between two depth tiles. A single row and column keeps nothing.
+
+    Args:
+        tiles: Tile counts of the layer.
+        stage: Its row of stages.
+        streams: Its row of streams.
+        rules: Of its kernel.
     """
     products, columns, depths, rows, outside, kept = tiles.tolist()
     room = int(rules.staging + streams[ROOM])
@@ -247,7 +260,7 @@ def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
 
 def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
     """Return a core's bytes for weight tiles by instance; ``-1`` stands for all others."""
-    target, timeline = schedule.problem.target, schedule.timelines[cluster]
+    target, timeline = schedule.context.target, schedule.timelines[cluster]
     capacity = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
     buffers = np.flatnonzero(timeline.kind == TILES).tolist()
     sizes = timeline.buffers.core_bytes

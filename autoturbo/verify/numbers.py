@@ -87,17 +87,20 @@ def check_numbers(
     """Run the original and the scheduled model side by side.
 
     Args:
-        schedule: the schedule, on a target or on a machine of several units.
-        path: the model's file; values that it keeps elsewhere need not be there.
-        seed: of inputs and weights.
-        whole: run all samples, or only those of one pass with the same decisions; None runs all
+        schedule: The schedule, on a target or on a machine of several units.
+        path: The model's file; values that it keeps elsewhere need not be there.
+        seed: Of inputs and weights.
+        whole: Run all samples, or only those of one pass with the same decisions; None runs all
             where memory and patience allow.
-        memory_bytes: of activations that may be alive at once.
-        folder: where weights and models are kept, for further checks of the same model with the
+        memory_bytes: Of activations that may be alive at once.
+        folder: Where weights and models are kept, for further checks of the same model with the
             same seed; a temporary one if None.
 
+    Returns:
+        Errors of each output and what is wrong, or why nothing could be compared.
+
     Raises:
-        ModelError: the file is not usable.
+        ModelError: The file is not usable.
     """
     try:
         schedule = schedule.whole
@@ -158,6 +161,15 @@ def compare_models(
 ) -> Numbers:
     """Run a scheduled model beside its reference and compare them.
 
+    Args:
+        schedule: What the model was made from.
+        setup: Weights, inputs and the reference.
+        model: The scheduled one.
+        seed: Of weights and inputs, for the record.
+
+    Returns:
+        Errors of each output, with the first instance that goes wrong where there is one.
+
     Raises:
         UnrunnableError: ONNX Runtime cannot run the original.
     """
@@ -196,7 +208,7 @@ class _FaultLocator:
 
         Raises:
             UnrunnableError: ONNX Runtime cannot run the original.
-            BrokenModelError: it cannot run the scheduled model.
+            BrokenModelError: It cannot run the scheduled model.
         """
         outputs: tuple[Comparison, ...] = ()
         for chunk in self.chunks():
@@ -232,7 +244,14 @@ class _FaultLocator:
         return next(one for one in self.model.passes if one.index == call.number)
 
     def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
-        """Return the expected value of a call's region, from the original tensor."""
+        """Return the expected value of a call's region, from the original tensor.
+
+        Args:
+            whole: The original tensor, all samples that are run.
+            tensor: The tensor's number.
+            call: The call, whose pass says which samples.
+            region: Of the tensor in one pass.
+        """
         turn, batch = self._pass(call), self.setup.samples
         samples = samples_of(whole, self.trace, tensor, (turn.start, turn.samples), batch)
         return samples[tuple(slice(low, high) for low, high in region)]
@@ -255,7 +274,14 @@ class _FaultLocator:
         values: Mapping[str, Array],
         scales: Mapping[int, Scale],
     ) -> bool:
-        """Return whether a call's results are the original's."""
+        """Return whether a call's results are the original's.
+
+        Args:
+            call: The call.
+            originals: Values of the tensors that it makes, in the original model.
+            values: Values of the scheduled model, by name.
+            scales: Of the original tensors.
+        """
         return all(
             self._compare_tensor(
                 tensor, self._original_part(originals[tensor], tensor, call, region),
@@ -296,7 +322,14 @@ class _FaultLocator:
         return None
 
     def _gather_made(self, call: Call, tensor: int, region: Region, like: Array) -> Array:
-        """Return a region of a tensor, gathered from the outputs of calls of the same pass."""
+        """Return a region of a tensor, gathered from the outputs of calls of the same pass.
+
+        Args:
+            call: A call of the pass.
+            tensor: The tensor's number.
+            region: The region of the tensor.
+            like: An array of the element type.
+        """
         name = self.setup.nodes.graph.tensors[tensor].name
         if name in self.setup.feeds:
             return self._original_part(self.setup.feeds[name], tensor, call, region)
@@ -315,7 +348,17 @@ class _FaultLocator:
     def _wrong_call(
         self, call: Call, label: str, given: Mapping[int, Array], values: Mapping[str, Array]
     ) -> Finding | None:
-        """Return a finding about results that the layers do not give on the call's inputs."""
+        """Return a finding about results that the layers do not give on the call's inputs.
+
+        Args:
+            call: The call.
+            label: Its name in messages.
+            given: Its inputs, by tensor.
+            values: Values of the scheduled model, by name.
+
+        Returns:
+            None where they do.
+        """
         alone = self._run_alone(call, list(call.outputs), given)
         for tensor, name in call.outputs.items():
             comparison = self._compare_tensor(
@@ -328,15 +371,15 @@ class _FaultLocator:
 
     def _wrong_layer(self, call: Call, label: str) -> Finding | None:
         """Return a finding about the first layer that is wrong on the original's inputs."""
-        problem = self.schedule.problem
+        context = self.schedule.context
         subgraph = int(self.schedule.instances.subgraph[call.instance])
         layers = self.schedule.instances.subgraphs[subgraph].layers
-        held = part_needs(problem, layers, self._made(call)).regions
+        held = part_needs(context, layers, self._made(call)).regions
         layer_outputs = [
             (layer, t)
             for layer in layers
-            for op in problem.layers[layer].operators
-            for t in problem.graph.operators[op].outputs
+            for op in context.layers[layer].operators
+            for t in context.graph.operators[op].outputs
             if t in held and volume(held[t])
         ]
         regions, tensors = self._read(call), [t for _, t in layer_outputs]
@@ -349,7 +392,7 @@ class _FaultLocator:
                 tensor, want, values[tensor], Scale.of(originals[tensor])
             )
             if not comparison.ok:
-                name = problem.layers[layer].name
+                name = context.layers[layer].name
                 message = f"{label}: layer {name}: {described(comparison)}"
                 return Finding(Check.NUMBERS, "difference", message, label, name)
         return None

@@ -68,10 +68,10 @@ class _Order:
     """Happens-before order of a program's instructions, by vector clocks.
 
     Attributes:
-        clocks: per instruction and engine, the last instruction that has ended before it begins.
-        last: per layer, role and engine, the last instruction; -1 for none.
-        least: per layer, role and engine, the least of their clocks.
-        clashes: pairs of instructions that nothing orders in a slot, one per ring buffer.
+        clocks: Per instruction and engine, the last instruction that has ended before it begins.
+        last: Per layer, role and engine, the last instruction; -1 for none.
+        least: Per layer, role and engine, the least of their clocks.
+        clashes: Pairs of instructions that nothing orders in a slot, one per ring buffer.
     """
 
     clocks: Ints
@@ -128,7 +128,17 @@ def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ri
 def _unordered(
     later: Ints, by: Event, earlier: Ints, key: Event, back: int, program: Program, clocks: Ints
 ) -> tuple[int, int] | None:
-    """Return an earlier and a later event, ``back`` keys apart, that are unordered."""
+    """Return an earlier and a later event, ``back`` keys apart, that are unordered.
+
+    Args:
+        later: Events that have to come later, columns of :class:`Event`.
+        by: The column with their keys.
+        earlier: Events that have to be over by then.
+        key: The column with their keys.
+        back: Keys between the two.
+        program: Of the kernel.
+        clocks: Per instruction and engine, the last instruction that has ended before it begins.
+    """
     count = int(max(later[:, by].max(initial=-1), earlier[:, key].max(initial=-1))) + 1
     engine = program.where[earlier[:, Event.INSTRUCTION], Column.ENGINE]
     last = np.full((count, len(ENGINES)), -1, np.int64)
@@ -194,9 +204,9 @@ def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
     thousand pairs at a time. Rows are two indices, the lower first, ascending.
 
     Args:
-        table: accesses, by :class:`Access`.
-        last: per access and engine, its last instruction.
-        least: per access and engine, the least clock of its instructions.
+        table: Accesses, by :class:`Access`.
+        last: Per access and engine, its last instruction.
+        least: Per access and engine, the least clock of its instructions.
     """
     pairs = [np.empty((0, 2), np.int64)]
     for met in _pairs_of_one_place(table, last, least):
@@ -254,8 +264,8 @@ def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
     that begin together, the one listed first comes first.
 
     Args:
-        begin: of every interval.
-        end: one past the last.
+        begin: Of every interval.
+        end: One past the last.
     """
     sweep = np.argsort(begin, kind="stable")
     count = np.searchsorted(begin[sweep], end[sweep]) - np.arange(1, len(sweep) + 1)
@@ -311,7 +321,14 @@ def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
 def _unordered_instructions(
     labels: _KernelLabels, order: _Order, one: Ints, two: Ints
 ) -> tuple[str, str]:
-    """Return one access's last instruction and another's first that does not wait for it."""
+    """Return one access's last instruction and another's first that does not wait for it.
+
+    Args:
+        labels: Names of the kernel's instructions.
+        order: Of the instructions.
+        one: The access that has to be over, a row.
+        two: The access that has to wait, a row.
+    """
     first, second = (_instructions(labels.where, row) for row in (one, two))
     engine = labels.where[:, Column.ENGINE]
     for before in first[::-1].tolist():
@@ -347,7 +364,14 @@ def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
 
 
 def _race_across_phases(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding | None:
-    """Return a race over a buffer or slots between two phases, or None."""
+    """Return a race over a buffer or slots between two phases, or None.
+
+    Args:
+        schedule: The schedule.
+        cluster: The cluster that runs them.
+        one: The earlier phase.
+        two: The later phase.
+    """
     labels = _KernelLabels(schedule, cluster, two)
     names = _phase_name(schedule, one), _phase_name(schedule, two)
     first, second = one.accesses[:, None], two.accesses

@@ -77,9 +77,9 @@ def index_ranges(
     tables that they address; of several tables the smallest counts.
 
     Args:
-        model: its weights may be missing.
-        extents: of the inputs, and of other values where they are known.
-        given: elements of inputs that are not drawn.
+        model: The model; its weights may be missing.
+        extents: Of the inputs, and of other values where they are known.
+        given: Elements of inputs that are not drawn.
     """
     trace = _IndexTrace(model, extents, given)
     for node in model.graph.node:
@@ -123,8 +123,8 @@ class _IndexTrace:
     """Trace of each value to the inputs it comes from, with the constants added on the way.
 
     Attributes:
-        found: per input, the smallest addend and the smallest bound after addition.
-        lengths: per input that says how many tokens there are, that number alone.
+        found: Per input, the smallest addend and the smallest bound after addition.
+        lengths: Per input that says how many tokens there are, that number alone.
     """
 
     def __init__(self, model: ModelProto, extents: Extents, given: Given) -> None:
@@ -265,16 +265,16 @@ def random_inputs(
     value.
 
     Args:
-        model: initializers that are listed as inputs get no array.
-        seed: values depend on it and on the input's name only.
-        shapes: extents by input name, where the file has others or none; of other values where they
+        model: Initializers that are listed as inputs get no array.
+        seed: Values depend on it and on the input's name only.
+        shapes: Extents by input name, where the file has others or none; of other values where they
             are known.
-        parameters: inputs that are weights left out of the file; they are drawn as weights are.
-        given: elements by input name that replace drawn ones: others are drawn so that they go with
+        parameters: Inputs that are weights left out of the file; they are drawn as weights are.
+        given: Elements by input name that replace drawn ones: others are drawn so that they go with
             these.
 
     Raises:
-        ModelError: an input whose extents are not known, or that is no tensor of numbers.
+        ModelError: An input whose extents are not known, or that is no tensor of numbers.
     """
     stored = {tensor.name for tensor in model.graph.initializer}
     known = {name: tuple(shape) for name, shape in (shapes or {}).items()}
@@ -391,8 +391,8 @@ class ValueSource:
     """Source of a tensor's values: a distribution or given values.
 
     Attributes:
-        fill: their distribution; None for values that are given.
-        data: the values where they are given.
+        fill: Their distribution; None for values that are given.
+        data: The values where they are given.
     """
 
     fill: Fill | None = None
@@ -403,8 +403,8 @@ def value_sources(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> dict
     """Return how to draw the tensors stored in a graph; those that stay are absent.
 
     Args:
-        graph: the graph that reads them.
-        tensors: by the name under which they are read; large ones without values.
+        graph: The graph that reads them.
+        tensors: By the name under which they are read; large ones without values.
     """
     chooser = _SourceChooser(graph, tensors)
     sources = {name: chooser.source(name) for name in tensors}
@@ -534,13 +534,13 @@ def seeded_weights(
         models that refer to it must be saved in its folder.
 
     Args:
-        model: without local functions; loaded without its external data, which may be missing.
-        folder: an existing folder.
-        seed: values depend on it and on the tensor's name only.
-        file: name of the data file.
+        model: Without local functions; loaded without its external data, which may be missing.
+        folder: An existing folder.
+        seed: Values depend on it and on the tensor's name only.
+        file: Name of the data file.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: The file cannot be written.
     """
     stored = stored_tensors(model.graph)
     chosen = value_sources(model.graph, stored)

@@ -16,7 +16,7 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import Interval, Region, hull, meet, volume
-from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (
     Check,
@@ -36,33 +36,35 @@ class Needs:
     """Regions and loops of one part.
 
     Attributes:
-        regions: per tensor that it touches, the part of it: made, if a layer of the sub-graph makes
+        regions: Per tensor that it touches, the part of it: made, if a layer of the sub-graph makes
             it, else needed.
-        boxes: per operator that it runs, the steps of its loops.
+        boxes: Per operator that it runs, the steps of its loops.
     """
 
     regions: Regions
     boxes: dict[int, tuple[Interval, ...]]
 
 
-def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]) -> Needs:
+def part_needs(
+    context: SchedulingContext, layers: Sequence[int], outputs: Mapping[int, Region]
+) -> Needs:
     """Return the regions that outputs of a sub-graph need, back from its last operator.
 
     Args:
-        problem: where the layers come from.
-        layers: the sub-graph's, in topological order.
-        outputs: regions of tensors that its last layer makes.
+        context: Where the layers come from.
+        layers: The sub-graph's, in topological order.
+        outputs: Regions of tensors that its last layer makes.
     """
     regions = {t: r for t, r in outputs.items() if volume(r)}
     boxes: dict[int, tuple[Interval, ...]] = {}
-    for index in reversed([op for x in layers for op in problem.layers[x].operators]):
-        operator = problem.graph.operators[index]
+    for index in reversed([op for x in layers for op in context.layers[x].operators]):
+        operator = context.graph.operators[index]
         wanted = {p: regions[t] for p, t in enumerate(operator.outputs) if t in regions}
         if not wanted:
             continue
         boxes[index] = operator.axis_region(wanted)
         for position, tensor in enumerate(operator.inputs):
-            shape = problem.graph.tensors[tensor].shape
+            shape = context.graph.tensors[tensor].shape
             region = operator.input_region(position, boxes[index], shape)
             if volume(region):
                 regions[tensor] = hull(regions.get(tensor, region), region)
@@ -89,9 +91,9 @@ def read_regions(schedule: Schedule, index: int) -> Regions:
 
 
 def _regions_at(schedule: Schedule, tensors: Sequence[int], first: int) -> Regions:
-    problem = schedule.problem
+    context = schedule.context
     rows: Ints = schedule.instances.book.regions.rows[first : first + len(tensors)]
-    shapes = [problem.graph.tensors[t].shape for t in tensors]
+    shapes = [context.graph.tensors[t].shape for t in tensors]
     return {
         tensor: tuple((low, high) for low, high in row[: len(shape)])
         for tensor, shape, row in zip(tensors, shapes, rows.tolist(), strict=True)
@@ -108,7 +110,7 @@ def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
         graph = schedule.instances
         needs = tuple(
             part_needs(
-                schedule.problem, graph.subgraphs[int(graph.subgraph[index])].layers,
+                schedule.context, graph.subgraphs[int(graph.subgraph[index])].layers,
                 made_regions(schedule, index),
             ).regions
             for index in range(graph.count)
@@ -143,12 +145,12 @@ def _finding(
 
 def _structure(schedule: Schedule) -> Iterator[Finding]:
     """Check that every operator is in one layer, and every layer in one sub-graph."""
-    problem = schedule.problem
-    operators = Counter(op for layer in problem.layers for op in layer.operators)
+    context = schedule.context
+    operators = Counter(op for layer in context.layers for op in layer.operators)
     layers = Counter(x for s in schedule.instances.subgraphs for x in s.layers)
     for kind, counts, names, place in (
-        ("operator", operators, [operator.name for operator in problem.graph.operators], "layers"),
-        ("layer", layers, [operator.name for operator in problem.layers], "sub-graphs"),
+        ("operator", operators, [operator.name for operator in context.graph.operators], "layers"),
+        ("layer", layers, [operator.name for operator in context.layers], "sub-graphs"),
     ):
         for index, name in enumerate(names):
             if counts[index] != 1:
@@ -161,13 +163,13 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
 
 def _left_inside(schedule: Schedule) -> Iterator[Finding]:
     """Check that the outputs of a sub-graph for others come from its last layer."""
-    problem = schedule.problem
+    context = schedule.context
     for subgraph in schedule.instances.subgraphs:
         inside = set(subgraph.layers)
         for layer in subgraph.layers[:-1]:
-            for tensor in problem.layers[layer].outputs:
-                away = set(problem.consumers[tensor]) - inside
-                if away or tensor in problem.graph.outputs:
+            for tensor in context.layers[layer].outputs:
+                away = set(context.consumers[tensor]) - inside
+                if away or tensor in context.graph.outputs:
                     name = tensor_name(schedule, tensor)
                     message = f"{name} is read elsewhere, but its sub-graph does not hand it out"
                     yield _finding(schedule, "uncovered", message, layer=layer)
@@ -220,15 +222,25 @@ def _tilings(schedule: Schedule) -> Iterator[Finding]:
     for subgraph, parts in enumerate(graph.parts):
         instances = np.flatnonzero(graph.subgraph == subgraph)
         for position, tensor in enumerate(parts.outputs):
-            shape = schedule.problem.graph.tensors[tensor].shape
+            shape = schedule.context.graph.tensors[tensor].shape
             boxes = rows[graph.out_region[instances] + position][:, : len(shape)]
             yield from _tiling(schedule, tensor, boxes, instances)
 
 
 def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
-    """Check that boxes ``(parts, rank, 2)`` tile a tensor."""
+    """Check that boxes ``(parts, rank, 2)`` tile a tensor.
+
+    Args:
+        schedule: The schedule.
+        tensor: The tensor's number.
+        boxes: What each part makes: begin and end along each dimension.
+        own: The instances that the boxes are of.
+
+    Yields:
+        What is wrong: a box outside of the tensor, a gap, an overlap.
+    """
     name = tensor_name(schedule, tensor)
-    extents = np.asarray(schedule.problem.graph.tensors[tensor].shape, np.int64)
+    extents = np.asarray(schedule.context.graph.tensors[tensor].shape, np.int64)
     solid = (boxes[..., 1] > boxes[..., 0]).all(axis=1)
     outside = solid & ((boxes[..., 0] < 0) | (boxes[..., 1] > extents)).any(axis=1)
     for index in own[outside].tolist():
@@ -297,7 +309,7 @@ def _halos(schedule: Schedule) -> Iterator[Finding]:
 
 def _links(schedule: Schedule) -> Iterator[Finding]:
     """Check that a part's linked makers, or the model's inputs, cover its inputs."""
-    graph, given = schedule.instances, set(schedule.problem.graph.inputs)
+    graph, given = schedule.instances, set(schedule.context.graph.inputs)
     makers = {t: s for s, parts in enumerate(graph.parts) for t in parts.outputs}
     made_by_instance = [made_regions(schedule, index) for index in range(graph.count)]
     for index in range(graph.count):
@@ -325,6 +337,19 @@ def _covered(
 
     Makers tile the tensor (another check), so equal sums mean that none is missing; all makers are
     looked at only if the sums differ.
+
+    Args:
+        schedule: The schedule.
+        index: The instance that reads.
+        tensor: The number of the tensor that is read.
+        region: What is read of it.
+        linked: Instances that it is linked to for this input.
+        home: The sub-graph that makes the tensor.
+        made: Per instance, the regions that it makes.
+
+    Yields:
+        What is wrong: a link to a part that does not make the tensor, a missing link, missing
+        elements.
     """
     names = instance_name(schedule, index), tensor_name(schedule, tensor)
     for maker in linked:

@@ -87,8 +87,8 @@ class Replay(NamedTuple):
     """A schedule replayed.
 
     Attributes:
-        trace: of it.
-        findings: defects of its reads, writes and streams.
+        trace: Of it.
+        findings: Defects of its reads, writes and streams.
     """
 
     trace: Trace
@@ -156,10 +156,10 @@ def moved_core_bytes(
     """Return the most bytes that a core has of moved pieces, bound as wanted.
 
     Args:
-        need: the region of the tensor that the kernel reads.
-        pieces: the moved regions, each within ``need``.
-        wanted: the binding; a core may have to hold all of it if there is none.
-        element: bytes of one element.
+        need: The region of the tensor that the kernel reads.
+        pieces: The moved regions, each within ``need``.
+        wanted: The binding; a core may have to hold all of it if there is none.
+        element: Bytes of one element.
     """
     if wanted is None or len(wanted) != len(need):
         return element * sum(map(volume, pieces))
@@ -187,16 +187,16 @@ class _Cluster:
     """State of a cluster at a time of the replay.
 
     Attributes:
-        timeline: its kernels and buffers.
-        clock: the step that it is in.
-        last: the last step.
-        buffers: by kind, tensor and owner.
-        spans: per buffer, scope, first byte and one past the last; its number in DDR.
-        holds: the content of a buffer.
-        where: the buffer that has some content.
-        kept: per sub-graph whose weights stay, who brought them and the buffer.
-        uses: per kernel that ran, accesses of the movements before it, and its own.
-        absent: per read of what no buffer here has: the kernel, and what it reads.
+        timeline: Its kernels and buffers.
+        clock: The step that it is in.
+        last: The last step.
+        buffers: By kind, tensor and owner.
+        spans: Per buffer, scope, first byte and one past the last; its number in DDR.
+        holds: The content of a buffer.
+        where: The buffer that has some content.
+        kept: Per sub-graph whose weights stay, who brought them and the buffer.
+        uses: Per kernel that ran, accesses of the movements before it, and its own.
+        absent: Per read of what no buffer here has: the kernel, and what it reads.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -235,11 +235,11 @@ class _Kernel:
 
     Attributes:
         made, last: the positions of the layers that make a tensor, and read it last.
-        held: bindings of the tensors that it makes; all outputs of a layer have the same one.
-        position: of the layer at hand; -1 before the first.
-        moved: the buffer of each piece that is brought in before it runs.
-        streams: bytes that the current layer moves, as its buffers imply.
-        crossing: of each tensor that the layer at hand reads, bytes that a core gets from others.
+        held: Bindings of the tensors that it makes; all outputs of a layer have the same one.
+        position: Of the layer at hand; -1 before the first.
+        moved: The buffer of each piece that is brought in before it runs.
+        streams: Bytes that the current layer moves, as its buffers imply.
+        crossing: Of each tensor that the layer at hand reads, bytes that a core gets from others.
         before, during: accesses of the movements, and of the kernel.
     """
 
@@ -251,10 +251,10 @@ class _Kernel:
         self.regions, self.inputs = needs_of(schedule)[index], read_regions(schedule, index)
         starts = schedule.instances.links.start
         self.links = range(int(starts[index]), int(starts[index + 1]))
-        self.layers = [schedule.problem.layers[layer] for layer in template.layers]
+        self.layers = [schedule.context.layers[layer] for layer in template.layers]
         self.made = {t: at for at, layer in enumerate(self.layers) for t in layer.outputs}
         self.held = {t: template.bindings[at] for t, at in self.made.items()}
-        self.last = last_readers(schedule.problem, template.layers)
+        self.last = last_readers(schedule.context, template.layers)
         self.position = -1
         self.moved: dict[Content, int] = {}
         self.streams = np.zeros(STREAM_COLUMNS, np.int64)
@@ -302,14 +302,14 @@ class _Kernel:
 
     def element(self, tensor: int) -> int:
         """Return the bytes of one element of a tensor."""
-        return int(self.schedule.problem.arrays.element[tensor])
+        return int(self.schedule.context.arrays.element[tensor])
 
     def bytes_of(self, tensor: int) -> int:
         """Return the bytes of a tensor that the kernel accesses."""
         region = self.regions.get(tensor)
         if region is None:
             return 0
-        return int(whole_bytes(self.schedule.problem.arrays, [volume(region)], [tensor])[0])
+        return int(whole_bytes(self.schedule.context.arrays, [volume(region)], [tensor])[0])
 
     def core_bytes(self, tensor: int) -> int:
         """Return the bytes of a tensor made here on the core that has most of it."""
@@ -497,7 +497,7 @@ class _Kernel:
 
     def _same_weights(self, buffer: int, first: int) -> None:
         """Check that the kept weights are all that this part reads."""
-        kept, tensors = needs_of(self.schedule)[first], self.schedule.problem.graph.tensors
+        kept, tensors = needs_of(self.schedule)[first], self.schedule.context.graph.tensors
         for tensor, region in self.regions.items():
             given = kept.get(tensor, ())
             if tensors[tensor].constant and (not given or meet(given, region) != region) and region:
@@ -509,7 +509,7 @@ class _Kernel:
 
     def _layer(self) -> None:
         """Replay the current layer: its reads, then its writes; add up its streams."""
-        problem, position = self.schedule.problem, self.position
+        context, position = self.schedule.context, self.position
         layer = self.layers[position]
         self.streams = np.zeros(STREAM_COLUMNS, np.int64)
         self.crossing = dict(zip(layer.inputs, self.template.exchanged[position], strict=True))
@@ -517,7 +517,7 @@ class _Kernel:
         for tensor in layer.inputs:
             if tensor in inner:
                 self._read_late(tensor)
-            elif tensor in problem.graph.inputs:
+            elif tensor in context.graph.inputs:
                 self.streams[IN_DDR] += self.bytes_of(tensor)
             else:
                 self._read_pieces(tensor)
@@ -560,7 +560,7 @@ class _Kernel:
 
     def _write(self, tensor: int, dying: list[int]) -> None:
         """Replay the write of a tensor to its own buffer, or over one that dies here."""
-        cluster, problem = self.cluster, self.schedule.problem
+        cluster, context = self.cluster, self.schedule.context
         buffer = self._target(tensor, dying)
         if buffer < 0:
             return
@@ -573,9 +573,9 @@ class _Kernel:
         scope = cluster.scope(buffer)
         if scope is not Scope.LB:
             self.streams[OUT_GB if scope is Scope.GB else OUT_DDR] += size
-        if tensor not in problem.graph.outputs:
+        if tensor not in context.graph.outputs:
             return
-        if problem.consumers[tensor]:  # it stays where it is; its copy has a place of its own
+        if context.consumers[tensor]:  # it stays where it is; its copy has a place of its own
             self.streams[OUT_DDR] += size
         elif scope is not Scope.DDR:
             message = f"holds an output of the model and is in {scope.name}"

@@ -136,6 +136,12 @@ def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int)
     """Return all writes and reads of slots by a program: a row per :class:`Event`.
 
     Without a GB, fetches arrive in LB itself.
+
+    Args:
+        where: The program, a row per instruction.
+        tiles: Of the kernel.
+        rules: Of its instructions.
+        resident: Where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
     """
     role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
     brings = np.isin(role, (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS))
@@ -194,6 +200,14 @@ def _ring_events(
     """Yield the events of one ring buffer, with the unit of each piece.
 
     Units are numbered in order; readers of pieces that are not moved in are left out.
+
+    Args:
+        ring: Which one.
+        writers: Instructions that write a piece.
+        written: The piece of each.
+        readers: Instructions that read a piece.
+        read: The piece of each.
+        held: Per piece, the first of those that share a slot with it; None where each has its own.
     """
     if not len(writers):
         return
@@ -216,10 +230,10 @@ class Program:
     """The instructions of a kernel and the slots that they use.
 
     Attributes:
-        where: as :class:`autoturbo.schedule.codegen.instructions.Column` says.
-        events: accesses to slots, by :class:`Event`.
-        slots: per ring, how many there are.
-        weights: bytes of all slots with the largest tile of weights, and the layer that has it;
+        where: As :class:`autoturbo.schedule.codegen.instructions.Column` says.
+        events: Accesses to slots, by :class:`Event`.
+        slots: Per ring, how many there are.
+        weights: Bytes of all slots with the largest tile of weights, and the layer that has it;
             of tiles that could be smaller.
     """
 
@@ -251,10 +265,10 @@ class Phase:
     """Accesses of a cluster between two barriers.
 
     Attributes:
-        instance: whose kernel it is, or whose inputs are moved.
-        program: the kernel's; None for movements.
-        accesses: as :class:`Access` says.
-        barrier: nothing after it begins before it has ended.
+        instance: Whose kernel it is, or whose inputs are moved.
+        program: The kernel's; None for movements.
+        accesses: As :class:`Access` says.
+        barrier: Nothing after it begins before it has ended.
     """
 
     instance: int
@@ -277,9 +291,9 @@ class Trace:
     """A schedule in time.
 
     Attributes:
-        clusters: per cluster, its phases in order.
-        waits: between clusters.
-        handed: reads of other clusters' tensors: the wait that each needs, tensor and instance.
+        clusters: Per cluster, its phases in order.
+        waits: Between clusters.
+        handed: Reads of other clusters' tensors: the wait that each needs, tensor and instance.
     """
 
     clusters: tuple[tuple[Phase, ...], ...]

@@ -33,9 +33,9 @@ class Fill:
     """Distribution of a tensor's values.
 
     Attributes:
-        mean: expected value.
-        spread: standard deviation; of a uniform fill the half width.
-        uniform: values are spread evenly over ``mean - spread`` to ``mean + spread`` (variances,
+        mean: Expected value.
+        spread: Standard deviation; of a uniform fill the half width.
+        uniform: Values are spread evenly over ``mean - spread`` to ``mean + spread`` (variances,
             which must stay above zero) instead of normally.
     """
 
@@ -49,9 +49,9 @@ class Reading:
     """One place where a stored tensor is read.
 
     Attributes:
-        node: its reader, perhaps through views: transposed, converted, dequantised.
-        position: which input of the node it is.
-        dims: its extents as the node sees them (views that regroup elements are not followed).
+        node: Its reader, perhaps through views: transposed, converted, dequantised.
+        position: Which input of the node it is.
+        dims: Its extents as the node sees them (views that regroup elements are not followed).
     """
 
     node: NodeProto

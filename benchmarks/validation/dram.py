@@ -38,7 +38,7 @@ LPDDR4 = DramTiming(  # LPDDR4_8Gb_x16_2400: one channel of 64 bit, four ranks, 
 
 
 def machine(bandwidth: float, lost_to_refresh: float, timing: DramTiming) -> Target:
-    """A chip with that memory; nothing but its memory matters here."""
+    """Return a chip with that memory; nothing but its memory matters here."""
     base = load_target("stcp920")
     ddr = dataclasses.replace(base.ddr, bandwidth=bandwidth, efficiency=1 - lost_to_refresh)
     return dataclasses.replace(base, ddr=ddr, dram=timing)
@@ -60,7 +60,7 @@ MACHINES = {
 
 
 def modelled(row: dict[str, str]) -> float:
-    """The model's efficiency for a row: the share of the peak that it reaches."""
+    """Return the model's efficiency for a row: the share of the peak that it reaches."""
     run = max(int(row["chunk_bytes"]), int(row["req_bytes"]))  # a request is never cut
     return dram_efficiency(
         MACHINES[row["config"]], run,
@@ -69,12 +69,12 @@ def modelled(row: dict[str, str]) -> float:
 
 
 def measured(row: dict[str, str]) -> float:
-    """The reference's."""
+    """Return the reference's efficiency for a row, likewise."""
     return float(row["gbps"]) * 1e9 / MACHINES[row["config"]].ddr.bandwidth
 
 
 def compare(path: Path) -> dict[str, Errors]:
-    """Errors by configuration; rows of configurations that are not known here are left out."""
+    """Return errors by configuration; rows of those that are not known here are left out."""
     rows = [row for row in reference_rows(path) if row["config"] in MACHINES]
     found: dict[str, list[float]] = {}
     for row in rows:

@@ -71,12 +71,12 @@ class Settled:
     """What public sources leave open, cycles.
 
     Attributes:
-        pair: least time from one preload and compute to the next (issue of two instructions).
-        line: a line that L2 has not, from the cache behind it.
-        far: a line from memory.
-        dirty: a dirty line that leaves L2 first.
-        start: of a layer: first requests, configuration, the fence at its end.
-        trial: of the host for every tiling that the library tries.
+        pair: Least time from one preload and compute to the next (issue of two instructions).
+        line: A line that L2 has not, from the cache behind it.
+        far: A line from memory.
+        dirty: A dirty line that leaves L2 first.
+        start: Of a layer: first requests, configuration, the fence at its end.
+        trial: Of the host for every tiling that the library tries.
     """
 
     pair: int = 7
@@ -92,10 +92,10 @@ class Case:
     """A row.
 
     Attributes:
-        shape: the layer.
+        shape: The layer.
         mapping: DOSA's: extents of a tile by dimension, and the order of the tiles from the
             outermost dimension.
-        tiling: the library's, likewise.
+        tiling: The library's, likewise.
         mapped: RTL cycles of the mapping.
         automatic: RTL cycles of the library's tiling.
         timeloop: Timeloop's estimate for the mapping.
@@ -110,7 +110,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Channels, pixels and kernel."""
+        """Return channels, pixels and kernel."""
         s = self.shape
         return f"{s.c}x{s.q}x{s.p} -> {s.k}, {s.s}x{s.r}/{s.stride}"
 
@@ -121,10 +121,10 @@ class Case:
 
 
 def case_of(row: Row) -> Case:
-    """Read a row.
+    """Return a row of the table as a case.
 
     Raises:
-        UsageError: a figure, its mapping or its tiling cannot be read.
+        UsageError: A figure, its mapping or its tiling cannot be read.
     """
     extents = {d: int(number(row, f"prob.{d}")) for d in DIMENSIONS}
     k, c, p, q, r, s = (extents[d] for d in "KCPQRS")
@@ -137,10 +137,13 @@ def case_of(row: Row) -> Case:
 
 
 def parse_mapping(text: str, extents: dict[str, int]) -> tuple[dict[str, int], str]:
-    """Tile and order of ``L3[WIO] K2 Q7 - L2[WI] K16X - L1[O] C4 P8 C16X - L0[W] P4``.
+    """Read a mapping such as ``L3[WIO] K2 Q7 - L2[WI] K16X - L1[O] C4 P8 C16X - L0[W] P4``.
+
+    Returns:
+        The extents of a tile by dimension, and the loops over tiles, the outermost first.
 
     Raises:
-        UsageError: it is written in another way.
+        UsageError: It is written in another way.
     """
     tile, order = dict.fromkeys(DIMENSIONS, 1), ""
     try:
@@ -160,10 +163,13 @@ def parse_mapping(text: str, extents: dict[str, int]) -> tuple[dict[str, int], s
 
 
 def parse_tiling(text: str, extents: dict[str, int]) -> tuple[dict[str, int], str]:
-    """Tile and order of ``R_S_P_Q_C_K_N``.
+    """Read a tiling such as ``R_S_P_Q_C_K_N``.
+
+    Returns:
+        The extents of a tile by dimension, and the loops over tiles: :data:`DIMENSIONS`.
 
     Raises:
-        UsageError: it is written in another way.
+        UsageError: It is written in another way.
     """
     try:
         found = dict(zip("RSPQCKN", map(int, text.split("_")), strict=True))
@@ -173,7 +179,7 @@ def parse_tiling(text: str, extents: dict[str, int]) -> tuple[dict[str, int], st
 
 
 def tiles_of(shape: Shape, tile: dict[str, int], order: str) -> Ints:
-    """Begin and end of every tile in every dimension, in the order of execution."""
+    """Return begin and end of every tile in every dimension, in the order of execution."""
     dims = (shape.q, shape.p, shape.k, shape.s, shape.r, shape.c)
     extents = dict(zip(DIMENSIONS, dims, strict=True))
     begins = itertools.product(*(range(0, extents[d], tile[d]) for d in order))
@@ -187,7 +193,7 @@ def tiles_of(shape: Shape, tile: dict[str, int], order: str) -> Ints:
 
 
 def streamed_rows(tiles: Ints, settled: Settled) -> Ints:
-    """Cycles that each tile takes per block of weights.
+    """Return the cycles that each tile takes per block of weights.
 
     Every instruction streams the pixels of one output row, up to 16, and one cycle passes between
     two; the first of a block takes no less than the load of the next block's weights.
@@ -201,7 +207,7 @@ def streamed_rows(tiles: Ints, settled: Settled) -> Ints:
 
 
 def program_of(tiles: Ints, used: Ints, settled: Settled) -> Program:
-    """The program of a layer: two tiles in flight, everything else in order."""
+    """Return the program of a layer: two tiles in flight, everything else in order."""
     program = Program()
     rows = streamed_rows(tiles, settled).tolist()
     width = tiles[:, 1::2] - tiles[:, ::2]
@@ -228,7 +234,7 @@ def program_of(tiles: Ints, used: Ints, settled: Settled) -> Program:
 
 
 def _memory_cycles(used: Ints, first: int, settled: Settled) -> list[float]:
-    """Cycles behind L2 of each tile, reading or writing."""
+    """Return the cycles behind L2 of each tile, reading or writing."""
     lines, far, dirty = (used[:, first + column] for column in (1, 2, 3))
     cycles = lines * settled.line + far * (settled.far - settled.line) + dirty * settled.dirty
     found: list[float] = cycles.tolist()
@@ -236,11 +242,14 @@ def _memory_cycles(used: Ints, first: int, settled: Settled) -> list[float]:
 
 
 def library_tiling(shape: Shape) -> tuple[dict[str, int], int]:
-    """The tiling that Gemmini's library chooses for a convolution, and how many it tries.
+    """Tile a convolution as Gemmini's library does.
 
     While a tile does not fit, its largest extent shrinks, channels by 16 and the rest by 1 (columns
     no further than 16 while there are rows). Then columns grow while they fit, then every extent
     in turn.
+
+    Returns:
+        The extents of a tile by dimension, and how many tiles the library tries.
     """
     dims = (shape.q, shape.p, shape.k, shape.s, shape.r, shape.c)
     tile, tried = list(dims), 1
@@ -296,10 +305,10 @@ class Traced:
     """A row with what its two programs ask of the caches.
 
     Attributes:
-        case: the row.
-        automatic: tiles and use of the library's tiling.
-        mapped: tiles and use of the mapping, run after it.
-        tried: tilings that the library tries on the host.
+        case: The row.
+        automatic: Tiles and use of the library's tiling.
+        mapped: Tiles and use of the mapping, run after it.
+        tried: Tilings that the library tries on the host.
     """
 
     case: Case
@@ -313,6 +322,10 @@ def trace(case: Case) -> Traced:
 
     Layers run one after another on the same arrays, so the caches are not empty before: they are
     taken as a run of the same layer leaves them.
+
+    Returns:
+        The tiles of both, with what each asks of the caches, and how many tilings the library
+        tries.
     """
     caches = Caches.empty()
     automatic, mapped = (tiles_of(case.shape, *plan) for plan in (case.tiling, case.mapping))
@@ -323,7 +336,7 @@ def trace(case: Case) -> Traced:
 
 
 def cycles(traced: Traced, settled: Settled) -> tuple[float, float]:
-    """Our cycles of the library's tiling and of the mapping."""
+    """Return our cycles of the library's tiling and of the mapping."""
     target = gemmini()
     found = [
         program_of(*plan, settled).run(target, "int8").seconds * target.clock + settled.start
@@ -334,17 +347,17 @@ def cycles(traced: Traced, settled: Settled) -> tuple[float, float]:
 
 @lru_cache
 def gemmini() -> Target:
-    """The machine."""
+    """Return the machine."""
     return load_target(str(TARGETS / "gemmini.yaml"))
 
 
 def settling(rows: int) -> set[int]:
-    """Positions of the rows on which :class:`Settled` was settled."""
+    """Return the positions of the rows on which :class:`Settled` was settled."""
     return set(random.Random(0).sample(range(rows), rows // SHARE))  # noqa: S311  no secret
 
 
 def settle(traced: Sequence[Traced]) -> Settled:
-    """Coordinate descent on the mean absolute error of both programs over some rows."""
+    """Settle by coordinate descent on the mean absolute error of both programs over some rows."""
     best = Settled()
     least = _error(traced, best)
     for name, step in STEPS * 2:
@@ -406,7 +419,11 @@ def compare(cases: Sequence[Case], used: set[int]) -> None:
 
 
 def _report(case: Case) -> tuple[Case, float, float]:
-    """A row with our figures, printed."""
+    """Print a row with our figures.
+
+    Returns:
+        The row, and the cycles of the library's tiling and of the mapping.
+    """
     automatic, mapped = cycles(trace(case), Settled())
     pairs = ((automatic, case.automatic), (mapped, case.mapped), (case.timeloop, case.mapped))
     first, second, theirs = (f"{a / b - 1:+.1%}" for a, b in pairs)
@@ -416,7 +433,7 @@ def _report(case: Case) -> tuple[Case, float, float]:
 
 
 def summary(found: Sequence[tuple[Case, float, float]]) -> dict[str, Errors]:
-    """Errors of our figures and of Timeloop's, for both programs."""
+    """Return errors of our figures and of Timeloop's, for both programs."""
     mapped, automatic = [c.mapped for c, _, _ in found], [c.automatic for c, _, _ in found]
     timeloop = [c.timeloop for c, _, _ in found]
     return {

@@ -69,13 +69,13 @@ class Shape:
     """A layer.
 
     Attributes:
-        k: output channels.
-        c: input channels.
-        p: output columns.
-        q: output rows.
-        r: kernel columns.
-        s: kernel rows.
-        stride: of the kernel.
+        k: Output channels.
+        c: Input channels.
+        p: Output columns.
+        q: Output rows.
+        r: Kernel columns.
+        s: Kernel rows.
+        stride: Of the kernel.
     """
 
     k: int
@@ -87,7 +87,7 @@ class Shape:
     stride: int
 
     def as_array(self) -> Ints:
-        """For compiled code; the image is as wide and high as the output times the stride."""
+        """Return it for compiled code; the image's extents are the output's times the stride."""
         return np.asarray([self.k, self.c, self.p, self.q, self.r, self.s, self.stride], np.int64)
 
 
@@ -103,7 +103,7 @@ class Caches:
 
     @staticmethod
     def empty() -> Caches:
-        """Both empty."""
+        """Return caches that are both empty."""
         return Caches(
             np.full((L2_SETS, WAYS), -1, np.int64), np.zeros((L2_SETS, WAYS), np.int64),
             np.full((BEHIND_SETS, WAYS), -1, np.int64), np.zeros((BEHIND_SETS, WAYS), np.int64),
@@ -111,7 +111,7 @@ class Caches:
         )  # fmt: skip
 
     def walk(self, shape: Shape, tiles: Ints) -> Ints:
-        """What each tile asks for: array (tiles, :class:`Use`).
+        """Return what each tile asks for: array (tiles, :class:`Use`).
 
         The next tile's loads come before a tile's stores.
         """
@@ -132,9 +132,12 @@ State = tuple[Ints, Ints, Ints, Ints, Ints]
 
 @njit(cache=True)
 def _touch(tags: Ints, dirty: Ints, line: int, write: int, chance: Ints) -> int:
-    """Use a line: 0 if it is there, 1 if it comes in, 2 if a dirty one leaves for it.
+    """Use a line.
 
     Replacement is at random (SiFive's inclusive cache), by a generator with a fixed start.
+
+    Returns:
+        0 if it is there, 1 if it comes in, 2 if a dirty one leaves for it.
     """
     row = line % len(tags)
     way = -1
@@ -167,7 +170,7 @@ def _lines(state: State, start: int, size: int, used: Ints, first: int) -> None:
 
 @njit(cache=True)
 def _beats(start: int, size: int) -> int:
-    """Beats to read some bytes: the smallest aligned blocks that cover each chunk of 64."""
+    """Count beats to read some bytes: the smallest aligned blocks that cover each chunk of 64."""
     beats, at, end = 0, start, start + size
     while at < end:
         stop = min((at // LINE + 1) * LINE, end, start + ((at - start) // LINE + 1) * LINE)
@@ -187,7 +190,7 @@ def _read(state: State, start: int, size: int, used: Ints) -> None:
 
 @njit(cache=True)
 def _read_inputs(state: State, layer: Ints, tile: Ints, used: Ints) -> None:
-    """The pixels that a tile's kernel positions reach, padding left out."""
+    """Read the pixels that a tile's kernel positions reach, padding left out."""
     channels, wide, high, stride = layer[1], layer[2] * layer[6], layer[3] * layer[6], layer[6]
     pad_columns, pad_rows = layer[4] // 2, layer[5] // 2
     top = tile[Tile.Q] * stride + tile[Tile.S] - pad_rows
@@ -213,7 +216,7 @@ def _read_weights(state: State, layer: Ints, tile: Ints, used: Ints) -> None:
 
 @njit(cache=True)
 def _write_outputs(state: State, layer: Ints, tile: Ints, used: Ints) -> None:
-    """Sixteen channels of a pixel at a time, once the reduction is complete."""
+    """Write sixteen channels of a pixel at a time, once the reduction is complete."""
     complete = tile[Tile.S + 1] == layer[5] and tile[Tile.R + 1] == layer[4]
     if not complete or tile[Tile.C + 1] != layer[1]:
         return

@@ -33,7 +33,7 @@ Row = dict[str, str]
 
 
 def reference_option(name: str, description: str | None) -> argparse.ArgumentParser:
-    """A parser with ``--reference``, by default the table of that name kept here."""
+    """Return a parser with ``--reference``, by default the table of that name kept here."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--reference", type=Path, default=REFERENCES / name, help="a table of the same columns"
@@ -42,10 +42,10 @@ def reference_option(name: str, description: str | None) -> argparse.ArgumentPar
 
 
 def read_table(path: Path, columns: Iterable[str]) -> list[Row]:
-    """Rows of a CSV file that has at least these columns.
+    """Return the rows of a CSV file that has at least these columns.
 
     Raises:
-        UsageError: the file cannot be read, is empty or lacks a column.
+        UsageError: The file cannot be read, is empty or lacks a column.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -60,10 +60,10 @@ def read_table(path: Path, columns: Iterable[str]) -> list[Row]:
 
 
 def number(row: Row, column: str, default: str = "") -> float:
-    """A figure of a row; ``default`` stands for an empty cell.
+    """Return a figure of a row; ``default`` stands for an empty cell.
 
     Raises:
-        UsageError: it is no number.
+        UsageError: It is no number.
     """
     try:
         return float(row[column] or default)
@@ -76,12 +76,12 @@ class Errors:
     """Relative errors of our figures against a reference's.
 
     Attributes:
-        mean: mean of their absolute values.
-        median: median of their absolute values.
-        worst: the largest absolute value.
-        bias: median of the signed values.
+        mean: Mean of their absolute values.
+        median: Median of their absolute values.
+        worst: The largest absolute value.
+        bias: Median of the signed values.
         rank: Spearman's rank correlation of the figures.
-        rows: how many there are.
+        rows: How many there are.
     """
 
     mean: float
@@ -109,7 +109,7 @@ class Errors:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's: the correlation of the ranks, ties sharing their mean rank; 1 for one point."""
+    """Return Spearman's correlation of the ranks, ties sharing their mean rank; 1 for one point."""
     if len(first) < 2:  # noqa: PLR2004  a correlation needs two points
         return 1.0
     a, b = _ranks(first), _ranks(second)
@@ -137,21 +137,21 @@ class Program:
     amounts: list[list[float]] = field(default_factory=list)
 
     def load(self, size: float, *after: int) -> int:
-        """Bytes from DDR into LB."""
+        """Add the load of bytes from DDR into LB; return its position."""
         return self._emit(DMA_IN, after, {Amount.DDR: size})
 
     def store(self, size: float, *after: int) -> int:
-        """Bytes from LB to DDR."""
+        """Add the store of bytes from LB to DDR; return its position."""
         return self._emit(DMA_OUT, after, {Amount.DDR: size})
 
     def transfer(self, size: float, *after: int) -> int:
-        """Bytes between GB and LB."""
+        """Add a transfer of bytes between GB and LB; return its position."""
         return self._emit(TRANSFER, after, {Amount.GB: size, Amount.CORE: size})
 
     def product(
         self, rows: float, columns: float, depth: float, *after: int, count: float = 1.0
     ) -> int:
-        """``count`` products of ``rows`` x ``columns`` x ``depth`` on the matrix engine."""
+        """Add ``count`` products of ``rows`` x ``columns`` x ``depth`` on the matrix engine."""
         shape = {Amount.ROWS: rows, Amount.COLUMNS: columns, Amount.DEPTH: depth}
         return self._emit(MATRIX_ENGINE, after, {Amount.COUNT: count, **shape})
 
@@ -168,6 +168,6 @@ class Program:
         return len(self.where) - 1
 
     def run(self, target: Target, dtype: str) -> KernelTime:
-        """Simulate it."""
+        """Simulate the program; return the time of the kernel."""
         table = Instructions(np.asarray(self.where, np.int64), np.asarray(self.amounts, np.float64))
         return run_kernel(table, rates_of(target, dtype))

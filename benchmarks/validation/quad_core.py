@@ -73,13 +73,13 @@ class Level:
 
     Attributes:
         array: ``"fixed"`` or ``"free"``.
-        name: what scheduled it.
-        cycles: of one inference.
-        read: megabytes from DRAM.
-        written: megabytes to DRAM.
-        busy: cycles in which the array of a core works.
-        seconds: of processor time that scheduling took.
-        kernels: instances that the schedule launches.
+        name: What scheduled it.
+        cycles: Of one inference.
+        read: Megabytes from DRAM.
+        written: Megabytes to DRAM.
+        busy: Cycles in which the array of a core works.
+        seconds: Of processor time that scheduling took.
+        kernels: Instances that the schedule launches.
     """
 
     array: str
@@ -93,12 +93,12 @@ class Level:
 
 
 def model() -> Graph:
-    """ResNet-18 for one image."""
+    """Return ResNet-18 for one image."""
     return autoturbo.load_model(workloads.get("resnet18").file, batch=1)
 
 
 def machine(array: str, *, multicast: bool = False) -> Target:
-    """The four cores with one kind of array."""
+    """Return the four cores with one kind of array."""
     target = load_target(str(TARGETS / "quad-core.yaml"))
     matrix = dataclasses.replace(target.matrix, dataflow=ARRAYS[array])
     transfer = dataclasses.replace(target.transfer, broadcast=multicast)
@@ -106,11 +106,11 @@ def machine(array: str, *, multicast: bool = False) -> Target:
 
 
 def scheduled(graph: Graph, array: str, names: tuple[str, ...]) -> Iterator[Level]:
-    """What each scheduler by name reaches, a new workbench for each."""
+    """Yield what each scheduler by name reaches, a new workbench for each."""
     target = machine(array)
     for name in names:
-        bench = Evaluator(graph, target, DTYPE)
-        seconds, outcome = _timed(partial(bench.measure_scheduler, name))
+        model_scheduler = Evaluator(graph, target, DTYPE)
+        seconds, outcome = _timed(partial(model_scheduler.measure_scheduler, name))
         if isinstance(outcome, Failure):
             print(f"{array} {name}: does not fit: {outcome.message}")
         else:
@@ -118,57 +118,66 @@ def scheduled(graph: Graph, array: str, names: tuple[str, ...]) -> Iterator[Leve
 
 
 def layerwise(graph: Graph, array: str) -> Level:
-    """One kernel a layer with its output in DRAM, the best of some sizes of tiles."""
+    """Run each layer as one kernel with its output in DRAM, the best of some sizes of tiles."""
     settings = [
-        Knobs(max_layers=1, output_scope="DDR", tile_divisor=divisor) for divisor in TILE_DIVISORS
+        Knobs(max_layers=1, output_scope="DDR", tile_subdivision=divisor)
+        for divisor in TILE_DIVISORS
     ]
     return _best(graph, array, LAYERWISE, settings)
 
 
 def channels(graph: Graph, array: str) -> Level:
-    """One kernel a layer; where there are more weights than inputs each core has own channels.
+    """Run each layer as one kernel; where weights outnumber inputs each core has own channels.
 
     Each core then loads only its weights, and every core needs all inputs.
+
+    Returns:
+        The fastest of the tile sizes.
     """
-    bench = Evaluator(graph, machine(array), DTYPE).bench
+    model_scheduler = Evaluator(graph, machine(array), DTYPE).model_scheduler
     overrides = tuple(
-        SubGraphKnobs(layer=layer.name, core_dim=len(graph.tensors[layer.outputs[0]].shape) - 1)
-        for layer in bench.problem(1).layers
+        SubGraphKnobs(
+            layer=layer.name, core_parallel_dim=len(graph.tensors[layer.outputs[0]].shape) - 1
+        )
+        for layer in model_scheduler.context(1).layers
         if _weights(graph, layer) > sum(graph.tensors[t].elements for t in layer.inputs)
     )
     settings = [
-        Knobs(max_layers=1, tile_divisor=divisor, overrides=overrides) for divisor in TILE_DIVISORS
+        Knobs(max_layers=1, tile_subdivision=divisor, overrides=overrides)
+        for divisor in TILE_DIVISORS
     ]
     return _best(graph, array, CHANNELS, settings)
 
 
 def _weights(graph: Graph, layer: Layer) -> int:
-    """Elements of the constants that a layer reads."""
+    """Return the elements of the constants that a layer reads."""
     read = (t for index in layer.operators for t in graph.operators[index].inputs)
     return sum(graph.tensors[t].elements for t in read if graph.tensors[t].constant)
 
 
 def _best(graph: Graph, array: str, name: str, settings: Sequence[Knobs]) -> Level:
-    """The fastest of some settings.
+    """Return the fastest of some settings.
 
     Raises:
-        UsageError: one does not fit.
+        UsageError: One does not fit.
     """
     target = machine(array)
-    bench = Evaluator(graph, target, DTYPE)
-    seconds, found = _timed(lambda: [_measured(bench.evaluate(knobs)) for knobs in settings])
+    model_scheduler = Evaluator(graph, target, DTYPE)
+    seconds, found = _timed(
+        lambda: [_measured(model_scheduler.evaluate(knobs)) for knobs in settings]
+    )
     return _level(target, array, name, min(found, key=lambda m: m.latency), seconds)
 
 
 def multicast(graph: Graph, array: str) -> Level:
-    """GraphTurbo's heuristics where one read of DRAM feeds all cores.
+    """Return what GraphTurbo's heuristics reach where one read of DRAM feeds all cores.
 
     Raises:
-        UsageError: the schedule does not fit.
+        UsageError: The schedule does not fit.
     """
     target = machine(array, multicast=True)
-    bench = Evaluator(graph, target, DTYPE)
-    seconds, outcome = _timed(partial(bench.measure_scheduler, "graphturbo"))
+    model_scheduler = Evaluator(graph, target, DTYPE)
+    seconds, outcome = _timed(partial(model_scheduler.measure_scheduler, "graphturbo"))
     return _level(target, array, MULTICAST, _measured(outcome), seconds)
 
 
@@ -179,7 +188,7 @@ def _measured(outcome: Outcome) -> Measurement:
 
 
 def tuned(graph: Graph, array: str, trials: int, seed: int) -> Level:
-    """What a search on one core finds."""
+    """Return what a search on one core finds."""
     target = machine(array)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         search = partial(
@@ -226,7 +235,7 @@ def main() -> None:
 
 
 def _report(graph: Graph, array: str, published: float, trials: int, seed: int) -> None:
-    """Our levels on one array, and a line that compares the best with the published cycles."""
+    """Print our levels on one array, and the best beside the published cycles."""
     search = tuned(graph, array, trials, seed)
     made = (layerwise(graph, array), channels(graph, array))
     levels = [*scheduled(graph, array, SCHEDULERS.names()), *made, search]
@@ -256,18 +265,18 @@ def _print(
 
 
 def evaluation_cost(graph: Graph) -> None:
-    """CPU time of the first evaluation and of others after it, against the number of kernels.
+    """Print CPU time of the first evaluation and of others after it, by number of kernels.
 
     The others have tiles of other sizes, so that their instructions are written and simulated anew;
     what was measured before is remembered and costs nothing.
     """
     target = machine("fixed")
     for scale in (1, 2, 8):
-        knobs = Knobs(factor_scale=scale, max_layers=1)
-        bench = Evaluator(graph, target, DTYPE)
-        cold, outcome = _timed(partial(bench.evaluate, knobs))
-        others = [dataclasses.replace(knobs, tile_divisor=2 + n) for n in range(ROUNDS)]
-        warm = sum(_timed(partial(bench.evaluate, other))[0] for other in others) / ROUNDS
+        knobs = Knobs(instance_multiplier=scale, max_layers=1)
+        model_scheduler = Evaluator(graph, target, DTYPE)
+        cold, outcome = _timed(partial(model_scheduler.evaluate, knobs))
+        others = [dataclasses.replace(knobs, tile_subdivision=2 + n) for n in range(ROUNDS)]
+        warm = sum(_timed(partial(model_scheduler.evaluate, other))[0] for other in others) / ROUNDS
         if isinstance(outcome, Measurement):
             count = outcome.kernels
             print(

@@ -36,7 +36,7 @@ FLOWS = {"os": "output_stationary", "ws": "weight_stationary", "is": "input_stat
 
 @functools.cache
 def layer(kind: str, dims: str) -> Graph:
-    """The layer of a row: ``MxNxK``, or ``HxWxRxSxCxKxstride`` for a convolution."""
+    """Return the layer of a row: ``MxNxK``, or ``HxWxRxSxCxKxstride`` for a convolution."""
     sizes = [int(part) for part in dims.split("x")]
     if kind == "gemm":
         return gemm(*sizes)
@@ -45,7 +45,7 @@ def layer(kind: str, dims: str) -> Graph:
 
 
 def core(row: dict[str, str], *, overlap: bool) -> Target:
-    """One core with the row's array, and its buffers and bandwidth where it has them."""
+    """Return a core with the row's array, and its buffers and bandwidth where it has them."""
     rows, columns = (int(part) for part in row["array"].split("x"))
     engine = MatrixEngine(
         rows, columns, FLOWS[row["dataflow"]], 1, ((DTYPE, 1.0),), 0, overlap, swap_operands=False
@@ -71,7 +71,7 @@ def _kib(text: str) -> int:
 
 
 def cycles(row: dict[str, str], *, overlap: bool) -> float:
-    """Cycles of the array for the row's layer, as the scheduler and the simulator count them."""
+    """Return the array's cycles for the row's layer, as scheduler and simulator count them."""
     graph = layer(row["kind"], row["dims"])
     (operator,) = graph.operators
     return matrix_cycles_of(operator, core(row, overlap=overlap), DTYPE)
@@ -82,9 +82,9 @@ class Comparison:
     """What comes out of a table.
 
     Attributes:
-        waiting: errors of rows without stalls, every fold waiting.
-        overlapping: errors of the same rows, folds overlapping.
-        limited: errors of whole layers with memory limits.
+        waiting: Errors of rows without stalls, every fold waiting.
+        overlapping: Errors of the same rows, folds overlapping.
+        limited: Errors of whole layers with memory limits.
     """
 
     waiting: Errors
@@ -93,24 +93,24 @@ class Comparison:
 
 
 def unstalled(path: Path) -> list[dict[str, str]]:
-    """Rows in which the array never waits for memory."""
+    """Return the rows in which the array never waits for memory."""
     return [row for row in reference_rows(path) if float(row["stall_cycles"] or 0) == 0]
 
 
 def limited(path: Path) -> list[dict[str, str]]:
-    """Rows simulated with memory limits."""
+    """Return the rows simulated with memory limits."""
     return [row for row in reference_rows(path) if row["mode"] == "USER"]
 
 
 def whole(row: dict[str, str]) -> float:
-    """Cycles of the row's layer with its loads and stores, simulated."""
+    """Return the cycles of the row's layer with its loads and stores, simulated."""
     graph = layer(row["kind"], row["dims"])
     kernel, _ = best_kernel(graph, core(row, overlap=False), DTYPE, Residence())
     return kernel.seconds * CLOCK
 
 
 def compare(path: Path) -> Comparison:
-    """Errors of a table's rows."""
+    """Return the errors of a table's rows."""
     rows = unstalled(path)
     truth = [float(row["total_cycles"]) for row in rows]
     alone = [cycles(row, overlap=False) / t - 1 for row, t in zip(rows, truth, strict=True)]

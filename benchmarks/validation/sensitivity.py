@@ -37,7 +37,7 @@ only matter if each core's link carries its eighth."""
 
 
 def machines() -> list[tuple[str, Target]]:
-    """The preset with one figure changed, by what was changed."""
+    """Return the preset and its variants of one figure changed, each with what was changed."""
     base = load_target("stcp920")
     found = [("as in the preset", base)]
     for fields, values in SWEPT:
@@ -51,12 +51,14 @@ def machines() -> list[tuple[str, Target]]:
 
 
 def latencies(target: Target) -> list[float]:
-    """Milliseconds of each model by each scheduler."""
+    """Return the milliseconds of each model by each scheduler."""
     found = []
     for name, batch in MODELS:
-        bench = Evaluator(import_model(workloads.get(name).file, batch=batch), target, "float16")
+        model_scheduler = Evaluator(
+            import_model(workloads.get(name).file, batch=batch), target, "float16"
+        )
         for scheduler in SCHEDULERS:
-            outcome = bench.measure_scheduler(scheduler)
+            outcome = model_scheduler.measure_scheduler(scheduler)
             found.append(outcome.latency * 1e3 if isinstance(outcome, Measurement) else math.nan)
     return found
 

@@ -20,24 +20,24 @@ from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instru
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS, room_to_stay
 from autoturbo.schedule.place.instances import box_regions
-from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
 
 REFERENCES = Path(__file__).parent / "references"
 
 
 def reference_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a reference table."""
+    """Return the rows of a reference table."""
     with path.open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
 def chosen_reference(doc: str, name: str) -> Path:
-    """The table that the command line names, or the copy in the repository."""
+    """Return the table that the command line names, or the copy in the repository."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     text = "another table of the same columns"
     parser.add_argument("--reference", type=Path, default=REFERENCES / name, help=text)
@@ -50,28 +50,28 @@ class Errors:
     """Relative errors of some rows: ours over the reference's, less one.
 
     Attributes:
-        values: signed, one per row.
+        values: Signed, one per row.
     """
 
     values: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """Mean of the absolute errors."""
+        """Return the mean of the absolute errors."""
         return statistics.fmean(map(abs, self.values))
 
     @property
     def median(self) -> float:
-        """Median of the absolute errors."""
+        """Return the median of the absolute errors."""
         return statistics.median(map(abs, self.values))
 
     @property
     def worst(self) -> float:
-        """Largest absolute error."""
+        """Return the largest absolute error."""
         return max(map(abs, self.values))
 
     def line(self, name: str) -> str:
-        """A summary for people."""
+        """Return a summary for people."""
         if not self.values:
             return f"{name}: no rows"
         return (
@@ -82,7 +82,7 @@ class Errors:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table with its numbers to the right."""
+    """Print a table with its numbers to the right."""
     lines = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     for line in lines:
@@ -93,14 +93,14 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def gemm(m: int, n: int, k: int) -> Graph:
-    """A product of an M x K input with K x N weights, imported from ONNX."""
+    """Return a product of an M x K input with K x N weights, imported from ONNX."""
     return _layer(helper.make_node("MatMul", ["x", "w"], ["y"]), (m, k), (k, n), (m, n))
 
 
 def convolution(
     size: tuple[int, int], kernel: tuple[int, int], channels: int, filters: int, stride: int
 ) -> Graph:
-    """A convolution of one sample whose last windows may reach over the edge, from ONNX."""
+    """Return a convolution of one sample whose last windows may reach over the edge, from ONNX."""
     out = [-(-(s - f) // stride) + 1 for s, f in zip(size, kernel, strict=True)]
     over = [(o - 1) * stride + f - s for o, s, f in zip(out, size, kernel, strict=True)]
     node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[stride, stride], pads=[0, 0, *over])
@@ -132,8 +132,8 @@ class Residence:
     """Where a layer's input and output are kept; its weights are in DDR.
 
     Attributes:
-        input_in_ddr: else in the local buffers of the cores.
-        output_in_ddr: likewise.
+        input_in_ddr: Else in the local buffers of the cores.
+        output_in_ddr: Likewise.
     """
 
     input_in_ddr: bool = True
@@ -143,37 +143,42 @@ class Residence:
 def best_kernel(
     graph: Graph, target: Target, dtype: str, residence: Residence
 ) -> tuple[KernelTime, tuple[int, int]]:
-    """A product as one kernel on the grid of cores that is fastest: its time and the grid.
+    """Run a product as one kernel on the grid of cores that is fastest.
 
     The scheduler's own passes make the kernel (part, stitching, tiles, instructions); what is tried
     is how many cores share the rows and how many the columns.
+
+    Returns:
+        Its time and the grid: cores that share the rows, cores that share the columns.
     """
-    problem = make_problem(graph, target, dtype)
+    context = make_problem(graph, target, dtype)
     cores = target.cores
     grids = [(down, cores // down) for down in range(1, cores + 1) if cores % down == 0]
     timed = [
-        (run_kernel(_program(problem, grid, residence), rates_of(target, dtype)), grid)
+        (run_kernel(_program(context, grid, residence), rates_of(target, dtype)), grid)
         for grid in grids
     ]
     return min(timed, key=lambda pair: pair[0].seconds)
 
 
-def _program(problem: Problem, grid: tuple[int, int], residence: Residence) -> Instructions:
-    layers = tuple(layer.index for layer in problem.layers)
-    template = stitch(problem, layers, box_regions(problem, layers), grid)
+def _program(
+    context: SchedulingContext, grid: tuple[int, int], residence: Residence
+) -> Instructions:
+    layers = tuple(layer.index for layer in context.layers)
+    template = stitch(context, layers, box_regions(context, layers), grid)
     streams = np.zeros((len(layers), STREAM_COLUMNS), np.int64)
     for tensors, column, moved in (
-        (problem.graph.inputs, IN_DDR, residence.input_in_ddr),
-        (problem.graph.outputs, OUT_DDR, residence.output_in_ddr),
+        (context.graph.inputs, IN_DDR, residence.input_in_ddr),
+        (context.graph.outputs, OUT_DDR, residence.output_in_ddr),
     ):
-        shapes = (problem.graph.tensors[tensor] for tensor in tensors)
-        size = sum(t.elements * element_bytes(t.dtype, problem.dtype) for t in shapes)
+        shapes = (context.graph.tensors[tensor] for tensor in tensors)
+        size = sum(t.elements * element_bytes(t.dtype, context.dtype) for t in shapes)
         streams[0, column] = size if moved else 0
-    zones, stage = Zones.of(problem.target), template.stages[0]
+    zones, stage = Zones.of(context.target), template.stages[0]
     there = stage[Stage.READ] - stage[Stage.EXCHANGED]  # of its inputs, in a core's own buffer
     free = zones.lb - (0 if residence.input_in_ddr else int(there))
     free -= 0 if residence.output_in_ddr else int(stage[Stage.WRITTEN])
     streams[0, ROOM] = room_to_stay(np.asarray(free), zones)
-    rules = InstructionRules.of(problem, Knobs())
-    edges = local_edges(problem, layers)
+    rules = InstructionRules.of(context, Knobs())
+    edges = local_edges(context, layers)
     return next(instruct([Kernel(template.stages, streams, edges, rules, 0)]))

@@ -52,13 +52,13 @@ FITTED_ON = 5
 
 @functools.cache
 def product(m: int, n: int, k: int) -> Graph:
-    """The row's layer."""
+    """Return the row's layer."""
     return gemm(m, n, k)
 
 
 @functools.cache
 def machine(dtype: str, fidelity: str, cores: int) -> Target:
-    """Cores of the card computing at a fidelity: LoFi is the full rate, the file's for bfloat4."""
+    """Return the cores of the card at a fidelity: LoFi is the full rate, the file's for bfloat4."""
     target = dataclasses.replace(load_target(TARGET), cores=cores)
     rate = dict(target.matrix.rate)["bfloat4"] / PASSES[fidelity]
     matrix = dataclasses.replace(target.matrix, rate=((dtype, rate),))
@@ -71,12 +71,12 @@ class Row:
 
     Attributes:
         shape: M, N and K.
-        dtype: its data type.
-        fidelity: its passes, by name.
-        cores: of the grid.
-        residence: where its input and output are.
-        traced: launches come from the device.
-        seconds: measured.
+        dtype: Its data type.
+        fidelity: Its passes, by name.
+        cores: Of the grid.
+        residence: Where its input and output are.
+        traced: Launches come from the device.
+        seconds: Measured.
     """
 
     shape: tuple[int, int, int]
@@ -89,7 +89,7 @@ class Row:
 
     @staticmethod
     def of(row: dict[str, str]) -> Row:
-        """From a line of the table."""
+        """Return a row from a line of the table."""
         return Row(
             (int(row["m"]), int(row["n"]), int(row["k"])), DTYPES[row["dtype"]], row["fidelity"],
             _cores(row["grid"]), Residence(row["in0"] == "DRAM", row["out"] == "DRAM"),
@@ -98,25 +98,25 @@ class Row:
 
     @property
     def target(self) -> Target:
-        """The card at the row's fidelity."""
+        """Return the card at the row's fidelity."""
         return machine(self.dtype, self.fidelity, self.cores)
 
 
 def dispatched(row: Row, device: float) -> float:
-    """Seconds a kernel with launch and barrier, for the host's pace where there is no trace."""
+    """Return a kernel's seconds with launch and barrier, by the host's pace without a trace."""
     device += row.target.overheads.kernel_launch + row.target.overheads.barrier
     return device if row.traced else max(device, HOST_DISPATCH)
 
 
 def simulated(row: Row) -> tuple[float, tuple[int, int]]:
-    """Seconds of a row and the grid of cores."""
+    """Return the seconds of a row and the grid of cores."""
     graph = product(*row.shape)
     kernel, grid = best_kernel(graph, row.target, row.dtype, row.residence)
     return dispatched(row, kernel.seconds), grid
 
 
 def scheduled(row: Row) -> float | None:
-    """Seconds of the schedule that the published heuristic makes, for rows with all in DRAM."""
+    """Return the seconds of the published heuristic's schedule, for rows with all in DRAM."""
     if not (row.residence.input_in_ddr and row.residence.output_in_ddr and row.traced):
         return None
     found = Evaluator(product(*row.shape), row.target, row.dtype).evaluate(Knobs())
@@ -124,7 +124,7 @@ def scheduled(row: Row) -> float | None:
 
 
 def closed_form(rows: list[Row], constants: int) -> list[float]:
-    """Seconds of a launch, arithmetic at peak, bytes from DRAM, operands from L1, weighed."""
+    """Return seconds of a launch, arithmetic at peak, DRAM's bytes, operands from L1, weighed."""
     if not rows:
         return []
     terms = np.asarray([_terms(row)[:constants] for row in rows])
@@ -156,11 +156,11 @@ class Comparison:
     """What comes out of a table.
 
     Attributes:
-        traced: errors of rows with a trace, nothing fitted.
-        untraced: errors of rows that the host dispatches.
-        formulas: errors of the closed form with three and with four constants on the traced rows
+        traced: Errors of rows with a trace, nothing fitted.
+        untraced: Errors of rows that the host dispatches.
+        formulas: Errors of the closed form with three and with four constants on the traced rows
             that it was not fitted on.
-        beside: ours on the same rows.
+        beside: Ours on the same rows.
     """
 
     traced: Errors
@@ -170,12 +170,12 @@ class Comparison:
 
 
 def _cores(grid: str) -> int:
-    """Cores of a grid as the table writes it, ``"(8, 8)"``."""
+    """Return the cores of a grid as the table writes it, ``"(8, 8)"``."""
     return math.prod(int(part) for part in grid.strip("()").split(","))
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a table whose data type and fidelity are known here."""
+    """Return the rows of a table whose data type and fidelity are known here."""
     return [
         Row.of(row)
         for row in reference_rows(path)
@@ -184,7 +184,7 @@ def read(path: Path) -> list[Row]:
 
 
 def compare(path: Path) -> Comparison:
-    """Errors of a table's rows."""
+    """Return the errors of a table's rows."""
     rows = read(path)
     traced = [row for row in rows if row.traced]
     ours = [simulated(row)[0] / row.seconds - 1 for row in traced]

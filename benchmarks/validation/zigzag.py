@@ -61,21 +61,21 @@ class Layer:
     """One row: a convolution or a product, 8-bit.
 
     Attributes:
-        name: model and layer.
-        target: what it ran on.
-        batch: samples.
-        channels: output channels (K) and input channels (C), of all groups.
-        groups: groups of channels.
-        out: rows and columns of the output.
-        window: rows and columns of the kernel.
-        image: rows and columns of the input; 1 x 1 for a product.
-        strides: of the kernel.
-        pads: top, left, bottom, right.
-        temporal: ideal temporal cycles of the reference.
-        total: cycles of the reference, all in.
-        read: bits from DRAM.
-        written: bits to DRAM.
-        mapping: loops per operand and level, innermost first.
+        name: Model and layer.
+        target: What it ran on.
+        batch: Samples.
+        channels: Output channels (K) and input channels (C), of all groups.
+        groups: Groups of channels.
+        out: Rows and columns of the output.
+        window: Rows and columns of the kernel.
+        image: Rows and columns of the input; 1 x 1 for a product.
+        strides: Of the kernel.
+        pads: Top, left, bottom, right.
+        temporal: Ideal temporal cycles of the reference.
+        total: Cycles of the reference, all in.
+        read: Bits from DRAM.
+        written: Bits to DRAM.
+        mapping: Loops per operand and level, innermost first.
     """
 
     name: str
@@ -96,12 +96,12 @@ class Layer:
 
     @property
     def bits_per_cycle(self) -> float:
-        """Width of the DRAM port."""
+        """Return the width of the DRAM port."""
         return self.target.ddr.bandwidth * 8 / self.target.clock
 
     @property
     def impossible(self) -> bool:
-        """The reference's total is less than its own traffic takes."""
+        """Return whether the reference's total is less than its own traffic takes."""
         return self.total < (self.read + self.written) / self.bits_per_cycle
 
 
@@ -110,11 +110,11 @@ class Result:
     """What we get for a row, in cycles and bits.
 
     Attributes:
-        temporal: of the array, the layer as one product.
-        busy: of the array, over all tiles of our schedule.
-        replayed: the reference's mapping on our engines.
-        scheduled: our schedule.
-        bits: from and to DRAM with our schedule.
+        temporal: Of the array, the layer as one product.
+        busy: Of the array, over all tiles of our schedule.
+        replayed: The reference's mapping on our engines.
+        scheduled: Our schedule.
+        bits: From and to DRAM with our schedule.
     """
 
     temporal: float
@@ -125,10 +125,10 @@ class Result:
 
 
 def layer_of(row: Row) -> Layer:
-    """Read a row.
+    """Return a row of the table as a layer.
 
     Raises:
-        UsageError: its hardware is not one of those described here, or a figure is missing.
+        UsageError: Its hardware is not one of those described here, or a figure is missing.
     """
     whole = {name: int(number(row, name, "1")) for name in WHOLE}
     pads = tuple(int(p) for p in row["pads"].split()) or (0, 0, 0, 0)
@@ -157,7 +157,7 @@ def _load(path: Path) -> Target:
 
 
 def model_of(layer: Layer) -> Graph:
-    """The layer as an ONNX model, through a file and the import as any other."""
+    """Import the layer as an ONNX model, through a file as any other."""
     k, c = layer.channels
     weight = helper.make_tensor_value_info("w", TensorProto.FLOAT, _weight_shape(layer))
     image = helper.make_tensor_value_info("x", TensorProto.FLOAT, (layer.batch, c, *layer.image))
@@ -193,8 +193,8 @@ def compare(layer: Layer) -> Result:
 
 
 def _settings() -> list[Knobs]:
-    """The heuristics' setting, and finer tiles, which hide more of the first load."""
-    return [Knobs(tile_divisor=divisor) for divisor in (1, 4, 16)]
+    """Return the heuristics' setting, and finer tiles, which hide more of the first load."""
+    return [Knobs(tile_subdivision=divisor) for divisor in (1, 4, 16)]
 
 
 def _measured(graph: Graph, layer: Layer, knobs: Knobs) -> Measurement:
@@ -205,10 +205,13 @@ def _measured(graph: Graph, layer: Layer, knobs: Knobs) -> Measurement:
 
 
 def replay(layer: Layer) -> float:
-    """Seconds of the reference's mapping on our engines.
+    """Run the reference's mapping on our engines.
 
     Inputs and the first weights come before the first product; later weights come while earlier
     ones are used, one part ahead; outputs leave as they are finished.
+
+    Returns:
+        Seconds.
     """
     parts = weight_parts(layer)
     (k, c), positions = layer.channels, math.prod(layer.window)
@@ -230,15 +233,17 @@ def replay(layer: Layer) -> float:
 
 
 def _cut(extent: int, parts: int) -> list[int]:
-    """At most ``parts`` nearly equal whole parts of an extent."""
+    """Return at most ``parts`` nearly equal whole parts of an extent."""
     parts = min(parts, extent)
     return [extent // parts + (part < extent % parts) for part in range(parts)]
 
 
 def weight_parts(layer: Layer) -> int:
-    """Parts of the output channels whose weights are used one after the other.
+    """Count the parts of the output channels whose weights are used one after the other.
 
-    The loops over output channels (K) outside all other loops of the weights' mapping.
+    Returns:
+        The product of the loops over output channels (K) outside all other loops of the weights'
+        mapping.
     """
     parts = 1
     for loop in reversed(_loops(layer, "W")):
@@ -249,7 +254,7 @@ def weight_parts(layer: Layer) -> int:
 
 
 def _loops(layer: Layer, operand: str) -> list[str]:
-    """Loops of an operand over all levels, innermost first."""
+    """Return the loops of an operand over all levels, innermost first."""
     for text in layer.mapping.split(";"):
         name, _, levels = text.partition(":")
         if name.strip() == operand:
@@ -294,7 +299,7 @@ def _print_impossible(layers: list[Layer]) -> None:
 
 
 def summary(pairs: list[tuple[Layer, Result]]) -> dict[str, Errors]:
-    """Errors of each question over the rows that are possible."""
+    """Return the errors of each question over the rows that are possible."""
     totals = [layer.total for layer, _ in pairs]
     return {
         "temporal": Errors.of([r.temporal for _, r in pairs], [x.temporal for x, _ in pairs]),

@@ -38,11 +38,11 @@ def stack(children: list[Net]) -> Net:
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(batch, length, heads * width) -> (batch, heads, length, width)."""
+    """Split heads: (batch, length, heads * width) -> (batch, heads, length, width)."""
     return x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(1, 2)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Scaled dot-product attention over (batch, heads, length, width), heads merged again."""
+    """Attend by scaled dot products over (batch, heads, length, width); merge the heads again."""
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     return (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)

@@ -33,7 +33,7 @@ def dlrm() -> Net:
 
 
 def _below_diagonal() -> Tensor:
-    """Flat indices of the dot products of distinct vectors, each pair once."""
+    """Return flat indices of the dot products of distinct vectors, each pair once."""
     import torch
 
     vectors = TABLES + 1

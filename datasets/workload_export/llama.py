@@ -11,12 +11,12 @@ _BASE = 500000.0
 
 
 def prefill_block() -> Net:
-    """Llama-3-8B block; forward takes hidden states and positions, and masks the future."""
+    """Build a Llama-3-8B block; it takes hidden states and positions, and masks the future."""
     return _block(4096, 14336, _prefill)
 
 
 def decode_block() -> Net:
-    """Llama-3.2-1B block; forward takes one token, its position and the cache of earlier ones."""
+    """Build a Llama-3.2-1B block; it takes a token, its position and the cache of earlier ones."""
     return _block(2048, 8192, _decode)
 
 
@@ -37,7 +37,7 @@ def _block(width: int, inner: int, forward: Any) -> Net:
 
 
 def _rotations(net: Net, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine per position and channel, (batch, length, head width)."""
+    """Return cosine and sine per position and channel, (batch, length, head width)."""
     import torch
 
     angles = positions[:, :, None].float() * net.frequencies
@@ -46,7 +46,7 @@ def _rotations(net: Net, positions: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _first(result: Any) -> Tensor:
-    """Hidden states of a decoder layer: some releases return a tuple."""
+    """Return the hidden states of a decoder layer: some releases return a tuple."""
     return result[0] if isinstance(result, tuple) else result
 
 

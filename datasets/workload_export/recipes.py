@@ -17,8 +17,8 @@ class Input:
     """An input of the network.
 
     Attributes:
-        shape: without the batch, which is the first dimension of every input.
-        limits: half-open range of integers, or None for floating-point values.
+        shape: Without the batch, which is the first dimension of every input.
+        limits: Half-open range of integers, or None for floating-point values.
     """
 
     shape: tuple[int, ...]
@@ -30,11 +30,11 @@ class Recipe:
     """How to make one workload.
 
     Attributes:
-        build: makes the network; imports its library.
-        library: distribution that the network comes from, for the file's metadata.
-        inputs: by the name they get in the file, in the order of the forward function.
-        outputs: names of the outputs.
-        legacy: use torch's older, tracing exporter.
+        build: Makes the network; imports its library.
+        library: Distribution that the network comes from, for the file's metadata.
+        inputs: By the name they get in the file, in the order of the forward function.
+        outputs: Names of the outputs.
+        legacy: Use torch's older, tracing exporter.
     """
 
     build: Callable[[], Net]

@@ -63,7 +63,7 @@ def _forward(net: Net, latent: Tensor, timestep: Tensor, context: Tensor) -> Ten
 
 
 def _time_embedding(timestep: Tensor) -> Tensor:
-    """Cosines and sines of the time step at geometrically spaced frequencies, (batch, BASE)."""
+    """Embed the time step: cosines and sines at geometrically spaced frequencies, (batch, BASE)."""
     import torch
 
     half = BASE // 2
@@ -85,7 +85,7 @@ def _down_steps() -> list[Net]:
 
 
 def _skip_channels() -> list[int]:
-    """Channels of everything that the way down leaves behind, in order."""
+    """Return the channels of everything that the way down leaves behind, in order."""
     skips = [BASE]
     for level, channels in enumerate(CHANNELS):
         skips += [channels] * (_DOWN_BLOCKS + (level < len(CHANNELS) - 1))
@@ -106,7 +106,7 @@ def _up_steps() -> list[Net]:
 
 
 def _step(wide: int, channels: int, *, attention: bool, grow: bool = False) -> Net:
-    """One residual block with what follows it: a transformer, and an enlargement."""
+    """Build one residual block with what follows it: a transformer, and an enlargement."""
     return compose(
         _step_forward,
         residual=_residual(wide, channels),

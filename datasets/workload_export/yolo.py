@@ -59,7 +59,7 @@ def _bottleneck(channels: int, *, shortcut: bool) -> Net:
 
 
 def _csp(wide: int, channels: int, depth: int, *, shortcut: bool = True) -> Net:
-    """Cross-stage partial block: half of the channels pass `depth` bottlenecks."""
+    """Build a cross-stage partial block: half of the channels pass `depth` bottlenecks."""
     from torch import nn
 
     half = channels // 2
@@ -79,7 +79,7 @@ def _csp_forward(block: Net, x: Tensor) -> Tensor:
 
 
 def _pyramid(channels: int) -> Net:
-    """Spatial pyramid pooling, fast form: one 5 by 5 maximum applied three times."""
+    """Build spatial pyramid pooling, fast form: one 5 by 5 maximum applied three times."""
     from torch import nn
 
     half = channels // 2

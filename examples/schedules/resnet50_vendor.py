@@ -23,13 +23,13 @@ from pathlib import Path
 import autoturbo
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, split_axes
-from autoturbo.schedule.pipeline import Workbench, assemble
+from autoturbo.schedule.pipeline import ModelScheduler, assemble
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import PartBook, make_instances
-from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ second stays in L1, where they are put together."""
 
 
 def published() -> list[tuple[int, int, Scope]]:
-    """Group, part and scope in order of execution."""
+    """Return group, part and scope in order of execution."""
     words = ORDER.split()
     names = (word.removeprefix("G").removesuffix("]").split("[") for word in words[::2])
     return [
@@ -79,53 +79,53 @@ def published() -> list[tuple[int, int, Scope]]:
     ]
 
 
-def groups(problem: Problem) -> tuple[SubGraph, ...]:
-    """The vendor's four groups as sub-graphs."""
+def groups(context: SchedulingContext) -> tuple[SubGraph, ...]:
+    """Return the vendor's four groups as sub-graphs."""
     kinds = [
-        [problem.graph.operators[op].kind for op in layer.operators] for layer in problem.layers
+        [context.graph.operators[op].kind for op in layer.operators] for layer in context.layers
     ]
     sums = [index for index, found in enumerate(kinds) if "Add" in found]
-    ends = [*(sums[number - 1] + 1 for number in SUMS), len(problem.layers)]
+    ends = [*(sums[number - 1] + 1 for number in SUMS), len(context.layers)]
     starts = [0, *ends[:-1]]
     return tuple(
-        SubGraph(index, layers, _split(problem, layers, parts))
+        SubGraph(index, layers, _split(context, layers, parts))
         for index, (start, end, parts) in enumerate(zip(starts, ends, PARTS, strict=True))
         if (layers := tuple(range(start, end)))
     )
 
 
-def _split(problem: Problem, layers: tuple[int, ...], parts: int) -> Split:
-    depth, axis = split_axes(problem, layers, "batch")[0]
+def _split(context: SchedulingContext, layers: tuple[int, ...], parts: int) -> Split:
+    depth, axis = split_axes(context, layers, "batch")[0]
     return Split(axis if parts > 1 else -1, parts, depth, 0, 0)
 
 
 def _binding(group: int, rank: int) -> tuple[int, ...]:
-    """Factors of an output in NCHW; the last has no rows."""
+    """Return the factors of an output in NCHW; the last has no rows."""
     batch, rows = CORES[group]
     return (batch, 1, rows, 1)[:rank]
 
 
 def schedule(model: Graph, target: Target) -> Schedule:
-    """The published decisions as a schedule of ours."""
-    bench = Workbench(model, target, "float16")
-    share = bench.share()
-    problem = bench.problem(share.batches)
-    instances = make_instances(PartBook(problem), groups(problem))
+    """Return the published decisions as a schedule of ours."""
+    model_scheduler = ModelScheduler(model, target, "float16")
+    share = model_scheduler.share()
+    context = model_scheduler.context(share.batches)
+    instances = make_instances(PartBook(context), groups(context))
     pairs = list(zip(instances.subgraph.tolist(), instances.part.tolist(), strict=True))
     index = {pair: instance for instance, pair in enumerate(pairs)}
     scope = {(group, part): where for group, part, where in published()}
-    ranks = [len(problem.graph.tensors[parts.outputs[0]].shape) for parts in instances.parts]
+    ranks = [len(context.graph.tensors[parts.outputs[0]].shape) for parts in instances.parts]
     placement = Placement(
         tuple(_binding(group, ranks[group]) for group, _ in pairs),
         tuple(scope[pair] for pair in pairs),
         tuple(CORE_IDS[group] for group, _ in pairs),
     )
     order = tuple(index[group, part] for group, part, _ in published())
-    return assemble(model, problem, "vendor", Knobs(), share, instances, order, placement)
+    return assemble(model, context, "vendor", Knobs(), share, instances, order, placement)
 
 
 def text(made: Schedule) -> str:
-    """The schedule file up to its buffers: they and what is expected follow from the decisions."""
+    """Return the schedule file up to its buffers: the rest follows from the decisions."""
     decisions, _, _ = made.text.partition(',\n"buffers"')
     return decisions + "\n}\n"
 

@@ -17,8 +17,8 @@ from search_quality import (
 
 from autoturbo.datasets import workloads
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.blocks import changes_of
 from autoturbo.search.encoding import Genes
+from autoturbo.search.group_screening import changes_of
 from autoturbo.search.space import Space
 from tests.tiers import tiered
 

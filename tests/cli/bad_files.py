@@ -351,7 +351,7 @@ def knobs_nested_too_deeply(cli: Cli) -> list[str]:
 
 @case
 def knobs_not_json(cli: Cli) -> list[str]:
-    return knobs(cli, "{\n  lb_fill: 0.5\n}")
+    return knobs(cli, "{\n  lb_occupancy_limit: 0.5\n}")
 
 
 @case
@@ -361,12 +361,12 @@ def knobs_list(cli: Cli) -> list[str]:
 
 @case
 def knobs_misspelt(cli: Cli) -> list[str]:
-    return knobs(cli, '{"lb_fil": 0.5}')
+    return knobs(cli, '{"lb_occupancy_limt": 0.5}')
 
 
 @case
 def knobs_out_of_range(cli: Cli) -> list[str]:
-    return knobs(cli, '{"lb_fill": 1.5}')
+    return knobs(cli, '{"lb_occupancy_limit": 1.5}')
 
 
 @case
@@ -443,7 +443,7 @@ def schedule_unknown_field(cli: Cli) -> list[str]:
 
 @case
 def schedule_unknown_knob(cli: Cli) -> list[str]:
-    return changed_schedule(cli, knobs={"lb_fil": 1})
+    return changed_schedule(cli, knobs={"lb_occupancy_limt": 1})
 
 
 def schedule_text(cli: Cli, text: str) -> list[str]:

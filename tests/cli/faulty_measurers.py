@@ -88,7 +88,7 @@ class Moody(Faulty):
         return [self.one(schedule) for schedule in schedules]
 
     def one(self, schedule):
-        if schedule.knobs.as_dict().get("tile_divisor", 0) > 2:
+        if schedule.knobs.as_dict().get("tile_subdivision", 0) > 2:
             raise OSError("the board is too hot")
         return Simulator().measure([schedule])[0]
 '''

@@ -55,7 +55,11 @@ RUNS: dict[str, tuple[str, ...]] = {
         "explain {failed}",
         "explain best.json --model tiny.onnx",
     ),
-    "diff": ("diff best.json {run}", "diff {run} {goya} --fail-if-slower 2%"),
+    "diff": (
+        "diff best.json {run}",
+        "diff {run} {goya} --fail-if-slower 2%",
+        "diff best.json {run} --html both.html",
+    ),
     "replay": ("replay {run} 0", "replay {failed} 0", "replay {run} 999"),
     "dashboard": ("dashboard --port 0 --for 0.1", "dashboard --port 70000"),
     "report": ("report {run} -o report.html", "report --all"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import signal
 import subprocess
@@ -90,6 +91,10 @@ def test_a_browser_sees_a_run_begin(cli: Cli, run: str, port: int, tmp_path: Pat
         page.size(800, 600)
         page.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
         wait_for(lambda: run in text(page))
-        wait_for(lambda: 0 < page.run("document.documentElement?.scrollWidth ?? 0") <= 800)
+        across = "document.body ? document.documentElement.scrollWidth : 0"
+        for width, scheme in itertools.product((420, 800, 1280), ("light", "dark")):
+            page.prefer(scheme)
+            page.size(width, 600)
+            wait_for(lambda most=width: 0 < page.run(across) <= most)  # type: ignore[misc]
         more = cli("--json", "tune", "zfnet", "--batch", "1", "--trials", "2").object["run"]
         wait_for(lambda: more in text(page))

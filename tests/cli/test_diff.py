@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autoturbo.report.units import duration, ratio
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
@@ -67,6 +68,36 @@ def test_a_file_beside_itself_is_the_same(cli: Cli, one: dict[str, Any]) -> None
     ran = cli("diff", file, file, "--fail-if-slower", "0%")
     assert ran.status == 0
     assert "A and B have the same knobs" in ran.out
+
+
+def test_a_page_lays_a_run_beside_a_file(
+    cli: Cli, one: dict[str, Any], four: dict[str, Any]
+) -> None:
+    ran = cli("--json", "diff", one["run"], four["schedule_file"], "--html", "both.html")
+    page = Path("both.html").read_text(encoding="utf-8")
+    assert ran.object["html"] == {"file": "both.html", "bytes": len(page.encode())}
+    first, second = (found["best"]["latency_s"] for found in (one, four))
+    assert f"A takes {duration(first)} and B takes {duration(second)}: A is" in plain_spaces(page)
+    assert f"is {ratio(second / first)} as fast as B" in plain_spaces(page)
+    assert "Not the same batch" in page
+    assert cli("diff", one["run"], one["run"], "--html", "both.html").status == 0  # its own kind
+    again = plain_spaces(Path("both.html").read_text(encoding="utf-8"))
+    assert "neither is faster (simulated)" in again
+
+
+def test_a_page_needs_a_run_of_the_files_model(cli: Cli, one: dict[str, Any]) -> None:
+    document = json.loads(Path(one["schedule_file"]).read_text())
+    document["model"]["hash"] = "0" * 64
+    Path("other.json").write_text(json.dumps(document))
+    ran = cli("diff", one["run"], "other.json", "--html", "both.html")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "other.json: no run of autoturbo.db has its model and target" in ran.err
+    assert not Path("both.html").exists()
+
+
+def plain_spaces(page: str) -> str:
+    """A page whose numbers and units are apart by spaces that break."""
+    return page.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_what_is_slower_than_allowed_fails(cli: Cli, one: dict[str, Any]) -> None:

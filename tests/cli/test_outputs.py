@@ -50,6 +50,7 @@ def writing(run: str) -> dict[str, tuple[str, ...]]:
         "resume": ("resume", run, "-o"),
         "apply": ("apply", "tiny.onnx", "-o"),
         "report": ("report", run, "-o"),
+        "diff": ("diff", run, run, "--html"),
         "trace": ("trace", run, "-o"),
         "netron": ("trace", run, "--netron"),
         "db best": ("db", "best", "-o"),
@@ -138,7 +139,7 @@ def test_the_log_of_another_database(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("name", "way"),
     [("tune", "same"), ("apply", "link"), ("report", "hard"), ("trace", "around"),
-     ("resume", "same")],
+     ("resume", "same"), ("diff", "hard")],
 )  # fmt: skip
 def test_the_model_is_not_replaced(cli: Cli, run: str, name: str, way: str) -> None:
     place = {"same": "tiny.onnx", "around": f"../{cli.folder.name}/tiny.onnx"}.get(way, "out.onnx")

@@ -20,7 +20,7 @@ from autoturbo.commands.tuning.tune import finish
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.registry import SCHEDULERS
-from autoturbo.report.lines import Standing
+from autoturbo.report.lines import RunStatus
 from autoturbo.search.progress import Progress
 from autoturbo.tuning.result import TuneResult
 from tests import processes
@@ -105,9 +105,9 @@ def test_the_best_that_was_measured_is_handed_out(cli: Cli) -> None:
     heuristic = found["baselines"]["graphturbo"]["latency_s"]
     assert found["default"]["latency_s"] == heuristic
     assert found["best"]["latency_s"] <= heuristic
-    assert found["begun_with"] == ["the heuristic", "partition by dynamic programming"]
+    assert found["warm_starts"] == ["the heuristic", "partition by dynamic programming"]
     replayed = cli("--json", "replay", found["run"], "0").object
-    assert (replayed["same"], replayed["begun_with"]) == (True, found["begun_with"])
+    assert (replayed["same"], replayed["warm_starts"]) == (True, found["warm_starts"])
     assert replayed["latency_s"] == heuristic
 
 
@@ -188,12 +188,17 @@ def test_explain_of_few_trials_is_honest(cli: Cli) -> None:
 def test_explain_of_a_schedule_file_is_that_of_its_run(cli: Cli) -> None:
     said = tuned(cli)
     of_run = cli("--json", "explain", said["run"]).object["bounds"]
-    assert {r["kind"] for spot in of_run["spots"] for r in spot["remedies"]} >= {"knob", "target"}
+    assert {r["kind"] for bottleneck in of_run["bottlenecks"] for r in bottleneck["remedies"]} >= {
+        "knob",
+        "target",
+    }
     flags = [said["schedule_file"], "--model", MODEL, "--batch", "1", "--no-what-if"]
     found = cli("--json", "explain", *flags).object
     assert found["bounds"]["latency_s"] == of_run["latency_s"] == said["best"]["latency_s"]
     assert found["bounds"]["shares_s"] == of_run["shares_s"]
-    assert [spot["remedies"] for spot in found["bounds"]["spots"]] == [[]] * len(of_run["spots"])
+    assert [bottleneck["remedies"] for bottleneck in found["bounds"]["bottlenecks"]] == [[]] * len(
+        of_run["bottlenecks"]
+    )
     shown = cli("explain", *flags).out
     assert shown.startswith(f"{said['schedule_file']}: {MODEL} @ stcp920, graphturbo\n")
 
@@ -528,7 +533,7 @@ def progress(done: int, remaining: float | None = 5.0) -> Progress:
 
 
 def test_standing_of_progress() -> None:
-    assert standing_of(progress(5)) == Standing(
+    assert standing_of(progress(5)) == RunStatus(
         *("m", "t", 5, 10, 2e-3, 3, 4e-3, 0.5, 2.0, 100, {"LB": 1}, 5.0, 10.0)
     )
     assert standing_of(progress(5, None)).expected is None

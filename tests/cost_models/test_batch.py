@@ -7,18 +7,18 @@ import functools
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.features import override_rows, portable_rows, target_vector
-from autoturbo.cost_models.looks import Look
+from autoturbo.cost_models.predictions import Prediction
 from autoturbo.cost_models.pretrained import Pretrained, train
+from autoturbo.cost_models.ranker import Ranker
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.search.blocks import changes_of
 from autoturbo.search.encoding import START
+from autoturbo.search.group_screening import changes_of
 from autoturbo.search.space import Space
 from autoturbo.search.warm_starts.starts import starts_of
 from autoturbo.simulate import plan
@@ -39,11 +39,11 @@ def model() -> Pretrained:
 
 
 @functools.cache
-def bench(workload: str, target: str) -> tuple[Evaluator, Space]:
+def scheduler_of(workload: str, target: str) -> tuple[Evaluator, Space]:
     graph, machine = import_model(workloads.get(workload).file), load_target(target)
     evaluator = Evaluator(graph, machine, machine.default_dtype)
     starts = starts_of(evaluator, most=2 if workload in STARTED else 0)
-    return evaluator, Space.of(evaluator.bench, subgraphs=6, starts=starts)
+    return evaluator, Space.of(evaluator.model_scheduler, subgraphs=6, starts=starts)
 
 
 def candidates(space: Space) -> np.ndarray:
@@ -69,8 +69,8 @@ PAIRS = pytest.mark.parametrize(
 
 def features(evaluator: Evaluator) -> BatchFeatures:
     """Of a workbench that was asked nothing before."""
-    known = evaluator.bench
-    fresh = Evaluator(known.model, known.target, known.dtype).bench
+    known = evaluator.model_scheduler
+    fresh = Evaluator(known.model, known.target, known.dtype).model_scheduler
     vector = target_vector(known.target, known.dtype)
     return BatchFeatures(KernelStatistics(fresh), model(), vector, 4)
 
@@ -79,7 +79,7 @@ def features(evaluator: Evaluator) -> BatchFeatures:
 def test_candidates_are_predicted_from_what_their_kernels_take_alone(
     workload: str, target: str
 ) -> None:
-    evaluator, space = bench(workload, target)
+    evaluator, space = scheduler_of(workload, target)
     genes = candidates(space)
     known = features(evaluator)
     found = known.seconds(space.settings(genes))
@@ -97,14 +97,14 @@ def test_candidates_are_predicted_from_what_their_kernels_take_alone(
         assert seconds == pytest.approx((plan.launches * base_seconds(plan.values)) @ factors)
 
 
-def advisor(evaluator: Evaluator) -> KernelAdvisor:
-    vector = target_vector(evaluator.bench.target, evaluator.bench.dtype)
-    return KernelAdvisor(evaluator, vector, 4, prior=model())
+def ranker(evaluator: Evaluator) -> Ranker:
+    vector = target_vector(evaluator.model_scheduler.target, evaluator.model_scheduler.dtype)
+    return Ranker(evaluator, vector, 4, prior=model())
 
 
 @PAIRS
 def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
-    evaluator, space = bench(workload, target)
+    evaluator, space = scheduler_of(workload, target)
     points, known = space.settings(candidates(space)), features(evaluator)
     by_setting = features(evaluator)
     there = 0
@@ -123,9 +123,9 @@ def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
 
 @pytest.mark.full
 def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
-    evaluator, space = bench("squeezenet1_1", "goya")
+    evaluator, space = scheduler_of("squeezenet1_1", "goya")
     genes = candidates(space)
-    points, made, near = space.settings(genes), advisor(evaluator), COLUMNS.index("near_s")
+    points, made, near = space.settings(genes), ranker(evaluator), COLUMNS.index("near_s")
     assert made.look(points) is None  # there is no model of the run yet
     for row in genes[:24:2]:
         made.observe(space.knobs_of(row), evaluator.evaluate(space.knobs_of(row)))
@@ -158,13 +158,13 @@ def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
 def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     workload: str, target: str
 ) -> None:
-    evaluator, space = bench(workload, target)
+    evaluator, space = scheduler_of(workload, target)
     known = features(evaluator)
     base = np.zeros(len(space.dimensions), np.int64)
     changes = changes_of(space, base, base[None])
     genes = np.concatenate([base[None], changes.points[changes.blocks > 0]])
     kinds = known.kinds(known.of(space.settings(genes)))
-    share = np.asarray([d.name.endswith(":weight_share") for d in space.dimensions])
+    share = np.asarray([d.name.endswith(":weight_buffer_fraction") for d in space.dimensions])
     took: dict[bytes, list[tuple[bool, float]]] = {}
     for kind, row in zip(kinds, genes, strict=True):
         outcome = evaluator.evaluate(space.knobs_of(row))
@@ -179,7 +179,7 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     assert len({seconds for each in took.values() for _, seconds in each}) > len(took) / 4
 
 
-def _looked(made: KernelAdvisor, evaluator: Evaluator, points: list[Knobs]) -> Look:
+def _looked(made: Ranker, evaluator: Evaluator, points: list[Knobs]) -> Prediction:
     """A look after some measurements, which are made where there are none."""
     for knobs in points[::4] if not made.examples else ():
         made.observe(knobs, evaluator.evaluate(knobs))
@@ -190,9 +190,9 @@ def _looked(made: KernelAdvisor, evaluator: Evaluator, points: list[Knobs]) -> L
 
 @pytest.mark.full
 def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator, space = bench("squeezenet1_1", "goya")
+    evaluator, space = scheduler_of("squeezenet1_1", "goya")
     points = space.settings(candidates(space))
-    remembering, forgetful = advisor(evaluator), advisor(evaluator)
+    remembering, forgetful = ranker(evaluator), ranker(evaluator)
     first = [remembering.rank(points) for _ in range(2)]
     looks = [_looked(remembering, evaluator, points) for _ in range(2)]
     monkeypatch.setattr(plan, "MOST", 8)
@@ -214,7 +214,7 @@ def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_the_order_in_which_candidates_come_does_not_matter(workload: str, target: str) -> None:
-    evaluator, space = bench(workload, target)
+    evaluator, space = scheduler_of(workload, target)
     base = np.zeros(len(space.dimensions), np.int64)
     (policy,) = (at for at, d in enumerate(space.dimensions) if d.name == "factor_policy")
     base[policy] = space.dimensions[policy].choices.index("ragged")
@@ -230,14 +230,14 @@ def test_the_order_in_which_candidates_come_does_not_matter(workload: str, targe
 
 
 def test_no_candidates() -> None:
-    evaluator, _ = bench("dlrm", "ascend-910")
+    evaluator, _ = scheduler_of("dlrm", "ascend-910")
     assert features(evaluator).seconds([]).shape == (0,)
 
 
 def test_an_impossible_setting_is_infinite() -> None:
-    evaluator, _ = bench("dlrm", "ascend-910")
-    problem = evaluator.bench.problem(evaluator.bench.share().batches)
-    layer = problem.layers[-1].name
+    evaluator, _ = scheduler_of("dlrm", "ascend-910")
+    context = evaluator.model_scheduler.context(evaluator.model_scheduler.share().batches)
+    layer = context.layers[-1].name
     impossible = Knobs(overrides=(SubGraphKnobs(layer, dim=1, factor=1 << 20),))
     each = [Knobs(), impossible, Knobs(batches_per_cluster=1 << 20)]
     assert np.isfinite(features(evaluator).seconds(each)).tolist() == [True, False, False]

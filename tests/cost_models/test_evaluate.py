@@ -139,6 +139,14 @@ def test_a_model_of_other_columns_is_refused(tmp_path: Path) -> None:
         Pretrained.load(tmp_path)
 
 
+def test_a_model_with_earlier_names_of_knobs_is_read(tmp_path: Path) -> None:
+    train(table(), {}).save(tmp_path)
+    text = (tmp_path / "card.json").read_text()
+    assert "subgraph.tile_subdivision" in text
+    (tmp_path / "card.json").write_text(text.replace("tile_subdivision", "tile_divisor"))
+    assert Pretrained.load(tmp_path).card["settings"] > 0
+
+
 @pytest.mark.parametrize(
     ("versions", "message"),
     [

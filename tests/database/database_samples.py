@@ -13,7 +13,7 @@ from autoturbo.database import (
     Database,
     KernelRecord,
     PairKey,
-    Refused,
+    RefusedTrial,
     RunInfo,
     TrialRecord,
     Verified,
@@ -75,8 +75,8 @@ def verified(*checks: str, verifier: str = "1", created: str = NOW) -> Verified:
     return Verified(tuple(Check(name) for name in names), verifier, created)
 
 
-def refused(trial: int = 1) -> Refused:
-    return Refused(trial, "1", ("memory: race: two kernels write x",))
+def refused(trial: int = 1) -> RefusedTrial:
+    return RefusedTrial(trial, "1", ("memory: race: two kernels write x",))
 
 
 def kernel(signature: str = "51a9", seconds: float = 1e-6) -> KernelRecord:
@@ -174,7 +174,7 @@ failures = st.builds(
 keys = st.builds(PairKey, *[st.sampled_from(["a", "b"])] * 4)
 verifiers = st.sampled_from(["1", "2", "10"])
 refusals = st.builds(
-    Refused, trial=counts, verifier=verifiers, failures=st.lists(names, max_size=2).map(tuple)
+    RefusedTrial, trial=counts, verifier=verifiers, failures=st.lists(names, max_size=2).map(tuple)
 )
 verifications = st.builds(
     Verified,

@@ -162,7 +162,7 @@ def test_trials_without_their_run_wait_for_it(tmp_path: Path) -> None:
     path = tmp_path / "at.db"
     whole = set(large(path, trials=30).splitlines())
     folder = RunFolder.create(tmp_path / "runs", "resnet50", "stcp920", "aa00")
-    values = {**samples.run_info().as_dict(), "space": ["lb_fill"]}
+    values = {**samples.run_info().as_dict(), "space": ["lb_occupancy_limit"]}
     del values["state"]
     folder.write_manifest(values)
     with contextlib.closing(sqlite3.connect(path)) as connection:

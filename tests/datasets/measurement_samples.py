@@ -20,7 +20,7 @@ CHOICES = (
     ("output_scope", (AUTO, "GB", "DDR")),
     ("max_layers", (AUTO, 1, 2)),
     ("batches_per_cluster", (AUTO, 2, 1)),  # 2 is too many for each of four clusters
-    ("cluster_split", (AUTO, "pipeline", "spatial")),
+    ("cluster_partitioning", (AUTO, "pipeline", "spatial")),
 )
 
 

@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from autoturbo.datasets.measurements import Draws, Progress, collect, load_measurements, parts_of
+from autoturbo.datasets.measurements import (
+    CandidateSource,
+    Progress,
+    collect,
+    load_measurements,
+    parts_of,
+)
 from autoturbo.datasets.measurements import shards as shard_files
 from autoturbo.datasets.measurements.collect import begin, make_shard
 from autoturbo.errors import ExecutorError, InputError, UsageError
@@ -196,7 +202,7 @@ def test_a_process_that_dies_is_reported(models: Path, tmp_path: Path) -> None:
     assert len(load_measurements(tmp_path)) > 0
 
 
-def _deadly(_graph: Graph, _target: Target, _dtype: str) -> Draws:
+def _deadly(_graph: Graph, _target: Target, _dtype: str) -> CandidateSource:
     time.sleep(0.1)
     os._exit(9)
 

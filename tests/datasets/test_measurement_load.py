@@ -89,7 +89,7 @@ def test_kernels_sum_up_to_the_latency_where_clusters_work_alike(data: Measureme
 def test_a_pipeline_replayed_is_near_its_latency(data: Measurements) -> None:
     alike = data.settings["alike"] == 1
     pipeline = np.asarray(
-        [data.setting(row).cluster_split == "pipeline" for row in range(len(data))]
+        [data.setting(row).cluster_partitioning == "pipeline" for row in range(len(data))]
     )
     pipeline &= data.measured & ~alike
     assert data.replayed[alike].tolist() == data.sums[alike].tolist()
@@ -165,11 +165,11 @@ def test_no_setting_and_no_measurement_is_there_twice(data: Measurements) -> Non
 def test_settings_with_one_schedule_are_one(data: Measurements) -> None:
     """A single cluster has nothing to share out, so that knob makes no schedule of its own."""
     single = np.flatnonzero(data.settings["target"] == "ascend-910")
-    without = [replace(data.setting(row), cluster_split=AUTO) for row in single.tolist()]
+    without = [replace(data.setting(row), cluster_partitioning=AUTO) for row in single.tolist()]
     models = [data.settings["model"][row] for row in single.tolist()]
     assert len(single) == 32
     assert len(set(zip(models, without, strict=True))) == 32
-    assert any(data.setting(row).cluster_split != AUTO for row in single.tolist())
+    assert any(data.setting(row).cluster_partitioning != AUTO for row in single.tolist())
 
 
 EARLIER = Path(__file__).parent / "earlier"

@@ -11,7 +11,7 @@ import pytest
 from autoturbo.datasets.measurements.sampling import (
     ELITE,
     TURNS,
-    Drawn,
+    DrawnCandidate,
     Origin,
     Reading,
     Sample,
@@ -42,11 +42,11 @@ def by_distance(knobs: Knobs) -> Reading:
 
 def sample(
     count: int, measure: Callable[[Knobs], Reading] = by_distance, seed: int = 0
-) -> list[Drawn]:
+) -> list[DrawnCandidate]:
     return list(Sample(FewDraws(), measure, np.random.default_rng(seed)).take(count))
 
 
-def latency(drawn: Drawn) -> float:
+def latency(drawn: DrawnCandidate) -> float:
     assert isinstance(drawn.reading.outcome, Measurement)
     return drawn.reading.outcome.latency
 

@@ -200,7 +200,15 @@ def test_nothing_is_left_unused(name: str) -> None:
 def test_no_shape_arithmetic_and_no_description_is_left(name: str) -> None:
     model = load(name)
     kinds = {node.op_type for node in model.graph.node}
-    assert not kinds & {"Shape", "Size", "ConstantOfShape", "Constant", "Identity", "If", "Loop"}
+    assert not kinds & {
+        "Shape",
+        "Size",
+        "ConstantOfShape",
+        "Constant",
+        "Identity",
+        "If",
+        "Loop",
+    }
     assert all(not n.doc_string and not n.metadata_props for n in model.graph.node)
     assert not model.graph.value_info
 

@@ -74,11 +74,14 @@ class Page:
             case "Network.requestWillBeSent":
                 self.asked.append(values["request"]["url"])
 
-    def open(self, file: Path) -> Self:
-        """Load a report and wait until its figures are drawn."""
-        self.call("Page.navigate", url=file.resolve().as_uri())
-        end = time.monotonic() + _PATIENCE_S
-        while self.run("document.documentElement?.dataset.drawn || ''") != "yes":
+    def open(self, file: Path, *, drawn: bool = True) -> Self:
+        """Load a page and wait until its figures are drawn, where it draws any."""
+        address, end = file.resolve().as_uri(), time.monotonic() + _PATIENCE_S
+        self.call("Page.navigate", url=address)
+        ready = "document.documentElement?.dataset.drawn === 'yes'"
+        if not drawn:
+            ready = f"document.URL === '{address}' && document.readyState === 'complete'"
+        while not self.run(ready):
             assert not self.complaints, self.complaints
             assert time.monotonic() < end, "the figures were not drawn"
             time.sleep(0.05)
@@ -117,6 +120,16 @@ class Page:
                 "Input.dispatchKeyEvent", type=kind, key=named, text=said,
                 windowsVirtualKeyCode=code, modifiers=8 if shift else 0,
             )  # fmt: skip
+
+    def type(self, selector: str, text: str) -> None:
+        """Put a text into a field, as keys would, and wait for what that shows."""
+        self.run(f"(e => {{ e.focus(); e.select(); }})(document.querySelector('{selector}'))")
+        if text:
+            self.call("Input.insertText", text=text)
+        else:
+            self.call("Input.dispatchKeyEvent", type="keyDown", key="Delete",
+                      windowsVirtualKeyCode=46)  # fmt: skip
+        self.run("new Promise(done => setTimeout(done, 200))")
 
     def point(self, selector: str) -> None:
         """Move the pointer to the middle of an element, and wait for what that shows."""

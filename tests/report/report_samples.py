@@ -19,6 +19,7 @@ from autoturbo.search.progress import Trial
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.tuning.tuner import tune
+from benchmarks.chains import chain
 from tests.schedule.schedule_samples import STCP920, Net, workload
 
 HOSTILE = (
@@ -78,13 +79,25 @@ def small_facts() -> Facts:
 
 
 @functools.cache
-def measured(split: str = "auto") -> Measured:
-    """The published schedule, or one whose clusters do not work alike."""
-    evaluator = Evaluator(workload("squeezenet1_1", 4), STCP920, "float16")
-    schedule = evaluator.schedule(Knobs(cluster_split=split))
+def measured(split: str = "auto", *, batch: int = 4, passes: int = 1) -> Measured:
+    """The published schedule, or one whose clusters do not work alike, or one of several passes."""
+    evaluator = Evaluator(workload("squeezenet1_1", batch), STCP920, "float16")
+    each = Knobs().batches_per_cluster if passes == 1 else batch // STCP920.clusters // passes
+    schedule = evaluator.schedule(Knobs(cluster_partitioning=split, batches_per_cluster=each))
     outcome = evaluator.measure(schedule)
     assert isinstance(outcome, Measurement)
     return Measured.of(schedule, outcome)
+
+
+@functools.cache
+def deep_facts() -> Facts:
+    """A network of 400 layers by the published schedule, with the search of the small run."""
+    evaluator = Evaluator(chain(400, 4), STCP920, "float16")
+    schedule = evaluator.schedule(Knobs())
+    outcome = evaluator.measure(schedule)
+    assert isinstance(outcome, Measurement)
+    best = Measured.of(schedule, outcome)
+    return dataclasses.replace(small_facts(), best=best, default=None, others={})
 
 
 def long_facts(count: int) -> Facts:

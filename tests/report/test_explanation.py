@@ -13,21 +13,21 @@ from autoturbo.errors import TargetError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.report.bottlenecks import (
+    Bottleneck,
     Remedy,
-    Spot,
     Trials,
+    bottlenecks_of,
     field_of,
     paddings,
-    spots_of,
     with_knob,
 )
 from autoturbo.report.explanation import (
     Advice,
     Bounds,
+    bottleneck_table,
     bounds_of,
     layer_table,
     model_knob_sentence,
-    spot_table,
     subgraph_table,
     time_sentence,
 )
@@ -129,20 +129,24 @@ def test_remedies_come_most_gained_first_and_what_does_not_fit_last(bounds: Boun
 
 
 def test_spots_are_the_worst_first_and_need_no_more_than_they_take(schedule: Schedule) -> None:
-    found = spots_of(schedule, schedule_shares(schedule))
+    found = bottlenecks_of(schedule, schedule_shares(schedule))
     assert 1 < len(found) <= 5
-    lost = [spot.lost for spot in found]
+    lost = [bottleneck.lost for bottleneck in found]
     assert lost == sorted(lost, reverse=True)
-    for spot in found:
-        assert spot.needs == 0 if spot.part == "between" else 0 < spot.needs < spot.seconds
-        assert spot.lost == spot.seconds - spot.needs
-        assert spot.shares.total == pytest.approx(spot.seconds)
-    assert len(spots_of(schedule, schedule_shares(schedule), 1)) == 1
+    for bottleneck in found:
+        assert (
+            bottleneck.needs == 0
+            if bottleneck.part == "between"
+            else 0 < bottleneck.needs < bottleneck.seconds
+        )
+        assert bottleneck.lost == bottleneck.seconds - bottleneck.needs
+        assert bottleneck.shares.total == pytest.approx(bottleneck.seconds)
+    assert len(bottlenecks_of(schedule, schedule_shares(schedule), 1)) == 1
 
 
 def test_spots_together_are_all_of_the_latency(schedule: Schedule) -> None:
     """But for layers that lose nothing, of which there is none here."""
-    found = spots_of(schedule, schedule_shares(schedule), 1000)
+    found = bottlenecks_of(schedule, schedule_shares(schedule), 1000)
     assert sum(s.seconds for s in found) == pytest.approx(schedule_shares(schedule).latency)
 
 
@@ -152,11 +156,11 @@ def test_alike_sub_graphs_are_one_spot() -> None:
     for _ in range(4):
         at = net.conv(at, 32)
     schedule = Evaluator(net.graph(), STCP920, "float16").schedule(Knobs(max_layers=1))
-    spots = spots_of(schedule, schedule_shares(schedule))
-    assert {spot.part for spot in spots} == {"layer", "between"}
-    (spot,) = (spot for spot in spots if spot.part == "layer")
-    assert spot.layers == spot.anchors == ("conv0", "conv1", "conv2", "conv3")
-    remedy = Trials(schedule, 1.0).knob(spot.anchors, "prefetch_depth", 1)
+    bottlenecks = bottlenecks_of(schedule, schedule_shares(schedule))
+    assert {bottleneck.part for bottleneck in bottlenecks} == {"layer", "between"}
+    (bottleneck,) = (bottleneck for bottleneck in bottlenecks if bottleneck.part == "layer")
+    assert bottleneck.layers == bottleneck.anchors == ("conv0", "conv1", "conv2", "conv3")
+    remedy = Trials(schedule, 1.0).knob(bottleneck.anchors, "prefetch_depth", 1)
     assert remedy.text == "prefetch_depth=1 of conv0 and 3 alike"
 
 
@@ -180,29 +184,29 @@ def test_json_says_the_same(bounds: Bounds) -> None:
     for kernel in value["kernels"]:
         assert sum(kernel["shares_s"].values()) == pytest.approx(kernel["seconds"])
     assert len(value["layers"]) == len(bounds.names)
-    assert len(value["spots"]) == len(bounds.advice)
-    assert all(spot["remedies"] for spot in value["spots"])
+    assert len(value["bottlenecks"]) == len(bounds.advice)
+    assert all(bottleneck["remedies"] for bottleneck in value["bottlenecks"])
 
 
 def test_tables_show_every_spot_and_the_heaviest_layers(bounds: Bounds) -> None:
     assert time_sentence(bounds).count("%") >= 2
     assert subgraph_table(bounds, everything=True).row_count == len(bounds.shares.subgraphs)
     assert layer_table(bounds, everything=False).row_count == min(10, len(bounds.names))
-    assert spot_table(bounds).row_count >= 2 * len(bounds.advice)
+    assert bottleneck_table(bounds).row_count >= 2 * len(bounds.advice)
 
 
 def test_a_spot_that_nothing_helps_says_so(bounds: Bounds) -> None:
     advice = bounds.advice[0]
     worse = tuple(dataclasses.replace(r, gain=-1.0) for r in advice.remedies)
-    alone = dataclasses.replace(bounds, advice=(Advice(advice.spot, worse),))
-    cells = list(spot_table(alone).columns[0].cells)
+    alone = dataclasses.replace(bounds, advice=(Advice(advice.bottleneck, worse),))
+    cells = list(bottleneck_table(alone).columns[0].cells)
     assert str(cells[1]).strip() == f"no change helps ({len(worse)} tried)"
 
 
 def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
     evaluator = Evaluator(network(129), STCP920, "float16")
     names = {r.change["knob"] for r in bounds.model_knobs}
-    assert {"max_layers", "cluster_split", "prefetch_depth"} <= names
+    assert {"max_layers", "cluster_partitioning", "prefetch_depth"} <= names
     for remedy in bounds.model_knobs:
         value = {remedy.change["knob"]: remedy.change["value"]}
         outcome = evaluator.evaluate(dataclasses.replace(KNOBS, **value))
@@ -258,10 +262,12 @@ def test_shares_of_nothing_are_none() -> None:
 
 
 def test_a_spot_never_loses_less_than_nothing() -> None:
-    assert Spot("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 2.0).lost == 0.0
+    assert (
+        Bottleneck("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 2.0).lost == 0.0
+    )
 
 
 def test_failures_are_no_gain() -> None:
     failed = Remedy("knob", "x", {}, None, Failure("LB", "too much").message, None)
-    spot = Spot("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
-    assert Advice(spot, (failed,)).helpful(0.0) == ()
+    bottleneck = Bottleneck("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
+    assert Advice(bottleneck, (failed,)).helpful(0.0) == ()

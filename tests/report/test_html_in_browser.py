@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autoturbo.report.page import LARGEST, document
+from autoturbo.report.page import LARGEST, Compared, ListedRun, difference, document, index
 from tests.report.browser import CHROMIUM, Page, browser
-from tests.report.report_samples import HOSTILE, facts_of, long_facts, residual, small_facts
+from tests.report.report_samples import (
+    HOSTILE,
+    deep_facts,
+    facts_of,
+    long_facts,
+    measured,
+    residual,
+    small_facts,
+)
 from tests.schedule.schedule_samples import STCP920
 
 pytestmark = [
@@ -34,6 +43,26 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("report") / "small.html"
     file.write_text(document(small_facts()), encoding="utf-8")
     return file
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, small: Path) -> dict[str, Path]:
+    """One page of each kind: of a run, of 400 layers, of two schedules, of all runs."""
+    folder = tmp_path_factory.mktemp("pages")
+    one, two = (
+        Compared(f"run {letter}", "squeezenet1_1", measured(split), "simulated")
+        for letter, split in (("one", "channel"), ("two", "auto"))
+    )
+    runs = [ListedRun(small_facts().info, "done", "small.html")] * 60
+    texts = {
+        "deep": document(deep_facts()),
+        "both": difference(one, two, (), [("latency", "2 ms", "1 ms", "0.50x")], {}),
+        "index": index(runs, "autoturbo.db"),
+    }
+    files = {name: folder / f"{name}.html" for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(text, encoding="utf-8")
+    return files | {"small": small}
 
 
 @pytest.fixture(autouse=True)
@@ -72,18 +101,135 @@ def test_the_first_screen_answers(page: Page, small: Path) -> None:
     assert seen == ["How much faster", "Why", "What bounds it now", "Can I trust it"]
 
 
+WIDTHS, SCHEMES = (420, 800, 1280), ("light", "dark")
+
+
 @pytest.mark.full
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-def test_nothing_hangs_over_the_edge(page: Page, small: Path, width: int, scheme: str) -> None:
-    page.prefer(scheme)
-    page.size(width, 800)
-    page.open(small)
-    assert page.run("document.documentElement.scrollWidth") <= width
-    over = page.run(
-        "[...document.querySelectorAll('svg')].filter(s =>"
-        f" s.getBoundingClientRect().right > {width} + 1).length"
+@pytest.mark.parametrize("name", ["small", "deep", "both", "index"])
+def test_nothing_hangs_over_the_edge(page: Page, pages: dict[str, Path], name: str) -> None:
+    """In both schemes, as it opens and with everything unfolded."""
+    for width, scheme in itertools.product(WIDTHS, SCHEMES):
+        page.prefer(scheme)
+        page.size(width, 800)
+        page.open(pages[name], drawn=name != "index")
+        for unfolded in (False, True):
+            if unfolded:
+                page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+                page.run("new Promise(done => setTimeout(done, 300))")
+            where = (width, scheme, unfolded)
+            assert page.run("document.documentElement.scrollWidth") <= width, where
+            over = page.run(
+                "[...document.querySelectorAll('svg, .legend li, h1, h2, h3, p, button, input')]"
+                ".filter(e => e.checkVisibility())"
+                f".filter(e => e.getBoundingClientRect().right > {width} + 1)"
+                ".map(e => e.outerHTML.slice(0, 80))"
+            )
+            assert over == [], where
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["small", "both"])
+def test_letters_of_figures_are_not_cut_off(page: Page, pages: dict[str, Path], name: str) -> None:
+    """Every title, label and key of a drawn figure lies inside of it."""
+    for width in WIDTHS:
+        page.size(width, 800)
+        page.open(pages[name])
+        cut = page.run(
+            "[...document.querySelectorAll('.chart')].flatMap(c => {"
+            " if (!c.checkVisibility()) return [];"
+            " const r = c.querySelector('svg').getBoundingClientRect();"
+            " return [...c.querySelectorAll('.role-axis text, .role-legend text')].filter(t => {"
+            " const b = t.getBoundingClientRect(); return b.width && (b.left < r.left - 2"
+            " || b.right > r.right + 2 || b.top < r.top - 2 || b.bottom > r.bottom + 2); })"
+            " .map(t => c.id + ': ' + t.textContent); })"
+        )
+        assert cut == [], width
+
+
+LAYERS = "[...document.querySelectorAll('[aria-label=layers] tbody tr')]"
+
+
+def shown_layers(page: Page) -> list[str]:
+    """Layers in the table that can be seen."""
+    names: list[str] = page.run(
+        f"{LAYERS}.filter(r => r.checkVisibility()).map(r => r.cells[0].innerText)"
     )
-    assert over == 0
+    return names
+
+
+def test_four_hundred_layers_are_folded_away(page: Page, pages: dict[str, Path]) -> None:
+    page.open(pages["deep"])
+    assert page.run(f"{LAYERS}.length") == 400
+    assert shown_layers(page) == []
+    assert page.run("document.documentElement.scrollHeight") < 10_000
+    graph = "document.querySelector('#chart-graph')"
+    assert not page.run(f"{graph}.checkVisibility()")
+    page.run(f"{graph}.closest('details').open = true")
+    page.run("new Promise(done => setTimeout(done, 300))")
+    assert page.run(f"{graph}.querySelector('svg').clientWidth") > 900
+    page.run("document.querySelector('[aria-label=layers]').closest('details').open = true")
+    assert 10 <= len(shown_layers(page)) <= 50
+    page.run("document.querySelector('[aria-label=layers] ~ button').click()")
+    assert len(shown_layers(page)) == 400
+
+
+def test_one_field_finds_rows_and_bars(page: Page, pages: dict[str, Path]) -> None:
+    page.open(pages["deep"])
+    page.type("#find", "CONV39")
+    assert shown_layers(page) == ["conv39", *(f"conv39{digit}" for digit in range(10))]
+    said = page.run("document.querySelector('.find output').innerText")
+    assert int(said.split()[0]) >= 11
+    faint = (
+        "[...document.querySelectorAll('#chart-timeline .mark-rect path')].filter(p =>"
+        " Number(p.getAttribute('opacity') ?? 1) < 0.5).length"
+    )
+    bars = page.run("document.querySelectorAll('#chart-timeline .mark-rect path').length")
+    assert 0 < bars - page.run(faint) < bars / 4
+    page.type("#find", "no such layer")
+    assert shown_layers(page) == []
+    assert page.run("document.querySelectorAll('details[open]').length") == 0
+    page.type("#find", "")
+    assert page.run("document.querySelectorAll('details[open]').length") == 0
+    assert page.run(faint) == 0
+    page.run("document.querySelector('[aria-label=layers]').closest('details').open = true")
+    assert len(shown_layers(page)) == 30
+
+
+@pytest.mark.full
+def test_all_rows_can_be_read_without_scripts(page: Page, pages: dict[str, Path]) -> None:
+    page.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        page.open(pages["deep"], drawn=False)
+        assert page.run("document.querySelector('noscript').checkVisibility()")
+        assert not page.run("document.querySelector('#find').checkVisibility()")
+        page.run("document.querySelector('[aria-label=layers]').closest('details').open = true")
+        assert len(shown_layers(page)) == 400
+    finally:
+        page.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_two_timelines_have_one_axis_of_time(page: Page, pages: dict[str, Path]) -> None:
+    page.open(pages["both"])
+    assert page.run("document.querySelectorAll('[id^=chart-timeline-]').length") >= 2
+    for letter in "AB":
+        assert page.run(f"document.querySelectorAll('#chart-timeline-{letter} path').length") > 20
+    axes = [
+        page.run(
+            f"[...document.querySelectorAll('#chart-timeline-{letter} .role-axis-label text')]"
+            ".map(t => [t.textContent, t.getAttribute('transform')])"
+            ".filter(([text]) => /^[0-9,.]+$/.test(text))"
+        )
+        for letter in "AB"
+    ]
+    assert len(axes[0]) > 2
+    assert axes[0] == axes[1]
+    boxes = "['A', 'B'].map(x => document.querySelector(`#side-${x}`).getBoundingClientRect())"
+    beside = f"(() => {{ const [a, b] = {boxes}; return [a.top === b.top, a.right <= b.left]; }})()"
+    assert page.run(beside) == [True, True]
+    page.size(420, 800)
+    assert page.run(beside) == [False, False]
+    under = f"(() => {{ const [a, b] = {boxes}; return a.bottom <= b.top; }})()"
+    assert page.run(under) is True
 
 
 def brightness(page: Page, selector: str, what: str) -> float:
@@ -185,6 +331,6 @@ def test_a_long_run_stays_small(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "long.html"
     file.write_text(text, encoding="utf-8")
     page.open(file)
-    said = page.run("document.querySelector('#search figcaption').innerText")
+    said = page.run("document.querySelector('#left figcaption').innerText")
     assert "10000 trials" in said
     assert "measured trials are drawn" in said

@@ -12,8 +12,24 @@ from hypothesis import strategies as st
 
 from autoturbo.report import timeline as timeline_module
 from autoturbo.report.facts import OVERHEADS, PARTS, WORKERS, Measured, _covered, time_use
-from autoturbo.report.graph_view import graph_layout, layer_scopes, subgraph_facts
-from autoturbo.report.timeline import core_lanes, engine_bars, lane_names, named, occupancy
+from autoturbo.report.filling import GROUPS
+from autoturbo.report.graph_view import (
+    _edge_rows,
+    graph_layout,
+    layer_scopes,
+    subgraph_facts,
+)
+from autoturbo.report.timeline import (
+    core_lanes,
+    end_of,
+    end_of_all,
+    engine_bars,
+    engine_charts,
+    lane_names,
+    named,
+    occupancy,
+    time_charts,
+)
 from autoturbo.schedule.codegen.instructions import ENGINES
 from autoturbo.schedule.place.bind import Scope
 from tests.report.report_samples import measured
@@ -88,6 +104,37 @@ def test_bars_hold_what_engines_work(found: Measured) -> None:
     assert max(abs(worked[lane]) for lane in engines) < 1e-6
 
 
+def test_passes_after_the_first_are_a_bar_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a batch is on the axis on which two schedules are compared."""
+    found = measured(batch=16, passes=4)
+    assert found.schedule.share.loops == 4
+    assert end_of_all(found) == pytest.approx(1e6 * found.measurement.latency, rel=0.02)
+
+    def further() -> list[tuple[float, float]]:
+        (chart,) = engine_charts(found, end_of_all(found), whole=True).values()
+        rows = chart.data["bars"].where("group", [GROUPS]).values
+        return list(zip(rows["begin"], rows["end"], strict=True))
+
+    span = end_of(found)
+    assert further() == [(span * at, span * (at + 1)) for at in (1, 2, 3)]
+    monkeypatch.setattr(timeline_module, "MOST_PASSES", 3)
+    assert further() == [(span, span * 4)]
+
+
+def test_lanes_of_all_clusters_are_shown_or_folded_away() -> None:
+    """Every bar is in one of the two charts, and each chart has the lanes of its own bars."""
+    found = measured("channel")
+    charts = time_charts(found)
+    every = engine_bars(found.schedule, found.kernels)
+    parts = [charts["timeline"], charts["timeline-rest"]]
+    assert sum(len(chart.data["bars"]) for chart in parts) == len(every)
+    assert [lane for c in parts for lane in c.given["lanes"]] == lane_names(found.schedule)
+    for chart in parts:
+        assert set(chart.data["bars"].values["lane"]) <= set(chart.given["lanes"])
+        assert len(chart.data["bars"])
+    assert set(time_charts(measured())) == {"timeline", "cores"}
+
+
 def test_many_bars_become_few(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measured()
     whole = engine_bars(found.schedule, found.kernels)
@@ -102,7 +149,7 @@ def test_many_bars_become_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cores_have_parts_while_their_kernel_runs(found: Measured) -> None:
     names, columns = core_lanes(found.schedule, found.kernels)
     rows = columns.values
-    assert len(names) == found.schedule.problem.target.cores * len(found.schedule.timelines)
+    assert len(names) == found.schedule.context.target.cores * len(found.schedule.timelines)
     assert set(rows["lane"]) <= set(names)
     for lane in names:
         own = sorted((b, e) for at, b, e in zip(rows["lane"], rows["begin"], rows["end"],
@@ -157,11 +204,11 @@ def test_subgraphs_share_the_time(found: Measured) -> None:
     groups = subgraph_facts(found.schedule, found.kernels)
     assert sum(g.share for g in groups) == pytest.approx(1.0)
     assert sorted(x for g in groups for x in g.layers) == list(
-        range(len(found.schedule.problem.layers))
+        range(len(found.schedule.context.layers))
     )
     assert {g.bound for g in groups} <= set(PARTS)
     copies = found.schedule.share.copies
-    assert sum(g.macs for g in groups) == found.schedule.problem.graph.macs * copies
+    assert sum(g.macs for g in groups) == found.schedule.context.graph.macs * copies
     moved = sum(g.ddr_bytes for g in groups) * found.schedule.share.loops
     assert moved == pytest.approx(found.measurement.ddr_bytes, rel=1e-6)
     assert max(WORKERS) in PARTS
@@ -171,7 +218,7 @@ def test_layers_lie_in_their_subgraph_below_what_they_read(found: Measured) -> N
     plan = graph_layout(found.schedule)
     groups = {box.number: box for box in plan.groups}
     layers = {box.number: box for box in plan.layers}
-    assert set(layers) == set(range(len(found.schedule.problem.layers)))
+    assert set(layers) == set(range(len(found.schedule.context.layers)))
     for subgraph in found.schedule.instances.subgraphs:
         home = groups[subgraph.index]
         for layer in subgraph.layers:
@@ -180,11 +227,12 @@ def test_layers_lie_in_their_subgraph_below_what_they_read(found: Measured) -> N
             assert box.bottom <= home.bottom <= plan.rows
             assert home.left - 1e-9 <= box.left < box.right <= home.right + 1e-9
     assert plan.edges
+    assert all(0 <= left <= 1 for _, _, left, _ in _edge_rows(plan))
     for maker, reader in plan.edges:
         assert layers[maker].bottom <= layers[reader].top
 
 
 def test_scopes_of_layers(found: Measured) -> None:
     scopes = layer_scopes(found.schedule)
-    leaving = {found.schedule.problem.producer[t] for t in found.schedule.problem.graph.outputs}
+    leaving = {found.schedule.context.producer[t] for t in found.schedule.context.graph.outputs}
     assert {scopes[layer] for layer in leaving} == {Scope.DDR}

@@ -103,23 +103,23 @@ def test_spearman_is_the_correlation_of_ranks() -> None:
 def test_predictions_are_those_of_the_time() -> None:
     """A round is predicted from the rounds before it, never from itself."""
     space = np.random.default_rng(0)
-    knobs = [Knobs(prefetch_depth=int(d), tile_divisor=int(t)) for d in (1, 2, 3) for t in
+    knobs = [Knobs(prefetch_depth=int(d), tile_subdivision=int(t)) for d in (1, 2, 3) for t in
              (1, 2, 4, 8)]  # fmt: skip
     knobs = [Knobs(), *(knobs[i] for i in space.permutation(len(knobs)))]
     doubles = Landscape(walls=False)
     trials = [Trial(n, k, doubles.evaluate(k)) for n, k in enumerate(knobs)]
 
-    def advisor() -> object:
+    def ranker() -> object:
         return make_advisor(doubles, toy_graph(), toy_target(), "float16", 0, print)
 
-    found = predictions(trials, advisor(), 4)  # type: ignore[arg-type]
+    found = predictions(trials, ranker(), 4)  # type: ignore[arg-type]
     assert found is not None
     assert found.points.values["trial"] == [9, 10, 11, 12]  # eight are needed before
     changed = [*trials[:9], *(Trial(t.number, t.knobs, trials[1].outcome) for t in trials[9:])]
-    again = predictions(changed, advisor(), 4)  # type: ignore[arg-type]
+    again = predictions(changed, ranker(), 4)  # type: ignore[arg-type]
     assert again is not None
     assert again.points.values["predicted"] == found.points.values["predicted"]
-    assert predictions(trials[:5], advisor(), 4) is None  # type: ignore[arg-type]
+    assert predictions(trials[:5], ranker(), 4) is None  # type: ignore[arg-type]
 
 
 def test_a_run_is_predicted_whole_from_the_package_model() -> None:

@@ -14,10 +14,10 @@ from markupsafe import Markup
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
-from autoturbo.report.facts import PART_TITLES, PARTS, Facts, Measured, Trust, gather
+from autoturbo.report.facts import PART_TITLES, PARTS, Evidence, Facts, Measured, gather
 from autoturbo.report.filling import Chart, Columns, as_script, rendered, united
-from autoturbo.report.page import commands, parts_saved, values
-from autoturbo.report.units import percent
+from autoturbo.report.page import Compared, commands, difference, parts_saved, values
+from autoturbo.report.units import duration, percent, ratio
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -70,6 +70,22 @@ def test_names_are_text_wherever_they_stand() -> None:
         assert page.text.count(shown) == times
 
 
+def test_names_are_text_beside_another_schedule() -> None:
+    def laid(name: str) -> Seen:
+        side = Compared(f"run {name}", name, small_facts().best, "simulated")
+        knobs = {f"{name}: scope": ("auto", name)}
+        page = difference(side, side, (), [(name, "1", "1", "1.00x")], knobs)
+        return Seen(page.partition('<script type="application/json"')[0])
+
+    harmless = laid("harmless")
+    times = harmless.text.count("harmless")
+    assert times >= 6
+    for name in HOSTILE:
+        page = laid(name)
+        assert page.tags == harmless.tags
+        assert page.text.count(name.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")) == times
+
+
 def test_what_a_template_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="facts"):
         rendered("summary.html")
@@ -103,6 +119,48 @@ def test_what_is_saved_adds_up_to_the_difference() -> None:
     assert PART_TITLES[largest] in parts_saved(slow, fast)[0]
 
 
+def answers(facts: Facts) -> dict[str, str]:
+    """The sentence that begins each question's section and stands right above its picture."""
+    without = dict.fromkeys(("policy", "figures", "library", "code"), "")
+    page = rendered("report.html", **without, **values(facts))
+    found = re.findall(
+        r'<section id="(\w+)"><h2>[^<]+</h2>\s*<p class="answer">([^<]*)</p>\s*<figure>', page
+    )
+    return {name: " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split()) for name, text in found}
+
+
+def test_four_questions_have_a_sentence_and_a_picture_each() -> None:
+    facts = small_facts()
+    best, default = facts.best.measurement, facts.default
+    assert default is not None
+    found = answers(facts)
+    assert list(found) == ["gained", "time", "decided", "left"]
+    assert all("simulated" in text and text.endswith(".") for text in found.values())
+    assert all(text.count(".") - len(re.findall(r"\d\.\d", text)) <= 4 for text in found.values())
+    faster = ratio(default.measurement.latency / best.latency)
+    assert f"takes {duration(best.latency)}" in found["gained"]
+    assert f"{faster} as fast as the published heuristic" in found["gained"]
+    use = facts.best.use
+    assert found["time"].startswith(f"{percent(use.busy[use.busiest])} of the")
+    assert f"of {PART_TITLES[use.busiest]}" in found["time"]
+    layers = len(facts.best.schedule.context.layers)
+    assert found["decided"].startswith(f"{layers} layers became")
+    assert f"{percent(best.bound_fraction)} of the speed that the lower bound" in found["left"]
+
+
+def test_the_answers_say_what_measured() -> None:
+    facts = small_facts()
+    settings = {**facts.info.settings, "measurer": "board"}
+    info = dataclasses.replace(facts.info, settings=settings)
+    found = answers(dataclasses.replace(facts, info=info))
+    assert len(found) == 4
+    assert all("measured by board" in text for text in found.values())
+    assert "How it divides is simulated." in found["time"]
+    shown = said(dataclasses.replace(facts, info=info))
+    assert "Latencies were measured by board; where the time goes is simulated." in shown
+    assert "Simulated, not silicon: docs/calibration.md" in said(facts)
+
+
 def said(facts: Facts) -> str:
     return seen(facts, "summary").text
 
@@ -123,7 +181,7 @@ def test_the_summary_repeats_what_explain_says() -> None:
 
 def test_the_summary_says_what_speaks_against_them() -> None:
     checks = {"regions": "ok", "memory": "failed", "numbers": "not run"}
-    doubtful = Trust(checks, same=False, refused=2, findings=("two <buffers> meet",))
+    doubtful = Evidence(checks, same=False, refused=2, findings=("two <buffers> meet",))
     facts = dataclasses.replace(small_facts(), trust=doubtful)
     assert not doubtful.ok
     assert "other numbers than the run recorded" in said(facts)

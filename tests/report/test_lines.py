@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoturbo.report.lines import WAITING, Standing, live_line, live_lines
+from autoturbo.report.lines import WAITING, RunStatus, live_line, live_lines
 
-MIDWAY = Standing(
+MIDWAY = RunStatus(
     model="resnet50",
     target="stcp920",
     done=412,
@@ -32,19 +32,19 @@ def test_the_line_of_the_specification() -> None:
 
 
 def test_before_the_first_trial() -> None:
-    assert live_line(Standing("a", "b", 0, 10)) == (
+    assert live_line(RunStatus("a", "b", 0, 10)) == (
         "a @ b | .......... 0/10 trials | starting | 0:00 | 0 measured/s, 0 screened"
     )
 
 
 def test_what_comes_before_the_first_trial_is_named() -> None:
-    line = live_line(Standing("a", "b", 0, 10, phase="placing cuts"))
+    line = live_line(RunStatus("a", "b", 0, 10, phase="placing cuts"))
     assert line.startswith("a @ b | .......... 0/10 trials | placing cuts | ")
-    assert "placing" not in live_line(Standing("a", "b", 1, 10, phase="placing cuts"))
+    assert "placing" not in live_line(RunStatus("a", "b", 1, 10, phase="placing cuts"))
 
 
 def test_when_nothing_fits() -> None:
-    standing = Standing("a", "b", 4, None, infeasible={"LB": 4}, elapsed=5)
+    standing = RunStatus("a", "b", 4, None, infeasible={"LB": 4}, elapsed=5)
     assert live_line(standing) == (
         "a @ b | 4 trials | nothing fits yet | 0:05 | infeasible 100 % (LB 4)"
         " | 0 measured/s, 0 screened"
@@ -97,7 +97,7 @@ def test_hostile_names_stay_on_the_line() -> None:
 
 
 SHORT = replace(MIDWAY, model="dlrm", done=1000, elapsed=91, ended=True, infeasible={})
-WAITS = Standing("bert_base_s512", "ascend-910", 0, None, phase=WAITING)
+WAITS = RunStatus("bert_base_s512", "ascend-910", 0, None, phase=WAITING)
 
 
 def test_lines_of_several_runs_are_below_each_other() -> None:

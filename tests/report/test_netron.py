@@ -22,7 +22,9 @@ from tests.schedule.schedule_samples import STCP920, Net
 SQUEEZENET = workloads.get("squeezenet1_1").file
 
 
-@pytest.fixture(scope="module", params=[Knobs(), Knobs(cluster_split="channel", max_layers=3)])
+@pytest.fixture(
+    scope="module", params=[Knobs(), Knobs(cluster_partitioning="channel", max_layers=3)]
+)
 def schedule(request: pytest.FixtureRequest) -> Schedule:
     graph = import_model(SQUEEZENET, batch=4)
     return Evaluator(graph, STCP920, "float16").schedule(request.param)
@@ -68,7 +70,7 @@ def test_times_are_those_of_the_layers(schedule: Schedule, tmp_path: Path) -> No
     found = schedule_shares(schedule)
     metrics = read(tmp_path / "n.json")["metrics"]
     times = {e["target"]: e["value"] for e in metrics if e["name"] == "time_us"}
-    layers = schedule.problem.layers
+    layers = schedule.context.layers
     assert times == {
         layers[one.layer].name: pytest.approx(one.seconds * 1e6, abs=1e-4) for one in found.layers
     }
@@ -77,9 +79,9 @@ def test_times_are_those_of_the_layers(schedule: Schedule, tmp_path: Path) -> No
 
 
 def test_every_operator_says_where_it_runs(schedule: Schedule) -> None:
-    facts, graph = facts_of(schedule), schedule.problem.graph
+    facts, graph = facts_of(schedule), schedule.context.graph
     assert len(facts) == len(graph.operators)
-    anchors = {layer.anchor: layer.name for layer in schedule.problem.layers}
+    anchors = {layer.anchor: layer.name for layer in schedule.context.layers}
     for index, one in enumerate(facts):
         assert {"sub-graph", "parts", "cluster", "cores", "layer's output in"} <= set(one.metadata)
         assert ("computed with" in one.metadata) == (index not in anchors)
@@ -112,7 +114,7 @@ def test_an_annotated_copy_is_valid_small_and_says_the_same(
         (n.op_type, *n.output) for n in original.graph.node
     ]
     by_name = {o.name: f for o, f in zip(
-        schedule.problem.graph.operators, facts_of(schedule), strict=True
+        schedule.context.graph.operators, facts_of(schedule), strict=True
     )}  # fmt: skip
     told = 0
     for node in model.graph.node:

@@ -11,7 +11,7 @@ from tests.graph.graph_samples import model, workload
 
 ALONE = Measurement(2e-3, 1, 0, 0, 0.5, 0.5, 0, 0, 1, LowerBound(1e-3, 0.0, 0.0))
 TOGETHER = dataclasses.replace(ALONE, latency=1.5e-3)
-CHANNELS = Knobs(cluster_split="channel")
+CHANNELS = Knobs(cluster_partitioning="channel")
 
 
 def test_clusters_that_share_out_channels_stand_beside_one_alone() -> None:
@@ -53,7 +53,7 @@ def test_what_idle_clusters_cost_stands_behind_the_node_and_the_reason() -> None
     assert mixed_sentence(found) == (
         "cannot be told apart: ReduceMean_0 (ReduceMean) works across the batch; 1 of 4 clusters"
         " works on a, c, 1 of 2 clusters works on d; compute every sample by itself, or export with"
-        " a dynamic batch, or let clusters share out other work (knob cluster_split)"
+        " a dynamic batch, or let clusters share out other work (knob cluster_partitioning)"
     )
     alone = mixed_sentence(mixed_samples(graph, {"b": 1}))
     assert "; the batch is processed whole; " in alone

@@ -170,11 +170,11 @@ def test_what_there_is_to_check() -> None:
     from autoturbo.graph.onnx_import import import_model
     from autoturbo.hardware import load_target
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.schedule.pipeline import Workbench, build_schedule
+    from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 
     graph = import_model(workloads.get("squeezenet1_1").file, batch=8)
-    bench = Workbench(graph, load_target("stcp920"), "float16")
-    shared = build_schedule(bench, Knobs(cluster_split="pipeline"))
+    model_scheduler = ModelScheduler(graph, load_target("stcp920"), "float16")
+    shared = build_schedule(model_scheduler, Knobs(cluster_partitioning="pipeline"))
     found = checked_sizes([shared])
     assert found["kernels"] == found["instances"] == len(shared.order)
     assert found["subgraphs"] == len(shared.instances.subgraphs)

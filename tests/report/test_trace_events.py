@@ -26,7 +26,7 @@ Event = dict[str, Any]
 def schedule(request: pytest.FixtureRequest) -> Schedule:
     graph = import_model(workloads.get("squeezenet1_1").file, batch=4)
     evaluator = Evaluator(graph, load_target("stcp920"), "float16")
-    return build_schedule(evaluator.bench, Knobs(cluster_split=request.param))
+    return build_schedule(evaluator.model_scheduler, Knobs(cluster_partitioning=request.param))
 
 
 @pytest.mark.parametrize("detail", DETAILS)
@@ -47,7 +47,7 @@ def test_slices_of_a_thread_nest(schedule: Schedule, detail: str) -> None:
 
 
 def test_counters_stay_within_the_buffers(schedule: Schedule) -> None:
-    target = schedule.problem.target
+    target = schedule.context.target
     limits = {"LB KiB": target.lb.capacity, "GB KiB": target.gb.capacity}
     seen = set()
     for event in trace_events(schedule, "kernels"):
@@ -58,7 +58,7 @@ def test_counters_stay_within_the_buffers(schedule: Schedule) -> None:
 
 
 def test_off_chip_traffic_stays_within_the_bandwidth(schedule: Schedule) -> None:
-    peak = schedule.problem.target.ddr.bandwidth / 1e9
+    peak = schedule.context.target.ddr.bandwidth / 1e9
     rates = [
         e["args"]["value"] for e in trace_events(schedule, "kernels")
         if e["ph"] == "C" and e["name"] == "DDR GB/s"

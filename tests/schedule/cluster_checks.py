@@ -26,8 +26,8 @@ def close(got: float, wanted: float) -> None:
 
 def check_clusters(schedule: Schedule) -> None:
     """Every cluster runs its instances in the common order; shares are what the split says."""
-    share, problem = schedule.share, schedule.problem
-    clusters = problem.target.clusters
+    share, context = schedule.share, schedule.context
+    clusters = context.target.clusters
     if share.split == "batch":
         assert (schedule.cluster, len(schedule.timelines)) == ((), 1)
         return
@@ -58,7 +58,7 @@ def _check_assignment(schedule: Schedule) -> None:
         flat = [own.pop() for own in stages]
         assert flat == sorted(flat)
         return
-    clusters = schedule.problem.target.clusters
+    clusters = schedule.context.target.clusters
     for subgraph, own in zip(schedule.instances.subgraphs, at, strict=True):
         assert own == sorted(own)
         if len(set(own)) == 1:
@@ -70,9 +70,9 @@ def _check_assignment(schedule: Schedule) -> None:
 
 def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
     """Some dimension of the wanted kind separates the clusters."""
-    problem, split = schedule.problem, schedule.share.split
-    tensor = problem.layers[layer].outputs[0]
-    loops = problem.loop_order[tensor]
+    context, split = schedule.context, schedule.share.split
+    tensor = context.layers[layer].outputs[0]
+    loops = context.loop_order[tensor]
     dims = loops[-1:] if split == "channel" else loops[1:-1]
     parts = [i for i in instances_of(schedule.instances) if i.subgraph == subgraph]
 
@@ -82,7 +82,7 @@ def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
                 min(p.outputs[tensor][dim, 0] for p in own),
                 max(p.outputs[tensor][dim, 1] for p in own),
             )
-            for c in range(problem.target.clusters)
+            for c in range(context.target.clusters)
             for own in [[p for p in parts if schedule.cluster[p.index] == c]]
         ]
         return all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
@@ -92,8 +92,8 @@ def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
 
 def check_latency(schedule: Schedule) -> None:
     """The latency is what clusters need that wait for each other, event by event."""
-    target, loops = schedule.problem.target, schedule.share.loops
-    rates = rates_of(target, schedule.problem.dtype)
+    target, loops = schedule.context.target, schedule.share.loops
+    rates = rates_of(target, schedule.context.dtype)
     fixed = target.overheads.kernel_launch + target.overheads.barrier
     seconds = {
         s.instance: run_kernel(program_of(schedule, s), rates).seconds

@@ -42,7 +42,7 @@ from tests.schedule.steps import Step, instance_of, instances_of, program_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autoturbo.schedule.problem import Problem
+    from autoturbo.schedule.context import SchedulingContext
     from autoturbo.schedule.schedule import Schedule
 
 
@@ -67,12 +67,12 @@ def as_region(array: np.ndarray) -> Region:
 
 def check_subgraphs(schedule: Schedule) -> None:
     """Layers in topological order; what is opaque runs alone; as many parts as the split says."""
-    problem = schedule.problem
+    context = schedule.context
     for subgraph in schedule.instances.subgraphs:
         assert list(subgraph.layers) == sorted(subgraph.layers)
         opaque = [
-            op for x in subgraph.layers for op in problem.layers[x].operators
-            if problem.graph.operators[op].opaque
+            op for x in subgraph.layers for op in context.layers[x].operators
+            if context.graph.operators[op].opaque
         ]  # fmt: skip
         assert not opaque or len(subgraph.layers) == 1
         parts = [i.part for i in instances_of(schedule.instances) if i.subgraph == subgraph.index]
@@ -89,7 +89,7 @@ def check_halos(schedule: Schedule) -> None:
 
 def check_bindings(schedule: Schedule) -> None:
     """No instance and no layer of a kernel is spread over more cores than there are."""
-    cores = schedule.problem.target.cores
+    cores = schedule.context.target.cores
     for instance, binding in zip(
         instances_of(schedule.instances), schedule.placement.bindings, strict=True
     ):
@@ -102,26 +102,26 @@ def check_bindings(schedule: Schedule) -> None:
 
 def check_work(schedule: Schedule, step: Step) -> None:
     """The busiest core's work, times the cores at work, is no less than a kernel's work."""
-    problem, template = schedule.problem, step.template
+    context, template = schedule.context, step.template
     instance = instance_of(schedule.instances, step.instance)
     outputs = {t: as_region(r) for t, r in instance.outputs.items()}
-    needs = part_needs(problem, template.layers, outputs)
+    needs = part_needs(context, template.layers, outputs)
     regions, boxes = needs.regions, needs.boxes
-    loose = _loose_operators(problem, template.layers, regions, boxes)
+    loose = _loose_operators(context, template.layers, regions, boxes)
     for position, layer in enumerate(template.layers):
         row = template.stages[position]
         busy = cores_used(template.bindings[position])
         if not row[Stage.MACS]:  # cores that have no part of the result reduce a part of a whole
-            operators = list(problem.layers[layer].operators)
-            busy = max(busy, int(problem.work.sharing[operators].max()))
+            operators = list(context.layers[layer].operators)
+            busy = max(busy, int(context.work.sharing[operators].max()))
         macs = vector = special = 0.0
-        for index in sorted(set(problem.layers[layer].operators) - loose):
-            operator, box = problem.graph.operators[index], boxes.get(index, ((0, 0),))
+        for index in sorted(set(context.layers[layer].operators) - loose):
+            operator, box = context.graph.operators[index], boxes.get(index, ((0, 0),))
             points = volume(box)
             shown = volume(
                 tuple(i for a, i in zip(operator.axes, box, strict=False) if a.kind.value in _SHOWN)
             )
-            code = problem.work.engine[index]
+            code = context.work.engine[index]
             macs += points * operator.work.macs if code == MATRIX else 0
             vector += points * operator.work.macs if code == VECTOR else 0
             if points:
@@ -138,7 +138,7 @@ _SHOWN = ("parallel", "whole")
 
 
 def _loose_operators(
-    problem: Problem,
+    context: SchedulingContext,
     layers: Sequence[int],
     regions: Regions,
     boxes: Mapping[int, tuple[Interval, ...]],
@@ -151,19 +151,19 @@ def _loose_operators(
     """  # fmt: skip
     loose: set[int] = set()
     for layer in layers:
-        inside = problem.layers[layer].operators
+        inside = context.layers[layer].operators
         for index in reversed(inside):
-            for tensor in problem.graph.operators[index].outputs:
-                readers = [r for r in problem.graph.consumers[tensor] if r in inside and r in boxes]
+            for tensor in context.graph.operators[index].outputs:
+                readers = [r for r in context.graph.consumers[tensor] if r in inside and r in boxes]
                 slots = [
-                    problem.graph.operators[r].input_region(
-                        p, boxes[r], problem.graph.tensors[tensor].shape
+                    context.graph.operators[r].input_region(
+                        p, boxes[r], context.graph.tensors[tensor].shape
                     )
                     for r in readers
-                    for p, t in enumerate(problem.graph.operators[r].inputs)
+                    for p, t in enumerate(context.graph.operators[r].inputs)
                     if t == tensor
                 ]
-                moves = {problem.graph.operators[r].engine.value for r in readers}
+                moves = {context.graph.operators[r].engine.value for r in readers}
                 scattered = moves & {"move", "none"} or any(r != regions[tensor] for r in slots)
                 if loose & set(readers) or scattered:
                     loose.add(index)
@@ -216,7 +216,7 @@ def _check_dependences(schedule: Schedule, step: Step, program: Instructions) ->
 
     "After" is by waiting, directly or through others, or by standing later on the same engine.
     """
-    problem, where = schedule.problem, program.where
+    context, where = schedule.context, program.where
     done = _latest_done(where)
     computes = (where[:, Column.ENGINE] == MATRIX_ENGINE) | (
         where[:, Column.ENGINE] == VECTOR_ENGINE
@@ -225,8 +225,8 @@ def _check_dependences(schedule: Schedule, step: Step, program: Instructions) ->
     position = {layer: at for at, layer in enumerate(step.template.layers)}
     for layer, at in position.items():
         readers = np.flatnonzero(computes & (where[:, Column.LAYER] == at))
-        for tensor in problem.layers[layer].inputs:
-            before = position.get(problem.producer[tensor], -1)
+        for tensor in context.layers[layer].inputs:
+            before = position.get(context.producer[tensor], -1)
             if before < 0:
                 continue
             late = step.streams[at, LATE_GB] + step.streams[at, LATE_DDR] > 0
@@ -257,7 +257,7 @@ def check_bound(schedule: Schedule) -> None:
     assert measured.latency >= max(bound.matrix_s, bound.vector_s) * (1 - 1e-9)
     moved = least_traffic(schedule) * share.loops * share.copies
     assert measured.ddr_bytes >= moved * (1 - 1e-6) - 1
-    assert measured.latency >= moved / schedule.problem.target.ddr.bandwidth * (1 - 1e-9)
+    assert measured.latency >= moved / schedule.context.target.ddr.bandwidth * (1 - 1e-9)
     assert measured.kernels == max(len(t.order) for t in schedule.timelines) * share.loops
     assert all(seconds >= 0 for seconds in measured.busy.values())
     longest = max(measured.busy.values())
@@ -270,11 +270,11 @@ def least_traffic(schedule: Schedule) -> int:
     Outputs, and of inputs and weights what their largest reader touches: a pooling may leave out
     the last row, a lookup most of its table.
     """
-    problem = schedule.problem
-    graph, element = problem.graph, problem.arrays.element
+    context = schedule.context
+    graph, element = context.graph, context.arrays.element
     total = sum(graph.tensors[t].elements * int(element[t]) for t in set(graph.outputs))
     whole = {t: graph.tensors[t].whole for t in graph.outputs}
-    needs = part_needs(problem, [x.index for x in problem.layers], whole)
+    needs = part_needs(context, [x.index for x in context.layers], whole)
     regions, boxes = needs.regions, needs.boxes
     touched: dict[int, int] = {}
     for index, box in boxes.items():

@@ -17,16 +17,16 @@ from onnx import TensorProto, helper, numpy_helper, save
 from autoturbo.datasets.workloads import get
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
+from autoturbo.schedule.context import STAGING_SHARE
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 from autoturbo.schedule.partition.split import box_cost
-from autoturbo.schedule.pipeline import Workbench
-from autoturbo.schedule.problem import STAGING_SHARE
+from autoturbo.schedule.pipeline import ModelScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from autoturbo.graph.operators import Graph
-    from autoturbo.schedule.problem import Problem
+    from autoturbo.schedule.context import SchedulingContext
 
 Shape = tuple[int, ...]
 STCP920 = load_target("stcp920")
@@ -177,9 +177,9 @@ def workload(name: str, batch: int | None = None) -> Graph:
 
 
 @functools.cache
-def bench(name: str) -> Workbench:
+def scheduler_of(name: str) -> ModelScheduler:
     """A bundled workload on STCP920 in float16; what its passes remember is shared by all tests."""
-    return Workbench(workload(name), STCP920, "float16")
+    return ModelScheduler(workload(name), STCP920, "float16")
 
 
 def chain(*kinds: str, shape: Shape = (2, 4, 8, 8)) -> Graph:
@@ -328,7 +328,7 @@ def settings_of(
     """Random settings; overrides, where layers are given, and samples at once up to a share."""
     values = {name: draw(_values(name)) for name in knob_specs()}
     if split is not None:
-        values["cluster_split"] = split
+        values["cluster_partitioning"] = split
     values["batches_per_cluster"] = draw(st.just("auto") | st.integers(1, samples))
     chosen = draw(st.lists(st.sampled_from(names), max_size=2)) if names else []
     overrides = tuple(
@@ -351,9 +351,9 @@ def volume_of(region: Any) -> int:
 
 
 def part_cost(
-    problem: Problem, layers: tuple[int, ...], axis: int, start: int, stop: int
+    context: SchedulingContext, layers: tuple[int, ...], axis: int, start: int, stop: int
 ) -> tuple[int, int, int]:
     """Footprint, work and operators cut of one part of a sub-graph (whole for a negative axis)."""
     box = ((axis,), ((start, stop),)) if axis >= 0 else ((), ())
-    found = box_cost(problem, layers, *box)
+    found = box_cost(context, layers, *box)
     return int(found.footprint), int(found.work), int(found.operators)

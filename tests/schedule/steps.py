@@ -11,7 +11,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import Template, clearances, local_edges
-from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf
+from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules
 from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule, digest_of, hash_kernels
@@ -96,7 +96,7 @@ def movement_time(step: Step, target: Target) -> MovementTime:
 def program_of(schedule: Schedule, step: Step) -> Instructions:
     """The program of one kernel."""
     layers, rules = step.template.layers, rules_at(schedule, step)
-    edges, clear = local_edges(schedule.problem, layers), clearances(schedule.problem, layers)
+    edges, clear = local_edges(schedule.context, layers), clearances(schedule.context, layers)
     resident = step.weights_resident
     stages, streams = step.template.stages, step.streams
     return next(instruct([Kernel(stages, streams, edges, rules, resident, clear)]))
@@ -104,9 +104,9 @@ def program_of(schedule: Schedule, step: Step) -> Instructions:
 
 def signature_of(schedule: Schedule, step: Step) -> str:
     """A stable hash of all that one kernel's time depends on, as in ``Schedule.signatures``."""
-    problem = schedule.problem
+    context = schedule.context
     rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
-    digest = digest_of(problem.target.hash, problem.dtype, rules)
+    digest = digest_of(context.target.hash, context.dtype, rules)
     template = np.frombuffer(step.template.digest, np.int64)
     weights = np.asarray([[step.weights_resident, *step.spare]])
     rows = np.asarray([0, len(step.streams)])
@@ -117,7 +117,7 @@ def signature_of(schedule: Schedule, step: Step) -> str:
 def rules_at(schedule: Schedule, step: Step) -> InstructionRules:
     """How a kernel becomes instructions."""
     rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
-    return RulesOf.roomier(rules, step.spare)
+    return TilingRules.roomier(rules, step.spare)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

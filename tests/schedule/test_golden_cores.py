@@ -12,12 +12,12 @@ import pytest
 from autoturbo.errors import ScheduleFileError
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.concats import concats
-from tests.schedule.schedule_samples import STCP920, bench, block, target
+from tests.schedule.schedule_samples import STCP920, block, scheduler_of, target
 from tests.schedule.steps import steps_of
 
 ROWS = np.asarray([(0, 4), (0, 2)], np.int64)
@@ -72,14 +72,14 @@ def test_cores_that_are_not_named_follow_in_order() -> None:
 def renamed(schedule: Schedule, ids: tuple[tuple[int, ...], ...]) -> Schedule:
     placement = dataclasses.replace(schedule.placement, core_ids=ids)
     return assemble(
-        schedule.model, schedule.problem, "test", schedule.knobs, schedule.share,
+        schedule.model, schedule.context, "test", schedule.knobs, schedule.share,
         schedule.instances, schedule.order, placement,
     )  # fmt: skip
 
 
 @pytest.mark.full
 def test_renaming_all_cores_alike_changes_nothing() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     turned = tuple(range(7, -1, -1))
     again = renamed(schedule, (turned,) * len(schedule.order))
     assert [s.crossing for s in steps_of(again.timeline)] == [
@@ -114,7 +114,7 @@ def test_the_vendors_cores_halve_what_crosses() -> None:
 def test_impossible_cores_are_refused(tmp_path: Path, ids: list[int]) -> None:
     machine = target(cores=4, lb=1 << 16)
     model = block()
-    document = json.loads(build_schedule(Workbench(model, machine, "float16"), Knobs()).text)
+    document = json.loads(build_schedule(ModelScheduler(model, machine, "float16"), Knobs()).text)
     document.pop("buffers")
     document["order"][0].update(cores=[4] + [1] * (len(document["order"][0]["cores"]) - 1))
     path = tmp_path / "s.json"

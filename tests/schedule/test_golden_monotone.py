@@ -25,7 +25,7 @@ from autoturbo.schedule.codegen.work import engine_code
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
-from tests.schedule.schedule_samples import STCP920, bench, networks, target
+from tests.schedule.schedule_samples import STCP920, networks, scheduler_of, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,18 +33,23 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
 
-BASES: tuple[dict[str, Any], ...] = ({}, {"max_layers": 1}, {"lb_fill": 0.25}, {"lb_fill": 0.05})
+BASES: tuple[dict[str, Any], ...] = (
+    {},
+    {"max_layers": 1},
+    {"lb_occupancy_limit": 0.25},
+    {"lb_occupancy_limit": 0.05},
+)
 EXTRA: tuple[dict[str, Any], ...] = (
     {"output_scope": "GB"},
     {"weight_residency": "GB"},
     {"batches_per_cluster": 1},
-    {"batches_per_cluster": 1, "tile_divisor": 2},
+    {"batches_per_cluster": 1, "tile_subdivision": 2},
 )
 SETTINGS = tuple(
     Knobs.from_dict(values)
     for values in (
         *(
-            {**base, "prefetch_depth": ahead, "tile_divisor": tiles}
+            {**base, "prefetch_depth": ahead, "tile_subdivision": tiles}
             for base, ahead, tiles in itertools.product(BASES, (1, 2, 4), (1, 2, 4))
         ),
         *EXTRA,
@@ -175,7 +180,7 @@ def test_many_networks(graph: Graph, machine: Target, path: str, factor: int) ->
 @pytest.mark.full
 @pytest.mark.parametrize("path", ["ddr.bandwidth", "vector.lanes", "gb.capacity", "lb.capacity"])
 def test_a_real_network(path: str) -> None:
-    graph = bench("squeezenet1_1").model
+    graph = scheduler_of("squeezenet1_1").model
     improved = better(STCP920, path, 2)
     assert engines(graph, STCP920) == engines(graph, improved)
     slack = TILES_OF_LB if path == "lb.capacity" else 1e-9
@@ -184,12 +189,12 @@ def test_a_real_network(path: str) -> None:
 
 @functools.cache
 def on_stcp920() -> float:
-    return best(bench("squeezenet1_1").model, STCP920)
+    return best(scheduler_of("squeezenet1_1").model, STCP920)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", ["ddr.bandwidth", "lb.capacity"])
 def test_what_matters_makes_the_best_faster(path: str) -> None:
-    graph = bench("squeezenet1_1").model
+    graph = scheduler_of("squeezenet1_1").model
     starved = changed(STCP920, "lb.capacity", lambda old: old // 16)
     assert best(graph, better(starved, path, 4)) < best(graph, starved)

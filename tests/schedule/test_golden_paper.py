@@ -13,16 +13,16 @@ import pytest
 from autoturbo.graph.operators import Engine
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.stitch import stitch
+from autoturbo.schedule.context import make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, Merging, SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
-from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import PartBook, box_regions, make_instances
-from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_checks import check_schedule
-from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
+from tests.schedule.schedule_samples import STCP920, Net, capacity, scheduler_of, target
 from tests.schedule.steps import instance_of, names_of, program_of, steps_of
 
 if TYPE_CHECKING:
@@ -41,21 +41,23 @@ def test_candidates_are_one_two_four_eight_nine_and_on() -> None:
     found = {}
     for rooms in range(2, 12):
         machine = target(cores=1, lb=capacity(-(-2 * samples * 2 // rooms)))
-        problem = make_problem(net.graph(), machine, "float16")
-        found[rooms] = best_split(problem, (0,), SplitRules()).factor
+        context = make_problem(net.graph(), machine, "float16")
+        found[rooms] = best_split(context, (0,), SplitRules()).factor
     assert found == {2: 2, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8, 9: 9, 10: 10, 11: 11}
 
 
-@pytest.mark.parametrize(("key", "depth", "factor"), [("ofd", 0, 3), ("fod", 3, 2)])
+@pytest.mark.parametrize(
+    ("key", "depth", "factor"), [("operators-factor-depth", 0, 3), ("factor-operators-depth", 3, 2)]
+)
 def test_the_best_split_cuts_most_operators_before_it_has_fewest_parts(
     key: str, depth: int, factor: int
 ) -> None:
     """Equation 1: three parts along the samples cut both operators, two along channels one."""
     net = Net(x=(9, 4, 1, 1))
     net.conv(net.relu("x"), 16, 1)
-    problem = make_problem(net.graph(), target(cores=1, lb=capacity(220)), "float16")
+    context = make_problem(net.graph(), target(cores=1, lb=capacity(220)), "float16")
     rules = SplitRules(split_key=key, factor_policy="divisors", recompute_limit=4.0)
-    split = best_split(problem, (0,), rules)
+    split = best_split(context, (0,), rules)
     assert (split.depth, split.factor) == (depth, factor)
 
 
@@ -77,22 +79,22 @@ def two_blocks() -> Net:
 
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
-    problem = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules())
+    context = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
+    merger = Merging(context, GroupRules())
 
     def now() -> list[list[str]]:
         sets = [node.layers for _, node in sorted(merger.nodes.items())]
-        return [[problem.layers[x].name for x in layers] for layers in sets]
+        return [[context.layers[x].name for x in layers] for layers in sets]
 
     three, shortcut, second = ["conv0", "conv1", "conv2"], ["conv3"], ["conv4", "conv5", "conv6"]
-    assert merger.merge("s") == 4
+    assert merger.merge("straight") == 4
     assert now() == [three, shortcut, ["relu2"], second, ["relu5"]]
-    assert merger.merge("d") == 0
-    assert merger.merge("b") == 2
+    assert merger.merge("diamond") == 0
+    assert merger.merge("branch") == 2
     assert now() == [three, [*shortcut, "relu2"], [*second, "relu5"]]
-    assert merger.merge("s") == 2
+    assert merger.merge("straight") == 2
     assert now() == [[*three, *shortcut, "relu2", *second, "relu5"]]
-    assert (merger.merge("s"), merger.merge("d"), merger.merge("b")) == (0, 0, 0)
+    assert (merger.merge("straight"), merger.merge("diamond"), merger.merge("branch")) == (0, 0, 0)
 
 
 def test_a_diamond_leaves_its_entry_out() -> None:
@@ -100,9 +102,9 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     net = Net(x=(2, 4, 8, 8))
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
-    problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules())
-    assert (merger.merge("s"), merger.merge("d")) == (0, 1)
+    context = make_problem(net.graph(), target(lb=1 << 20), "float16")
+    merger = Merging(context, GroupRules())
+    assert (merger.merge("straight"), merger.merge("diamond")) == (0, 1)
     assert sorted(n.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
 
 
@@ -116,7 +118,7 @@ def label(schedule: Schedule, index: int) -> str:
 
 
 def test_every_edge_of_figure_6() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     edges = {
         f"{label(schedule, before)}-{label(schedule, after)}"
         for after, made_by in enumerate(schedule.instances.producers)
@@ -130,7 +132,7 @@ def test_every_edge_of_figure_6() -> None:
 
 def test_the_order_of_figure_7f_on_the_network_itself() -> None:
     """It needs less memory than breadth-first, so it is chosen."""
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     order = " ".join(label(schedule, index) for index in schedule.order)
     assert order == "a8 a7 b4 a6 a5 b3 c2 a4 a3 b2 a2 a1 b1 c1 d1"
 
@@ -142,11 +144,11 @@ def figure_9() -> Concat:
     """Two operands [2, 28, 28, 512]: one in GB bound 2 x 2, one in LB bound 2 x 4 (NCHW here)."""
     net = Net(x=(4, 512, 28, 28))
     net.conv(net.conv("x", 512, 1), 512, 1)
-    problem = make_problem(net.graph(), STCP920, "float16")
+    context = make_problem(net.graph(), STCP920, "float16")
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
-    graph = make_instances(PartBook(problem), subgraphs)
+    graph = make_instances(PartBook(context), subgraphs)
     output = (4, 1, 2, 1)
-    template = stitch(problem, (1,), box_regions(problem, (1,)), output)
+    template = stitch(context, (1,), box_regions(context, (1,)), output)
     placement = Placement(((2, 1, 2, 1), (2, 1, 4, 1), output), (Scope.GB, Scope.LB, Scope.LB))
     (concat,) = concatenations(graph, placement, 2, template)
     assert template.wanted[concat.tensor] == output
@@ -176,7 +178,7 @@ def test_what_crosses_in_figure_9() -> None:
 
 
 def test_four_concatenations_before_b_two_before_c_one_before_d() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     joined = [
         label(schedule, step.instance)[0]
         for step in steps_of(schedule.timeline)
@@ -190,7 +192,7 @@ def test_four_concatenations_before_b_two_before_c_one_before_d() -> None:
 
 
 def test_every_instance_is_one_kernel() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     assert [label(schedule, s.instance) for s in steps_of(schedule.timeline)] == [
         label(schedule, index) for index in schedule.order
     ]
@@ -199,13 +201,13 @@ def test_every_instance_is_one_kernel() -> None:
 
 def test_b3_is_one_kernel_of_38_operators_and_13_convolutions() -> None:
     """Counted as the compiler of the paper does: biases apart, a sum with its activation as one."""
-    schedule = build_schedule(bench("resnet50"), Knobs())
-    problem = schedule.problem
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
+    context = schedule.context
     (b3,) = [s for s in steps_of(schedule.timeline) if label(schedule, s.instance) == "b3"]
     operators = [
-        problem.graph.operators[op]
+        context.graph.operators[op]
         for x in b3.template.layers
-        for op in problem.layers[x].operators
+        for op in context.layers[x].operators
     ]
     products = [o for o in operators if o.engine is Engine.MATRIX]
     kinds = [o.kind for o in operators]
@@ -234,16 +236,23 @@ def spilled(tensors: float) -> dict[str, str]:
     """Where each output is kept if LB has room for so many tensors, all in one kernel."""
     size = 4 * 8 * 8 * 2
     machine = target(cores=1, lb=round(tensors * size * 16 / 15), gb=1 << 16)
-    workbench = Workbench(seven_tasks().graph(), machine, "float16")
-    problem = workbench.problem(1)
-    layers = tuple(layer.index for layer in problem.layers)
-    instances = make_instances(PartBook(problem), (SubGraph(0, layers, Split(-1, 1, 0, 0, 0)),))
+    model_scheduler = ModelScheduler(seven_tasks().graph(), machine, "float16")
+    context = model_scheduler.context(1)
+    layers = tuple(layer.index for layer in context.layers)
+    instances = make_instances(PartBook(context), (SubGraph(0, layers, Split(-1, 1, 0, 0, 0)),))
     placement = Placement(((1, 1, 1, 1),), (Scope.LB,))
     schedule = assemble(
-        workbench.model, problem, "test", Knobs(), workbench.share(), instances, (0,), placement
+        model_scheduler.model,
+        context,
+        "test",
+        Knobs(),
+        model_scheduler.share(),
+        instances,
+        (0,),
+        placement,
     )
     check_schedule(schedule)
-    names = [problem.graph.tensors[n.tensor].name for n in names_of(schedule.timeline)]
+    names = [context.graph.tensors[n.tensor].name for n in names_of(schedule.timeline)]
     scopes = schedule.timeline.buffers.scope.tolist()
     return {name: Scope(scope).name for name, scope in zip(names, scopes, strict=True)}
 
@@ -292,8 +301,8 @@ def products(count: int, scheduling: str) -> dict[tuple[int, str], int]:
     at = "x"
     for _ in range(count):
         at = net.linear(at, 32)
-    workbench = Workbench(net.graph(), target(cores=1, lb=1 << 20), "float16")
-    schedule = build_schedule(workbench, Knobs(instruction_scheduling=scheduling))
+    model_scheduler = ModelScheduler(net.graph(), target(cores=1, lb=1 << 20), "float16")
+    schedule = build_schedule(model_scheduler, Knobs(instruction_scheduling=scheduling))
     (step,) = steps_of(schedule.timeline)
     return beginnings(program_of(schedule, step))
 
@@ -323,7 +332,7 @@ def test_without_instruction_scheduling_nothing_runs_under_another_layers_comput
 @pytest.mark.full
 def test_the_next_layers_weights_come_under_the_compute_of_a_real_kernel() -> None:
     """In b3 every convolution's first weights are asked for before the one before it has ended."""
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     (b3,) = [s for s in steps_of(schedule.timeline) if label(schedule, s.instance) == "b3"]
     found = slots(program_of(schedule, b3))
     layers = sorted({layer for layer, engine in found if engine == "matrix"})

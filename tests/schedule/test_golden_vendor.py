@@ -13,7 +13,7 @@ import autoturbo
 from autoturbo.errors import ScheduleFileError
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.concats import MovementKind, concats
@@ -78,12 +78,12 @@ def test_order_and_scopes_are_the_published_ones(vendor: Schedule) -> None:
 
 
 def test_groups_parts_and_cores_are_the_published_ones(vendor: Schedule) -> None:
-    problem, graph = vendor.problem, vendor.instances
+    context, graph = vendor.context, vendor.instances
     sums = [
         sum(
-            problem.graph.operators[op].kind == "Add"
+            context.graph.operators[op].kind == "Add"
             for layer in subgraph.layers
-            for op in problem.layers[layer].operators
+            for op in context.layers[layer].operators
         )
         for subgraph in graph.subgraphs
     ]
@@ -95,7 +95,7 @@ def test_groups_parts_and_cores_are_the_published_ones(vendor: Schedule) -> None
 
 def test_the_published_grouping_is_what_our_algorithms_find(model: Graph, vendor: Schedule) -> None:
     """Algorithms 1, 2 and 4 give the vendor's groups, parts and cores; the order is mirrored."""
-    ours = build_schedule(Workbench(model, STCP920, "float16"), Knobs())
+    ours = build_schedule(ModelScheduler(model, STCP920, "float16"), Knobs())
     assert [s.layers for s in ours.instances.subgraphs] == [
         s.layers for s in vendor.instances.subgraphs
     ]
@@ -119,7 +119,7 @@ def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Sch
         names_of(vendor.timeline), vendor.timeline.buffers.scope.tolist(), strict=True
     ):
         last = vendor.instances.subgraphs[instance_of(vendor.instances, name.instance).subgraph]
-        if name.tensor in vendor.problem.layers[last.layers[-1]].outputs and name.kind == "tensor":
+        if name.tensor in vendor.context.layers[last.layers[-1]].outputs and name.kind == "tensor":
             assert Scope(scope) is kept[name.instance]
 
 
@@ -132,7 +132,7 @@ def test_it_is_a_valid_schedule(vendor: Schedule) -> None:
 @pytest.mark.full
 def test_it_is_within_a_few_percent_of_ours(model: Graph, vendor: Schedule) -> None:
     """Published: 8.00 times TVM for the vendor's schedule, 7.97 for GraphTurbo's (figure 14)."""
-    ours = simulate(build_schedule(Workbench(model, STCP920, "float16"), Knobs()))
+    ours = simulate(build_schedule(ModelScheduler(model, STCP920, "float16"), Knobs()))
     theirs = simulate(vendor)
     assert theirs.latency == pytest.approx(ours.latency, rel=0.05)
     assert theirs.ddr_bytes == pytest.approx(ours.ddr_bytes, rel=0.01)

@@ -18,7 +18,7 @@ from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.kernels_file import kernels_schema, kernels_text
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.schedule_samples import STCP920, workload
 from tests.schedule.steps import instance_of
@@ -26,8 +26,8 @@ from tests.schedule.steps import instance_of
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedule-format.md"
 SETTINGS = {
     "published": Knobs(),
-    "cut": Knobs(factor_scale=2, output_scope="GB", weight_residency="GB", prefetch_depth=3),
-    "pipeline": Knobs(cluster_split="pipeline"),
+    "cut": Knobs(instance_multiplier=2, output_scope="GB", weight_residency="GB", prefetch_depth=3),
+    "pipeline": Knobs(cluster_partitioning="pipeline"),
 }
 
 
@@ -36,8 +36,8 @@ SETTINGS = {
     params=["published", *(pytest.param(n, marks=pytest.mark.full) for n in ("cut", "pipeline"))],
 )
 def schedule(request: pytest.FixtureRequest) -> Schedule:
-    bench = Workbench(workload("resnet18", batch=8), STCP920, "float16")
-    return build_schedule(bench, SETTINGS[request.param])
+    model_scheduler = ModelScheduler(workload("resnet18", batch=8), STCP920, "float16")
+    return build_schedule(model_scheduler, SETTINGS[request.param])
 
 
 def document(schedule: Schedule) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def test_every_kernel_of_the_schedule_is_there_in_order(schedule: Schedule) -> N
         instance = instance_of(schedule.instances, index)
         assert (kernel["subgraph"], kernel["part"]) == (instance.subgraph, instance.part)
         layers = schedule.instances.subgraphs[instance.subgraph].layers
-        names = [schedule.problem.layers[layer].name for layer in layers]
+        names = [schedule.context.layers[layer].name for layer in layers]
         assert [layer["name"] for layer in kernel["layers"]] == names
         assert kernel["last_step"] - kernel["first_step"] == len(layers)
 

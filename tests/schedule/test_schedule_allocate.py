@@ -92,7 +92,7 @@ def test_with_room_for_four_nobody_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("victim", "expected"), [("longest", "GLL"), ("largest", "LGL"), ("size_x_life", "LLG")]
+    ("victim", "expected"), [("longest", "GLL"), ("largest", "LGL"), ("size_times_lifetime", "LLG")]
 )
 def test_victims(victim: str, expected: str) -> None:
     """Life 10 x 64 bytes, life 2 x 512 bytes, life 5 x 256 bytes."""
@@ -158,7 +158,7 @@ LIVES = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(
     rows=LIVES, lb=st.integers(0, 1500), gb=st.integers(0, 1500),
-    victim=st.sampled_from(("longest", "largest", "size_x_life")),
+    victim=st.sampled_from(("longest", "largest", "size_times_lifetime")),
 )  # fmt: skip
 def test_nothing_overlaps_and_nothing_passes_its_zone(
     rows: list[Row], lb: int, gb: int, victim: str

@@ -19,12 +19,12 @@ from autoturbo.baselines.astitch import (
 from autoturbo.baselines.astitch import candidates as dominant_candidates
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.pipeline import Workbench, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
-from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
+from tests.schedule.schedule_samples import STCP920, Net, chain, networks, scheduler_of, target
 from tests.schedule.steps import names_of, steps_of
 
 Names = list[str]
@@ -59,7 +59,7 @@ def plan(graph: Graph, machine: Target = STCP920) -> Plan:
 
 
 def layers(found: Plan) -> list[Names]:
-    return named(found.problem.graph, [list(x.operators) for x in found.problem.layers])
+    return named(found.context.graph, [list(x.operators) for x in found.context.layers])
 
 
 def kernels(found: Plan) -> list[list[Names]]:
@@ -68,7 +68,7 @@ def kernels(found: Plan) -> list[list[Names]]:
 
 
 def only(graph: Graph, machine: Target) -> Schedule:
-    schedule = next(candidates("astitch", Workbench(graph, machine, "float16")))
+    schedule = next(candidates("astitch", ModelScheduler(graph, machine, "float16")))
     check_schedule(schedule)
     return schedule
 
@@ -290,7 +290,7 @@ def test_several_results_are_several_kernels_in_a_row() -> None:
     net.linear(net.add("Sigmoid", ["y"], (16, 8)), 8)
     schedule = only(net.graph(), STCP920)
     names = [
-        schedule.problem.layers[step.template.layers[0]].name
+        schedule.context.layers[step.template.layers[0]].name
         for step in steps_of(schedule.timeline)
     ]
     assert names == ["relu0", "sigmoid0", "matmul0", "matmul1"]
@@ -301,7 +301,7 @@ def test_several_results_are_several_kernels_in_a_row() -> None:
 
 def scopes(schedule: Schedule) -> dict[str, str]:
     """Where the buffer of each layer's result is."""
-    timeline, tensors = schedule.timeline, schedule.problem.graph.tensors
+    timeline, tensors = schedule.timeline, schedule.context.graph.tensors
     return {
         tensors[name.tensor].name: Scope(scope).name
         for name, scope in zip(names_of(timeline), timeline.buffers.scope.tolist(), strict=True)
@@ -336,7 +336,7 @@ def test_without_room_in_the_global_buffer_global_is_ddr() -> None:
 
 
 def test_unsplit_in_order_and_without_overlap() -> None:
-    for schedule in candidates("astitch", bench("resnet50")):
+    for schedule in candidates("astitch", scheduler_of("resnet50")):
         assert all(s.split.instances == 1 for s in schedule.instances.subgraphs)
         assert schedule.scheduler == "astitch"
         assert schedule.rules.serial
@@ -346,7 +346,8 @@ def test_unsplit_in_order_and_without_overlap() -> None:
 def test_larger_batches_spill_to_ddr_on_resnet() -> None:
     """What GraphTurbo saw (section 5.2): without a split, large batches spill to DDR."""
     moved = {
-        s.share.batches: simulate(s).ddr_bytes for s in candidates("astitch", bench("resnet50"))
+        s.share.batches: simulate(s).ddr_bytes
+        for s in candidates("astitch", scheduler_of("resnet50"))
     }
     weights = 2 * 25.5e6
     assert moved[2] < moved[16]

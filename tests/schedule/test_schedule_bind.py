@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.schedule.place.bind import (
     Placement,
     Scope,
@@ -27,8 +28,7 @@ from autoturbo.schedule.place.bind import (
 )
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.place.order import order_instances
-from autoturbo.schedule.problem import Problem, make_problem
-from tests.schedule.schedule_samples import Net, bench, block, chain, networks, target
+from tests.schedule.schedule_samples import Net, block, chain, networks, scheduler_of, target
 from tests.schedule.steps import instance_of, instances_of
 
 
@@ -78,16 +78,16 @@ def test_plain_binding_divides_and_never_passes_the_cores(
         assert factor == 1 or (allowed and extent % factor == 0)
 
 
-def operator_and_inputs(net: Net) -> tuple[Problem, int]:
-    problem = make_problem(net.graph(), target(cores=8), "float16")
-    return problem, len(problem.graph.operators) - 1
+def operator_and_inputs(net: Net) -> tuple[SchedulingContext, int]:
+    context = make_problem(net.graph(), target(cores=8), "float16")
+    return context, len(context.graph.operators) - 1
 
 
 def test_a_convolution_passes_samples_and_rows_on() -> None:
     net = Net(x=(2, 4, 8, 8))
     net.conv("x", 8)
-    problem, last = operator_and_inputs(net)
-    operator = problem.graph.operators[last]
+    context, last = operator_and_inputs(net)
+    operator = context.graph.operators[last]
     assert infer_input(operator, 0, (2, 1, 4, 1)) == (2, 1, 4, 1)
     assert infer_input(operator, 0, (1, 8, 1, 1)) == (1, 1, 1, 1)
 
@@ -95,8 +95,8 @@ def test_a_convolution_passes_samples_and_rows_on() -> None:
 def test_a_product_passes_rows_to_the_first_and_columns_to_the_second_operand() -> None:
     net = Net(x=(8, 6), y=(6, 4))
     net.matmul("x", "y")
-    problem, last = operator_and_inputs(net)
-    operator = problem.graph.operators[last]
+    context, last = operator_and_inputs(net)
+    operator = context.graph.operators[last]
     assert infer_input(operator, 0, (4, 2)) == (4, 1)
     assert infer_input(operator, 1, (4, 2)) == (1, 2)
 
@@ -105,16 +105,16 @@ def test_a_product_passes_rows_to_the_first_and_columns_to_the_second_operand() 
 def test_a_transpose_permutes() -> None:
     net = Net(x=(4, 6, 8))
     net.transpose("x", 2, 0, 1)
-    problem, last = operator_and_inputs(net)
-    assert infer_input(problem.graph.operators[last], 0, (2, 4, 1)) == (4, 1, 2)
+    context, last = operator_and_inputs(net)
+    assert infer_input(context.graph.operators[last], 0, (2, 4, 1)) == (4, 1, 2)
 
 
 @pytest.mark.full
 def test_a_broadcast_operand_is_not_spread() -> None:
     net = Net(x=(4, 6, 8), y=(1, 6, 8))
     net.sum("x", "y")
-    problem, last = operator_and_inputs(net)
-    operator = problem.graph.operators[last]
+    context, last = operator_and_inputs(net)
+    operator = context.graph.operators[last]
     assert infer_input(operator, 1, (4, 2, 1)) == (1, 2, 1)
 
 
@@ -122,39 +122,39 @@ def test_a_broadcast_operand_is_not_spread() -> None:
 def test_a_merged_dimension_binds_its_outer_part() -> None:
     net = Net(x=(4, 6, 8))
     net.reshape("x", 24, 8)
-    problem, last = operator_and_inputs(net)
-    assert infer_input(problem.graph.operators[last], 0, (4, 2)) == (4, 1, 2)
+    context, last = operator_and_inputs(net)
+    assert infer_input(context.graph.operators[last], 0, (4, 2)) == (4, 1, 2)
 
 
 def test_a_softmax_may_not_be_spread_along_its_axis() -> None:
     net = Net(x=(4, 6, 8))
     net.softmax("x")
-    problem, _ = operator_and_inputs(net)
-    assert bindable_dims(problem, len(problem.layers) - 1) == (True, True, False)
+    context, _ = operator_and_inputs(net)
+    assert bindable_dims(context, len(context.layers) - 1) == (True, True, False)
 
 
 def test_a_layer_passes_its_binding_through_all_its_operators() -> None:
     """Convolution and ReLU are one layer; its input is bound as its output."""
-    problem = make_problem(chain("conv", "relu"), target(cores=8), "float16")
-    assert infer_layer(problem, 0, (2, 1, 4, 1)) == {0: (2, 1, 4, 1)}
+    context = make_problem(chain("conv", "relu"), target(cores=8), "float16")
+    assert infer_layer(context, 0, (2, 1, 4, 1)) == {0: (2, 1, 4, 1)}
 
 
 @pytest.mark.full
 def test_weights_have_no_binding() -> None:
-    problem = make_problem(chain("conv"), target(cores=8), "float16")
-    constants = {t for t, tensor in enumerate(problem.graph.tensors) if tensor.constant}
-    assert not constants & set(infer_layer(problem, 0, (1, 2, 1, 1)))
+    context = make_problem(chain("conv"), target(cores=8), "float16")
+    constants = {t for t, tensor in enumerate(context.graph.tensors) if tensor.constant}
+    assert not constants & set(infer_layer(context, 0, (1, 2, 1, 1)))
 
 
 def test_inside_a_kernel_a_layer_prefers_more_cores() -> None:
     """A classifier bound over 1 core implies 1; the image before it can use all eight."""
-    problem = make_problem(block(), target(cores=8), "float16")
-    layers = tuple(x.index for x in problem.layers)
-    extents = tuple(problem.graph.tensors[x.outputs[0]].shape for x in problem.layers)
-    chosen, wanted = layer_bindings(problem, layers, extents, (1, 1))
+    context = make_problem(block(), target(cores=8), "float16")
+    layers = tuple(x.index for x in context.layers)
+    extents = tuple(context.graph.tensors[x.outputs[0]].shape for x in context.layers)
+    chosen, wanted = layer_bindings(context, layers, extents, (1, 1))
     assert chosen[layers[-1]] == (1, 1)
     for layer in layers[:-1]:
-        plain = plain_for(problem, layer, extents[layer])
+        plain = plain_for(context, layer, extents[layer])
         assert cores_used(chosen[layer]) >= cores_used(plain)
     assert set(wanted) == {0}
 
@@ -163,13 +163,13 @@ def placed(
     graph: Graph, cuts: dict[int, int], *, always: bool, cores: int = 8
 ) -> tuple[InstanceGraph, Placement]:
     """Layers as sub-graphs, cut along samples, bound in ascending order."""
-    problem = make_problem(graph, target(cores=cores), "float16")
+    context = make_problem(graph, target(cores=cores), "float16")
     subgraphs = []
-    for index in range(len(problem.layers)):
+    for index in range(len(context.layers)):
         parts = cuts.get(index, 1)
         split = Split(0 if parts > 1 else -1, parts, 0, 0, 0)
         subgraphs.append(SubGraph(index, (index,), split))
-    instances = make_instances(PartBook(problem), tuple(subgraphs))
+    instances = make_instances(PartBook(context), tuple(subgraphs))
     order = range(instances.count)
     return instances, bind_instances(instances, order, always=always)
 
@@ -211,9 +211,9 @@ def test_inference_alternates_as_printed() -> None:
 @pytest.mark.parametrize("always", [True, False])
 def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
     """Stage by stage 2 x 4, 4 x 2, 8 x 1 cores (section 4.5)."""
-    workbench = bench("resnet50")
-    problem = workbench.problem(16)
-    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
+    model_scheduler = scheduler_of("resnet50")
+    context = model_scheduler.context(16)
+    graph = make_instances(PartBook(context), group(context, GroupRules.of(Knobs())))
     order = order_instances(graph, "dfs")
     placement = bind_instances(graph, order, always=always)
     found = {
@@ -226,9 +226,9 @@ def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
 @settings(max_examples=12, deadline=None)
 @given(graph=networks(), cores=st.integers(1, 33), always=st.booleans())
 def test_bindings_of_random_networks(graph: Graph, cores: int, always: bool) -> None:
-    workbench = Workbench(graph, target(cores=cores, lb=512), "float16")
-    problem = workbench.problem(workbench.share().batches)
-    instances = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
+    model_scheduler = ModelScheduler(graph, target(cores=cores, lb=512), "float16")
+    context = model_scheduler.context(model_scheduler.share().batches)
+    instances = make_instances(PartBook(context), group(context, GroupRules.of(Knobs())))
     order = order_instances(instances, "auto")
     placement = bind_instances(instances, order, always=always)
     for instance, binding in zip(instances_of(instances), placement.bindings, strict=True):

@@ -11,7 +11,7 @@ import pytest
 from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule import schedule_checks as checks
@@ -22,7 +22,7 @@ from tests.schedule.steps import program_of, steps_of
 @pytest.fixture(scope="module")
 def honest() -> Schedule:
     machine = target(cores=4, lb=1024, gb=1 << 16)
-    return build_schedule(Workbench(block(), machine, "float16"), Knobs(max_layers=3))
+    return build_schedule(ModelScheduler(block(), machine, "float16"), Knobs(max_layers=3))
 
 
 def wide(schedule: Schedule) -> Schedule:

@@ -21,7 +21,7 @@ from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.memory.timeline import IN_DDR, ROOM, handed_over
 from autoturbo.schedule.partition.clusters import _runs
-from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.simulate.evaluator import Evaluator
@@ -57,7 +57,7 @@ def several(draw: st.DrawFn) -> Target:
 
 
 def built(graph: Graph, machine: Target, **knobs: Any) -> Schedule:
-    return build_schedule(Workbench(graph, machine, "float16"), Knobs(**knobs))
+    return build_schedule(ModelScheduler(graph, machine, "float16"), Knobs(**knobs))
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -103,12 +103,12 @@ def test_round_trip_of_any_schedule(
 def test_the_same_from_a_used_and_a_fresh_workbench(
     split: str, graph: Graph, machine: Target
 ) -> None:
-    used = Workbench(graph, machine, "float16")
+    used = ModelScheduler(graph, machine, "float16")
     for other in ("auto", *SPLITS):
-        build_schedule(used, Knobs(cluster_split=other))
-    knobs = Knobs(cluster_split=split)
+        build_schedule(used, Knobs(cluster_partitioning=other))
+    knobs = Knobs(cluster_partitioning=split)
     again = build_schedule(used, knobs)
-    fresh = build_schedule(Workbench(graph, machine, "float16"), knobs)
+    fresh = build_schedule(ModelScheduler(graph, machine, "float16"), knobs)
     assert again.text == fresh.text
     assert simulate(again) == simulate(fresh)
 
@@ -127,14 +127,14 @@ def test_the_same_from_a_used_and_a_fresh_workbench(
     ],
 )  # fmt: skip
 def test_real_networks(name: str, split: str) -> None:
-    check_schedule(built(workload(name, 4), STCP920, cluster_split=split))
+    check_schedule(built(workload(name, 4), STCP920, cluster_partitioning=split))
 
 
 def test_one_cluster_has_nothing_to_share_out() -> None:
     machine = target(clusters=1)
     plain = built(block(), machine)
     for split in SPLITS:
-        schedule = built(block(), machine, cluster_split=split)
+        schedule = built(block(), machine, cluster_partitioning=split)
         assert schedule.share == plain.share == Share(1, 4, 4)
         assert simulate(schedule) == simulate(plain)
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
     net = Net(x=(3, 8))
     net.linear("x", 8)
     for split in ("spatial", "pipeline"):
-        schedule = built(net.graph(), target(clusters=4), cluster_split=split)
+        schedule = built(net.graph(), target(clusters=4), cluster_partitioning=split)
         assert schedule.share == Share(1, 3, 3, split)
         assert len(schedule.timelines) == 1
         assert set(simulate(schedule).kernel_counts.values()) == {1}
@@ -155,7 +155,7 @@ def test_samples_at_once_are_the_chip_s() -> None:
     schedule = built(
         block(),
         machine,
-        cluster_split="spatial",
+        cluster_partitioning="spatial",
         batches_per_cluster=3,
         max_layers=1,
         instance_order="bfs",
@@ -163,7 +163,7 @@ def test_samples_at_once_are_the_chip_s() -> None:
     assert schedule.share == Share(2, 4, 3, "spatial")
     assert schedule.share.loops == 2
     with pytest.raises(KnobsError) as caught:
-        built(block(), machine, cluster_split="spatial", batches_per_cluster=5)
+        built(block(), machine, cluster_partitioning="spatial", batches_per_cluster=5)
     assert str(caught.value) == "batches_per_cluster: 5 is more than the batch's 4 samples"
 
 
@@ -171,7 +171,10 @@ def test_halves_of_an_image_with_a_halo() -> None:
     """Two convolutions over two clusters: each reads a row of the other's half, from DDR."""
     machine = target(lb=1 << 16, clusters=2)
     schedule = built(
-        chain("conv", "conv", shape=(1, 4, 8, 8)), machine, cluster_split="spatial", max_layers=1
+        chain("conv", "conv", shape=(1, 4, 8, 8)),
+        machine,
+        cluster_partitioning="spatial",
+        max_layers=1,
     )
     first, second = schedule.instances.subgraphs
     assert (first.split.instances, second.split.instances) == (2, 2)
@@ -200,13 +203,13 @@ def test_halves_without_a_halo_stay_in_local_buffers() -> None:
     net = Net(x=(1, 4, 8, 8))
     net.conv(net.conv("x", 4, 1), 4, 1)
     spatial = built(
-        net.graph(), machine, cluster_split="spatial", max_layers=1, instance_order="bfs"
+        net.graph(), machine, cluster_partitioning="spatial", max_layers=1, instance_order="bfs"
     )
     assert spatial.cluster == (0, 1, 0, 1)
     assert spatial.placement.scopes[:2] == (Scope.LB, Scope.LB)
     assert all(not steps_of(t)[1].streams[0, :2].any() for t in spatial.timelines)
     channel = built(
-        net.graph(), machine, cluster_split="channel", max_layers=1, instance_order="bfs"
+        net.graph(), machine, cluster_partitioning="channel", max_layers=1, instance_order="bfs"
     )
     assert channel.cluster == (0, 1, 0, 1)
     assert channel.placement.scopes[:2] == (Scope.DDR, Scope.DDR)
@@ -219,7 +222,7 @@ def test_channels_are_shared_out_with_their_weights() -> None:
     net = Net(x=(1, 8, 16))
     net.linear("x", 32)
     machine = target(lb=1 << 16, clusters=2)
-    schedule = built(net.graph(), machine, cluster_split="channel")
+    schedule = built(net.graph(), machine, cluster_partitioning="channel")
     whole = built(net.graph(), target(lb=1 << 16))
     assert simulate(whole).ddr_bytes == (16 * 32 + 8 * 16 + 8 * 32) * 2
     assert simulate(schedule).ddr_bytes == (16 * 32 + 2 * 8 * 16 + 8 * 32) * 2
@@ -231,10 +234,10 @@ def test_own_splits_are_divided_among_clusters(kernel: int, inner: int) -> None:
     """Four parts by samples become two on each of two clusters; with a halo four, or none fits."""
     net = Net(x=(8, 4, 8, 8))
     net.conv("x", 4, kernel)
-    single = Workbench(net.graph(), target(lb=capacity(512)), "float16")
+    single = ModelScheduler(net.graph(), target(lb=capacity(512)), "float16")
     alone = plan(single, Knobs()).subgraphs[0].split
-    workbench = Workbench(net.graph(), target(lb=capacity(512), clusters=2), "float16")
-    shared = plan(workbench, Knobs(cluster_split="spatial")).subgraphs[0].split
+    model_scheduler = ModelScheduler(net.graph(), target(lb=capacity(512), clusters=2), "float16")
+    shared = plan(model_scheduler, Knobs(cluster_partitioning="spatial")).subgraphs[0].split
     assert alone.instances == 4
     assert (shared.instances // shared.inner_factor, shared.inner_factor) == (2, inner)
     assert shared.inner_axis == alone.axis
@@ -249,24 +252,26 @@ def test_overrides_count_the_parts_of_a_cluster(
     dim: int, factor: int, parts: tuple[int, int]
 ) -> None:
     graph = chain("conv", shape=(4, 4, 8, 8))
-    workbench = Workbench(graph, target(lb=1 << 16, clusters=2), "float16")
-    name = workbench.problem(4).layers[0].name
-    knobs = Knobs(cluster_split="spatial", overrides=(SubGraphKnobs(name, dim=dim, factor=factor),))
-    split = plan(workbench, knobs).subgraphs[0].split
+    model_scheduler = ModelScheduler(graph, target(lb=1 << 16, clusters=2), "float16")
+    name = model_scheduler.context(4).layers[0].name
+    knobs = Knobs(
+        cluster_partitioning="spatial", overrides=(SubGraphKnobs(name, dim=dim, factor=factor),)
+    )
+    split = plan(model_scheduler, knobs).subgraphs[0].split
     assert (split.instances // split.inner_factor, split.inner_factor) == parts
 
 
 def test_overrides_that_are_too_many() -> None:
     graph = chain("conv", shape=(4, 4, 8, 8))
-    workbench = Workbench(graph, target(lb=1 << 16, clusters=2), "float16")
-    name = workbench.problem(4).layers[0].name
-    many = Knobs(cluster_split="spatial", overrides=(SubGraphKnobs(name, dim=1, factor=5),))
+    model_scheduler = ModelScheduler(graph, target(lb=1 << 16, clusters=2), "float16")
+    name = model_scheduler.context(4).layers[0].name
+    many = Knobs(cluster_partitioning="spatial", overrides=(SubGraphKnobs(name, dim=1, factor=5),))
     with pytest.raises(KnobsError) as caught:
-        plan(workbench, many)
+        plan(model_scheduler, many)
     assert str(caught.value) == f"overrides: {name} cannot be split into 5 on each of its clusters"
     three = SubGraphKnobs(name, dim=0, factor=2, inner_dim=3, inner_factor=2)
     with pytest.raises(KnobsError, match="along two axes more than its clusters"):
-        plan(workbench, Knobs(cluster_split="spatial", overrides=(three,)))
+        plan(model_scheduler, Knobs(cluster_partitioning="spatial", overrides=(three,)))
 
 
 @given(work=st.lists(st.integers(0, 9), min_size=1, max_size=9), clusters=st.integers(1, 5))
@@ -361,19 +366,19 @@ def latency(name: str, batch: int, **knobs: Any) -> float:
 @pytest.mark.full
 def test_one_sample_of_large_images_is_faster_by_rows() -> None:
     """More than twice: four clusters, all of which read all weights."""
-    assert latency("unet", 1) > 2 * latency("unet", 1, cluster_split="spatial")
+    assert latency("unet", 1) > 2 * latency("unet", 1, cluster_partitioning="spatial")
 
 
 @pytest.mark.full
 def test_one_sample_with_many_weights_is_faster_by_channels() -> None:
-    assert latency("resnet18", 1) > 1.5 * latency("resnet18", 1, cluster_split="channel")
+    assert latency("resnet18", 1) > 1.5 * latency("resnet18", 1, cluster_partitioning="channel")
 
 
 def test_a_pipeline_needs_several_passes() -> None:
     """One pass of ResNet-50 gains nothing from stages; sixteen are faster than on one cluster."""
-    assert latency("resnet50", 1, cluster_split="pipeline") >= latency("resnet50", 1)
+    assert latency("resnet50", 1, cluster_partitioning="pipeline") >= latency("resnet50", 1)
     alone = latency("resnet50", 16, batches_per_cluster=4)
-    stages = latency("resnet50", 64, batches_per_cluster=4, cluster_split="pipeline")
+    stages = latency("resnet50", 64, batches_per_cluster=4, cluster_partitioning="pipeline")
     assert stages < 16 * alone
 
 
@@ -391,7 +396,9 @@ def test_what_repeats_too_much_is_kept_apart() -> None:
     counts = [
         len(
             built(
-                net.graph(), dataclasses.replace(machine, overheads=o), cluster_split="channel"
+                net.graph(),
+                dataclasses.replace(machine, overheads=o),
+                cluster_partitioning="channel",
             ).instances.subgraphs
         )
         for o in (free, dear)
@@ -405,7 +412,7 @@ def test_a_pipeline_cuts_what_is_more_than_a_stage() -> None:
     graph = chain(*["conv"] * 4, shape=(2, 4, 8, 8))
     alone = built(graph, target(lb=1 << 16))
     assert len(alone.instances.subgraphs) == 1
-    schedule = built(graph, target(lb=1 << 16, clusters=2), cluster_split="pipeline")
+    schedule = built(graph, target(lb=1 << 16, clusters=2), cluster_partitioning="pipeline")
     assert [len(s.layers) for s in schedule.instances.subgraphs] == [2, 2]
     assert schedule.cluster == (0, 1)
 
@@ -425,7 +432,9 @@ def test_a_later_stage_streams_the_second_output_of_an_earlier_one(tmp_path: Pat
     onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
     graph = import_model(tmp_path / "net.onnx")
     machine = target(lb=512, gb=0, clusters=2, weights=0)
-    schedule = built(graph, machine, cluster_split="pipeline", max_layers=1, instance_order="bfs")
+    schedule = built(
+        graph, machine, cluster_partitioning="pipeline", max_layers=1, instance_order="bfs"
+    )
     assert schedule.cluster == (0, 1, 1, 1)
     second = schedule.timelines[1]
     assert sorted(second.streams[:, IN_DDR].tolist()) == [
@@ -437,7 +446,7 @@ def test_a_later_stage_streams_the_second_output_of_an_earlier_one(tmp_path: Pat
 
 @pytest.mark.full
 def test_bytes_and_busy_times_are_those_of_all_clusters() -> None:
-    schedule = built(block(), target(lb=2048, clusters=2), cluster_split="pipeline")
+    schedule = built(block(), target(lb=2048, clusters=2), cluster_partitioning="pipeline")
     found = simulate(schedule)
     assert schedule.share.clusters == 2
     alone = [
@@ -454,8 +463,8 @@ def test_what_is_handed_over_needs_room_for_two_passes() -> None:
     machine = target(lb=1 << 16, clusters=2)
     tiny = dataclasses.replace(machine, ddr=dataclasses.replace(machine.ddr, capacity=1))
     evaluator = Evaluator(block(), tiny, "float16")
-    knobs = Knobs(cluster_split="pipeline", batches_per_cluster=1)
-    many = build_schedule(evaluator.bench, knobs)
+    knobs = Knobs(cluster_partitioning="pipeline", batches_per_cluster=1)
+    many = build_schedule(evaluator.model_scheduler, knobs)
     once = dataclasses.replace(many, share=dataclasses.replace(many.share, samples=1))
     demands = []
     for schedule in (once, many):
@@ -470,7 +479,7 @@ def test_what_is_handed_over_needs_room_for_two_passes() -> None:
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     """Two blocks as a pipeline of two stages."""
-    text = built(block(), target(lb=2048, clusters=2), cluster_split="pipeline").text
+    text = built(block(), target(lb=2048, clusters=2), cluster_partitioning="pipeline").text
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -18,11 +18,19 @@ from autoturbo.hardware import Target
 from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.files import load_schedule, schedule_schema
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
-from tests.schedule.schedule_samples import STCP920, Net, bench, block, networks, target, targets
+from tests.schedule.schedule_samples import (
+    STCP920,
+    Net,
+    block,
+    networks,
+    scheduler_of,
+    target,
+    targets,
+)
 from tests.schedule.steps import steps_of
 from tests.schedule.test_schedule_properties import FEW, drawn
 
@@ -33,7 +41,7 @@ MODEL = block()
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     """A schedule of two residual blocks with several sub-graphs and instances."""
-    schedule = build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs(max_layers=3))
+    schedule = build_schedule(ModelScheduler(MODEL, MACHINE, "float16"), Knobs(max_layers=3))
     assert len(schedule.instances.subgraphs) > 2
     assert len(schedule.order) > len(schedule.instances.subgraphs)
     found: dict[str, Any] = json.loads(schedule.text)
@@ -43,7 +51,7 @@ def document() -> dict[str, Any]:
 def reread(schedule: Schedule, folder: Path) -> Schedule:
     path = folder / "schedule.json"
     schedule.save(path)
-    return load_schedule(path, schedule.model, schedule.problem.target)
+    return load_schedule(path, schedule.model, schedule.context.target)
 
 
 @FEW
@@ -64,7 +72,7 @@ def test_round_trip_of_baselines(
     tmp_path_factory: pytest.TempPathFactory, graph: Graph, machine: Target, name: str
 ) -> None:
     """A fused group is a layer of the file, though no layer of ours is cut so."""
-    schedule = next(candidates(name, Workbench(graph, machine, "float16")))
+    schedule = next(candidates(name, ModelScheduler(graph, machine, "float16")))
     again = reread(schedule, tmp_path_factory.mktemp("files"))
     assert again.text == schedule.text
     assert simulate(again) == simulate(schedule)
@@ -80,14 +88,14 @@ def test_round_trip_of_baselines(
     ],
 )
 def test_round_trip_of_real_networks(tmp_path: Path, name: str, scheduler: str) -> None:
-    schedule = next(candidates(scheduler, bench(name)))
+    schedule = next(candidates(scheduler, scheduler_of(name)))
     again = reread(schedule, tmp_path)
     assert again.text == schedule.text
     assert simulate(again).latency == simulate(schedule).latency
 
 
 def test_what_was_measured_travels_along(tmp_path: Path) -> None:
-    schedule = build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs())
+    schedule = build_schedule(ModelScheduler(MODEL, MACHINE, "float16"), Knobs())
     measured = dataclasses.replace(schedule, expected={"latency_s": 0.1 + 0.2, "batch": 4})
     again = reread(measured, tmp_path)
     assert again.expected == measured.expected
@@ -99,7 +107,9 @@ def test_the_text_is_made_for_reading() -> None:
     """One field a line, one instance a line, a line feed at the end."""
     net = Net(x=(2, 4))
     net.linear("x", 4)
-    schedule = build_schedule(Workbench(net.graph(), target(), "float16"), Knobs(factor_scale=2))
+    schedule = build_schedule(
+        ModelScheduler(net.graph(), target(), "float16"), Knobs(instance_multiplier=2)
+    )
     lines = schedule.text.splitlines()
     assert schedule.text.endswith("}\n")
     assert lines[1] == '"format": "autoturbo-schedule",'
@@ -128,13 +138,13 @@ def test_buffers_and_expectations_may_be_left_out(document: dict[str, Any], tmp_
 def test_saving_replaces_the_file(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text('{"format": "autoturbo-schedule"}')
-    build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs()).save(path)
+    build_schedule(ModelScheduler(MODEL, MACHINE, "float16"), Knobs()).save(path)
     assert load_schedule(path, MODEL, MACHINE).scheduler == "graphturbo"
     assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
 
 
 def test_saving_into_nowhere(tmp_path: Path) -> None:
-    schedule = build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs())
+    schedule = build_schedule(ModelScheduler(MODEL, MACHINE, "float16"), Knobs())
     with pytest.raises(ScheduleFileError):
         schedule.save(tmp_path / "none" / "s.json")
 
@@ -231,8 +241,8 @@ EDITS: dict[str, tuple[Edit, str]] = {
         "order[0].scope: unknown scope 'L2'; known scopes: LB, GB, DDR",
     ),
     "bad knob": (
-        lambda d: d.update(knobs={"lb_fill": 7}),
-        "knobs.lb_fill: 7 is out of range; from 0.05 to 1",
+        lambda d: d.update(knobs={"lb_occupancy_limit": 7}),
+        "knobs.lb_occupancy_limit: 7 is out of range; from 0.05 to 1",
     ),
     "clusters": (
         lambda d: d["share"].update(clusters=4),
@@ -353,7 +363,7 @@ def test_a_layer_whose_inner_output_is_read_outside(tmp_path: Path) -> None:
     first = net.relu("x")
     net.sum(net.softmax(net.softmax(first)), first)
     model = net.graph()
-    schedule = build_schedule(Workbench(model, target(), "float16"), Knobs(max_layers=1))
+    schedule = build_schedule(ModelScheduler(model, target(), "float16"), Knobs(max_layers=1))
     edited = json.loads(schedule.text)
     edited["layers"] = [{"name": "a", "operators": [0, 1, 2]}, {"name": "b", "operators": [3]}]
     edited["subgraphs"] = [
@@ -372,7 +382,7 @@ def test_a_batch_that_stays_whole(tmp_path: Path) -> None:
     net = Net(x=(4, 8))
     net.softmax("x", 0)
     model = net.graph()
-    schedule = build_schedule(Workbench(model, target(), "float16"), Knobs())
+    schedule = build_schedule(ModelScheduler(model, target(), "float16"), Knobs())
     edited = json.loads(schedule.text)
     edited["share"]["batches"] = 2
     path = tmp_path / "s.json"
@@ -424,7 +434,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_a_schedule_for_a_changed_target_is_refused(tmp_path: Path) -> None:
-    schedule = build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs())
+    schedule = build_schedule(ModelScheduler(MODEL, MACHINE, "float16"), Knobs())
     path = tmp_path / "s.json"
     schedule.save(path)
     renamed = dataclasses.replace(MACHINE, name="other", description="the same machine")
@@ -460,7 +470,7 @@ def test_no_edit_of_any_value_crashes(
 
 def check_edited(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Replace any one value by any other: the file loads as something valid or is refused."""
-    schedule = build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs(max_layers=3))
+    schedule = build_schedule(ModelScheduler(MODEL, MACHINE, "float16"), Knobs(max_layers=3))
     edited = json.loads(schedule.text)
     edited.pop("buffers")
     at: Any = edited
@@ -487,7 +497,7 @@ def check_edited(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) 
 
 
 def test_schedules_of_other_presets_do_not_mix(tmp_path: Path) -> None:
-    schedule = build_schedule(bench("squeezenet1_1"), Knobs())
+    schedule = build_schedule(scheduler_of("squeezenet1_1"), Knobs())
     path = tmp_path / "s.json"
     schedule.save(path)
     smaller = dataclasses.replace(STCP920, cores=4)

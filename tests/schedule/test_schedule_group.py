@@ -11,23 +11,31 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import best_split
-from autoturbo.schedule.problem import Problem, make_problem
 from tests.schedule.front_ends import densenet
-from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, networks, target
+from tests.schedule.schedule_samples import (
+    STCP920,
+    Net,
+    block,
+    chain,
+    networks,
+    scheduler_of,
+    target,
+)
 
 ROOMY = target(lb=1 << 20)
 
 
-def names(problem: Problem, subgraphs: tuple[SubGraph, ...]) -> list[list[str]]:
-    return [[problem.layers[x].name for x in s.layers] for s in subgraphs]
+def names(context: SchedulingContext, subgraphs: tuple[SubGraph, ...]) -> list[list[str]]:
+    return [[context.layers[x].name for x in s.layers] for s in subgraphs]
 
 
 def groups(graph: Graph, knobs: Knobs | None = None, machine: Target = ROOMY) -> list[list[str]]:
-    problem = make_problem(graph, machine, "float16")
-    return names(problem, group(problem, GroupRules.of(knobs or Knobs())))
+    context = make_problem(graph, machine, "float16")
+    return names(context, group(context, GroupRules.of(knobs or Knobs())))
 
 
 def diamond() -> Net:
@@ -116,43 +124,46 @@ def test_a_merge_override_breaks_the_rule_but_not_the_memory() -> None:
 
 def test_rules_follow_the_knobs() -> None:
     knobs = Knobs(
-        producer_factor_ratio=0.5, merged_factor_ratio=2.0, max_layers=4, merge_order="dsb",
+        producer_factor_ratio=0.5, merged_factor_ratio=2.0, max_layers=4,
+        merge_order="diamond-straight-branch",
         overrides=(SubGraphKnobs("a", "cut"), SubGraphKnobs("b", "merge"), SubGraphKnobs("c")),
     )  # fmt: skip
     rules = GroupRules.of(knobs)
     assert (rules.producer_factor_ratio, rules.merged_factor_ratio) == (0.5, 2.0)
-    assert (rules.max_layers, rules.merge_order) == (4, "dsb")
+    assert (rules.max_layers, rules.merge_order) == (4, "diamond-straight-branch")
     assert (sorted(rules.cuts), sorted(rules.merges)) == (["a"], ["b"])
 
 
 @pytest.mark.full
 def test_groups_are_remembered_per_rules() -> None:
-    problem = make_problem(block(), ROOMY, "float16")
+    context = make_problem(block(), ROOMY, "float16")
     rules = GroupRules.of(Knobs())
-    assert group(problem, rules) is group(problem, rules)
-    assert group(problem, rules) is not group(problem, GroupRules.of(Knobs(max_layers=2)))
+    assert group(context, rules) is group(context, rules)
+    assert group(context, rules) is not group(context, GroupRules.of(Knobs(max_layers=2)))
 
 
 @settings(max_examples=20, deadline=None)
 @given(
     graph=networks(most=12), lb=st.sampled_from((256, 1024, 8192)),
-    order=st.sampled_from(("sdb", "sbd", "dsb", "dbs", "bsd", "bds")),
+    order=st.sampled_from(("straight-diamond-branch", "straight-branch-diamond",
+    "diamond-straight-branch", "diamond-branch-straight", "branch-straight-diamond",
+    "branch-diamond-straight")),
     limit=st.sampled_from((1, 3, 100)),
 )  # fmt: skip
 def test_sub_graphs_are_a_partition_that_can_run(
     graph: Graph, lb: int, order: str, limit: int
 ) -> None:
-    problem = make_problem(graph, target(lb=lb), "float16")
+    context = make_problem(graph, target(lb=lb), "float16")
     rules = GroupRules.of(Knobs(merge_order=order, max_layers=limit))
-    subgraphs = group(problem, rules)
-    assert sorted(x for s in subgraphs for x in s.layers) == list(range(len(problem.layers)))
+    subgraphs = group(context, rules)
+    assert sorted(x for s in subgraphs for x in s.layers) == list(range(len(context.layers)))
     owner = {x: s.index for s in subgraphs for x in s.layers}
     for subgraph in subgraphs:
         assert len(subgraph.layers) <= limit
         for layer in subgraph.layers:
-            producers = {problem.producer[t] for t in problem.layers[layer].inputs} - {-1}
+            producers = {context.producer[t] for t in context.layers[layer].inputs} - {-1}
             assert all(owner[p] <= subgraph.index for p in producers)
-            readers = {r for t in problem.layers[layer].outputs for r in problem.consumers[t]}
+            readers = {r for t in context.layers[layer].outputs for r in context.consumers[t]}
             inside = layer == subgraph.layers[-1] or {owner[r] for r in readers} == {subgraph.index}
             assert inside
 
@@ -162,25 +173,25 @@ def test_sub_graphs_are_a_partition_that_can_run(
 @given(graph=networks(most=10), lb=st.sampled_from((512, 2048, 8192)))
 def test_merging_never_makes_a_sub_graph_unfit(graph: Graph, lb: int) -> None:
     """A sub-graph of several layers always fits; only a single layer may be too large."""
-    problem = make_problem(graph, target(lb=lb), "float16")
-    for subgraph in group(problem, GroupRules.of(Knobs())):
+    context = make_problem(graph, target(lb=lb), "float16")
+    for subgraph in group(context, GroupRules.of(Knobs())):
         assert not math.isinf(subgraph.split.factor) or len(subgraph.layers) == 1
 
 
 def test_resnet_has_the_papers_four_sub_graphs() -> None:
     """Factors 8/4/2/1; each but the last ends with the down-sampling block of the next stage."""
-    problem = bench("resnet50").problem(16)
-    subgraphs = group(problem, GroupRules.of(Knobs()))
+    context = scheduler_of("resnet50").context(16)
+    subgraphs = group(context, GroupRules.of(Knobs()))
     assert [s.split.factor for s in subgraphs] == [8, 4, 2, 1]
     shapes = [
-        problem.graph.tensors[problem.layers[s.layers[-1]].outputs[0]].shape for s in subgraphs
+        context.graph.tensors[context.layers[s.layers[-1]].outputs[0]].shape for s in subgraphs
     ]
     assert shapes == [(16, 512, 28, 28), (16, 1024, 14, 14), (16, 2048, 7, 7), (16, 1000)]
     adds = [
         sum(
-            problem.graph.operators[op].kind == "Add"
+            context.graph.operators[op].kind == "Add"
             for x in s.layers
-            for op in problem.layers[x].operators
+            for op in context.layers[x].operators
         )
         for s in subgraphs
     ]
@@ -189,11 +200,11 @@ def test_resnet_has_the_papers_four_sub_graphs() -> None:
 
 @pytest.mark.full
 def test_resnet_stages_do_not_merge_because_of_rule_one() -> None:
-    problem = bench("resnet50").problem(16)
+    context = scheduler_of("resnet50").context(16)
     rules = GroupRules.of(Knobs())
-    subgraphs = group(problem, rules)
+    subgraphs = group(context, rules)
     for before, after in itertools.pairwise(subgraphs):
-        merged = best_split(problem, before.layers + after.layers, rules)
+        merged = best_split(context, before.layers + after.layers, rules)
         assert after.split.factor < before.split.factor
         assert merged.factor > after.split.factor
 
@@ -207,8 +218,8 @@ def test_a_dense_block_joins_where_it_appends_to_one_tensor() -> None:
     found = {}
     for appended in (True, False):
         graph = densenet(32, 8, 224, appended=appended).graph()
-        problem = make_problem(graph, STCP920, "float16")
-        parts = group(problem, GroupRules.of(Knobs()))
+        context = make_problem(graph, STCP920, "float16")
+        parts = group(context, GroupRules.of(Knobs()))
         found[appended] = [(len(part.layers), part.split.factor) for part in parts]
     assert found[True] == [(16, 4), (1, 4), (1, 2), (34, 2), (2, 1), (121, 1)]
     assert max(layers for layers, _ in found[False][:10]) == 2
@@ -217,14 +228,14 @@ def test_a_dense_block_joins_where_it_appends_to_one_tensor() -> None:
 @pytest.mark.full
 def test_smaller_batches_need_fewer_parts() -> None:
     for batch, factors in ((8, [4, 2, 1]), (1, [1])):
-        subgraphs = group(bench("resnet50").problem(batch), GroupRules.of(Knobs()))
+        subgraphs = group(scheduler_of("resnet50").context(batch), GroupRules.of(Knobs()))
         assert sorted({s.split.factor for s in subgraphs}, reverse=True) == factors
 
 
 @pytest.mark.full
 def test_bert_at_eight_sentences_needs_no_split() -> None:
     """BERT-128 gains nothing from instance ordering (section 6.2): every sub-graph fits whole."""
-    problem = bench("bert_base_s128").problem(8)
-    subgraphs = group(problem, GroupRules.of(Knobs()))
+    context = scheduler_of("bert_base_s128").context(8)
+    subgraphs = group(context, GroupRules.of(Knobs()))
     assert {s.split.factor for s in subgraphs} == {1}
-    assert max(s.split.footprint for s in subgraphs) <= problem.cluster_lb_bytes
+    assert max(s.split.footprint for s in subgraphs) <= context.cluster_lb_bytes

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split, sink, split_axes
@@ -26,11 +27,10 @@ from autoturbo.schedule.place.instances import (
     make_instances,
     part_bounds,
 )
-from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.simulate.isolated import side_by_side
 from autoturbo.verify.regions import part_needs
 from tests.schedule.schedule_checks import as_region
-from tests.schedule.schedule_samples import Net, bench, chain, networks, target, volume_of
+from tests.schedule.schedule_samples import Net, chain, networks, scheduler_of, target, volume_of
 from tests.schedule.steps import instance_of, instances_of
 
 
@@ -56,8 +56,8 @@ def test_bounds_cover_a_range_with_near_equal_parts(extent: int, data: st.DataOb
     ],
 )
 def test_boxes_are_all_pairs_of_parts_the_outer_axis_slowest(split: Split) -> None:
-    problem = make_problem(chain("conv", shape=(4, 2, 8, 8)), target(), "float16")
-    boxes, extents = boxes_of(problem, (0,), split), sink(problem, (0,)).extents
+    context = make_problem(chain("conv", shape=(4, 2, 8, 8)), target(), "float16")
+    boxes, extents = boxes_of(context, (0,), split), sink(context, (0,)).extents
     assert len(boxes) == split.instances
     assert {box.axes for box in boxes} == {tuple(axis for axis, _ in split.axes)}
     bounds = [box.bounds for box in boxes]
@@ -66,14 +66,14 @@ def test_boxes_are_all_pairs_of_parts_the_outer_axis_slowest(split: Split) -> No
         assert sorted({box[at] for box in bounds}) == part_bounds(extents[axis], factor)
 
 
-def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[Problem, InstanceGraph]:
+def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[SchedulingContext, InstanceGraph]:
     """Every layer a sub-graph of its own, cut at a depth of the loop order into some parts."""
-    problem = make_problem(graph, target(), "float16")
+    context = make_problem(graph, target(), "float16")
     subgraphs = []
-    for layer, (depth, parts) in zip(problem.layers, cuts, strict=True):
-        axis = dict(split_axes(problem, (layer.index,))).get(depth, -1) if parts > 1 else -1
+    for layer, (depth, parts) in zip(context.layers, cuts, strict=True):
+        axis = dict(split_axes(context, (layer.index,))).get(depth, -1) if parts > 1 else -1
         subgraphs.append(SubGraph(layer.index, (layer.index,), Split(axis, parts, depth, 0, 0)))
-    return problem, make_instances(PartBook(problem), tuple(subgraphs))
+    return context, make_instances(PartBook(context), tuple(subgraphs))
 
 
 def producers_by_part(graph: InstanceGraph) -> dict[tuple[int, int], list[int]]:
@@ -145,11 +145,11 @@ def test_parts_side_by_side_read_of_whole_layers_what_instances_read() -> None:
 
 
 def test_ragged_parts() -> None:
-    problem, graph = by_depth(chain("relu", shape=(7, 4)), (0, 3))
+    context, graph = by_depth(chain("relu", shape=(7, 4)), (0, 3))
     rows = [as_region(next(iter(i.outputs.values())))[0] for i in instances_of(graph)]
     assert rows == [(0, 3), (3, 5), (5, 7)]
     assert len(set(graph.shape.tolist())) == 2
-    assert problem.graph.tensors[0].shape == (7, 4)
+    assert context.graph.tensors[0].shape == (7, 4)
 
 
 def test_equal_parts_share_a_shape() -> None:
@@ -168,15 +168,15 @@ def test_edge_parts_of_a_halo_have_shapes_of_their_own() -> None:
 def test_external_inputs_in_order_of_first_use() -> None:
     net = Net(x=(2, 4), y=(2, 4), z=(2, 4))
     net.sum(net.sum("y", "x"), "z")
-    problem = make_problem(net.graph(), target(), "float16")
-    layers = tuple(x.index for x in problem.layers)
-    found = [problem.graph.tensors[t].name for t in external_inputs(problem, layers)]
+    context = make_problem(net.graph(), target(), "float16")
+    layers = tuple(x.index for x in context.layers)
+    found = [context.graph.tensors[t].name for t in external_inputs(context, layers)]
     assert found == ["y", "x", "z"]
 
 
 def test_resnet_instances_are_figure_6() -> None:
-    problem = bench("resnet50").problem(16)
-    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
+    context = scheduler_of("resnet50").context(16)
+    graph = make_instances(PartBook(context), group(context, GroupRules.of(Knobs())))
     counts = [sum(i.subgraph == s for i in instances_of(graph)) for s in range(4)]
     assert counts == [8, 4, 2, 1]
     assert [list(p) for p in graph.producers[8:]] == [
@@ -189,30 +189,30 @@ def test_resnet_instances_are_figure_6() -> None:
 @given(graph=networks(), data=st.data())
 def test_part_regions_against_plain_python(graph: Graph, data: st.DataObject) -> None:
     """Compiled propagation over a whole network gives the regions of the access maps."""
-    problem = make_problem(graph, target(), "float16")
-    layers = tuple(x.index for x in problem.layers)
-    ends = [x for x in layers if set(problem.layers[x].outputs) & set(graph.outputs)]
+    context = make_problem(graph, target(), "float16")
+    layers = tuple(x.index for x in context.layers)
+    ends = [x for x in layers if set(context.layers[x].outputs) & set(graph.outputs)]
     layers = layers[: data.draw(st.sampled_from(ends)) + 1]
-    axes = split_axes(problem, layers)
+    axes = split_axes(context, layers)
     axis = data.draw(st.sampled_from([-1, *(a for _, a in axes)]))
     start = stop = 0
     if axis >= 0:
-        extent = sink(problem, layers).axes[axis].extent
+        extent = sink(context, layers).axes[axis].extent
         start = data.draw(st.integers(0, extent - 1))
         stop = data.draw(st.integers(start + 1, extent))
-    shape = box_regions(problem, layers, Cut((axis,), ((start, stop),)) if axis >= 0 else WHOLE)
-    starts = problem.arrays.dim_start
+    shape = box_regions(context, layers, Cut((axis,), ((start, stop),)) if axis >= 0 else WHOLE)
+    starts = context.arrays.dim_start
 
     def region(tensor: int) -> tuple[tuple[int, int], ...]:
         span = slice(int(starts[tensor]), int(starts[tensor + 1]))
         return as_region(np.stack((shape.low[span], shape.high[span]), axis=1))
 
-    outputs = {t: region(t) for t in sink(problem, layers).outputs if shape.seen[t]}
-    needs = part_needs(problem, layers, outputs)
+    outputs = {t: region(t) for t in sink(context, layers).outputs if shape.seen[t]}
+    needs = part_needs(context, layers, outputs)
     regions, boxes = needs.regions, needs.boxes
     assert {t: region(t) for t in range(len(graph.tensors)) if shape.seen[t]} == regions
     for op, box in boxes.items():
-        span = slice(int(problem.arrays.axis_start[op]), int(problem.arrays.axis_start[op + 1]))
+        span = slice(int(context.arrays.axis_start[op]), int(context.arrays.axis_start[op + 1]))
         compiled = np.stack((shape.box_low[span], shape.box_high[span]), axis=1)
         assert volume(as_region(compiled)) == volume(box)
 

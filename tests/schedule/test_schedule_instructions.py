@@ -22,20 +22,20 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import Amount, InstructionRules, _best_cut
+from autoturbo.schedule.context import make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
-from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.problem import make_problem
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_instructions
-from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
+from tests.schedule.schedule_samples import STCP920, Net, block, chain, scheduler_of, target
 from tests.schedule.steps import program_of, steps_of
 
 
 def rules(**knobs: object) -> InstructionRules:
-    problem = make_problem(chain("conv"), STCP920, "float16")
-    return InstructionRules.of(problem, Knobs(**knobs))  # type: ignore[arg-type]
+    context = make_problem(chain("conv"), STCP920, "float16")
+    return InstructionRules.of(context, Knobs(**knobs))  # type: ignore[arg-type]
 
 
 def product(rows: int, columns: int, depth: int, count: int = 1) -> np.ndarray:
@@ -78,7 +78,7 @@ def test_rules_of_stcp920() -> None:
 
 
 def test_rules_follow_the_knobs() -> None:
-    found = rules(prefetch_depth=3, tile_divisor=4, instruction_scheduling="layer")
+    found = rules(prefetch_depth=3, tile_subdivision=4, instruction_scheduling="layer")
     assert (found.ahead, found.divisor, found.across, found.serial) == (3, 4, False, False)
     found = rules(prefetch_depth=3, instruction_scheduling="off")
     assert (found.ahead, found.across, found.serial) == (0, False, True)
@@ -86,7 +86,11 @@ def test_rules_follow_the_knobs() -> None:
 
 def test_a_knob_changes_one_rule() -> None:
     base = rules()
-    for knobs in ({"prefetch_depth": 2}, {"tile_divisor": 2}, {"instruction_scheduling": "layer"}):
+    for knobs in (
+        {"prefetch_depth": 2},
+        {"tile_subdivision": 2},
+        {"instruction_scheduling": "layer"},
+    ):
         assert sum(a != b for a, b in zip(rules(**knobs), base, strict=True)) == 1
 
 
@@ -173,9 +177,9 @@ def test_without_a_pipeline_one_instruction_runs_after_another() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("divisor", [2, 8])
-def test_tile_divisor_makes_more_tiles(divisor: int) -> None:
+def test_tile_subdivision_makes_more_tiles(divisor: int) -> None:
     one = program([product(512, 64, 64)])
-    several = program([product(512, 64, 64)], tile_divisor=divisor)
+    several = program([product(512, 64, 64)], tile_subdivision=divisor)
     assert len(on(several, MATRIX_ENGINE)) > len(on(one, MATRIX_ENGINE))
 
 
@@ -217,7 +221,7 @@ def test_amounts_are_conserved(
     streams[0, IN_DDR] = streams[-1, OUT_DDR] = streamed
     knobs = {
         "prefetch_depth": data.draw(st.sampled_from(("auto", 2, 4))),
-        "tile_divisor": data.draw(st.sampled_from(("auto", 4))),
+        "tile_subdivision": data.draw(st.sampled_from(("auto", 4))),
         "instruction_scheduling": data.draw(st.sampled_from(("auto", "layer", "off"))),
     }
     found = program(stages, streams, **knobs)
@@ -247,7 +251,7 @@ def test_amounts_are_conserved(
 )
 def test_programs_of_real_kernels(name: str, scheduling: str) -> None:
     """Among them layers that read several others: a pooling branch beside convolutions."""
-    schedule = build_schedule(bench(name), Knobs(instruction_scheduling=scheduling))
+    schedule = build_schedule(scheduler_of(name), Knobs(instruction_scheduling=scheduling))
     for step in steps_of(schedule.timeline):
         check_instructions(schedule, step)
 
@@ -258,23 +262,25 @@ def test_a_reader_of_several_layers_waits_for_all_of_them() -> None:
     stem = net.conv("x", 32)
     both = net.concat(1, net.conv(stem, 32), net.pool(stem, 1, 1), net.softmax(stem, 1))
     net.conv(both, 32)
-    workbench = Workbench(net.graph(), target(cores=4, lb=1 << 20, gb=1 << 22), "float16")
-    schedule = build_schedule(workbench, Knobs())
+    model_scheduler = ModelScheduler(
+        net.graph(), target(cores=4, lb=1 << 20, gb=1 << 22), "float16"
+    )
+    schedule = build_schedule(model_scheduler, Knobs())
     for step in steps_of(schedule.timeline):
         check_instructions(schedule, step)
 
 
 def test_scheduling_and_depth_change_time_but_not_traffic_out() -> None:
-    workbench = Workbench(block(), target(lb=1 << 16), "float16")
-    fast = simulate(build_schedule(workbench, Knobs()))
-    slow = simulate(build_schedule(workbench, Knobs(instruction_scheduling="off")))
+    model_scheduler = ModelScheduler(block(), target(lb=1 << 16), "float16")
+    fast = simulate(build_schedule(model_scheduler, Knobs()))
+    slow = simulate(build_schedule(model_scheduler, Knobs(instruction_scheduling="off")))
     assert fast.latency < slow.latency
     assert fast.ddr_bytes == slow.ddr_bytes
 
 
 def test_without_gb_ddr_feeds_the_cores() -> None:
     schedule = build_schedule(
-        Workbench(chain("conv"), target(gb=0, lb=1 << 16), "float16"), Knobs()
+        ModelScheduler(chain("conv"), target(gb=0, lb=1 << 16), "float16"), Knobs()
     )
     found = only(schedule)
     assert found.amounts[:, Amount.GB].sum() == 0

@@ -37,16 +37,24 @@ def test_identities_are_stable() -> None:
 
 
 def test_canonical_text_is_sorted_and_short() -> None:
-    knobs = Knobs(split_key="fod", lb_fill=0.5, overrides=(SubGraphKnobs("a", factor=2),))
+    knobs = Knobs(
+        split_key="factor-operators-depth",
+        lb_occupancy_limit=0.5,
+        overrides=(SubGraphKnobs("a", factor=2),),
+    )
     assert knobs.canonical() == (
-        '{"lb_fill":0.5,"overrides":[{"factor":2,"layer":"a"}],"split_key":"fod"}'
+        '{"lb_occupancy_limit":0.5,"overrides":[{"factor":2,"layer":"a"}],"split_key":"factor-operators-depth"}'
     )
 
 
 def test_equal_settings_have_one_id() -> None:
     first, second = SubGraphKnobs("a", factor=2), SubGraphKnobs("b", boundary="cut")
     nothing = SubGraphKnobs("c", priority=5, inner_dim=1, inner_factor=1)
-    spelled = Knobs(recompute_limit=1.0, merge_order="sdb", overrides=(second, nothing, first))
+    spelled = Knobs(
+        recompute_limit=1.0,
+        merge_order="straight-diamond-branch",
+        overrides=(second, nothing, first),
+    )
     plain = Knobs(recompute_limit=1, overrides=(first, second))
     assert spelled == plain
     assert spelled.id == plain.id
@@ -98,9 +106,9 @@ def test_identity_tells_settings_apart(first: Knobs, second: Knobs) -> None:
 
 
 def test_from_dict_leaves_its_argument_alone() -> None:
-    values: dict[str, Any] = {"overrides": [{"layer": "a"}], "lb_fill": 0.5}
+    values: dict[str, Any] = {"overrides": [{"layer": "a"}], "lb_occupancy_limit": 0.5}
     Knobs.from_dict(values)
-    assert values == {"overrides": [{"layer": "a"}], "lb_fill": 0.5}
+    assert values == {"overrides": [{"layer": "a"}], "lb_occupancy_limit": 0.5}
 
 
 def test_every_knob_is_described() -> None:
@@ -123,7 +131,7 @@ def test_names_and_order_of_the_fields_are_a_contract() -> None:
     fields = [f.name for f in dataclasses.fields(SubGraphKnobs)]
     assert fields == ["layer", *subgraph_knob_specs()]
     assert fields[:6] == ["layer", "boundary", "dim", "factor", "inner_dim", "inner_factor"]
-    assert list(knob_specs())[-2:] == ["cluster_split", "weight_share"]
+    assert list(knob_specs())[-2:] == ["cluster_partitioning", "weight_buffer_fraction"]
 
 
 def test_every_choice_is_accepted() -> None:
@@ -135,7 +143,7 @@ def test_every_choice_is_accepted() -> None:
 OWN = {
     **{name: spec.choices for name, spec in subgraph_knob_specs().items()},
     "dim": (0, 1, 7), "factor": (1, 2, 1000), "inner_dim": (0, 3), "inner_factor": (2, 64),
-    "cores": (1, 4), "core_dim": (0, 2), "priority": (0, 4, 9),
+    "cores": (1, 4), "core_parallel_dim": (0, 2), "priority": (0, 4, 9),
 }  # fmt: skip
 
 
@@ -165,10 +173,34 @@ def test_other_values_of_a_sub_graph_s_knob_are_refused() -> None:
 
 
 PUBLISHED = {
-    "merge_order": "sdb", "split_key": "ofd", "split_dims": "all", "factor_policy": "published",
+    "merge_order": "straight-diamond-branch", "split_key": "operators-factor-depth",
+    "split_dims": "all", "factor_policy": "published",
     "binding": "printed", "output_scope": "LB", "spill_victim": "longest",
-    "weight_residency": "stream", "instruction_scheduling": "on", "cluster_split": "batch",
+    "weight_residency": "stream", "instruction_scheduling": "on", "cluster_partitioning": "batch",
 }  # fmt: skip
+
+
+def test_earlier_spellings_are_read() -> None:
+    own = {"layer": "a", "core_dim": 1, "tile_divisor": 2, "spill_victim": "size_x_life"}
+    old = {"lb_fill": 0.5, "merge_order": "dbs", "split_key": "fod", "factor_scale": 2}
+    assert Knobs.from_dict({**old, "overrides": [own]}) == Knobs(
+        lb_occupancy_limit=0.5,
+        merge_order="diamond-branch-straight",
+        split_key="factor-operators-depth",
+        instance_multiplier=2,
+        overrides=(
+            SubGraphKnobs(
+                "a",
+                core_parallel_dim=1,
+                tile_subdivision=2,
+                spill_victim="size_times_lifetime",
+            ),
+        ),
+    )
+    assert Knobs.from_dict({"merge_order": "sdb", "split_key": "ofd"}) == Knobs()
+    for wrong in ({"merge_order": "sds"}, {"lb_fill": 7}, {"lb_fill": 1, "lb_occupancy_limit": 1}):
+        with pytest.raises(KnobsError):
+            Knobs.from_dict(wrong)
 
 
 def test_the_published_behaviour_has_a_name() -> None:
@@ -191,10 +223,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "fraction": ({"prefetch_depth": 1.5}, "prefetch_depth: 1.5 is not a whole number"),
     "boolean": ({"max_layers": True}, "max_layers: True is not a whole number"),
-    "text": ({"lb_fill": "half"}, "lb_fill: 'half' is not a number"),
-    "null": ({"lb_fill": None}, "lb_fill: None is not a number"),
-    "low": ({"lb_fill": 0.01}, "lb_fill: 0.01 is out of range; from 0.05 to 1"),
-    "nan": ({"lb_fill": float("nan")}, "lb_fill: nan is out of range; from 0.05 to 1"),
+    "text": ({"lb_occupancy_limit": "half"}, "lb_occupancy_limit: 'half' is not a number"),
+    "null": ({"lb_occupancy_limit": None}, "lb_occupancy_limit: None is not a number"),
+    "low": ({"lb_occupancy_limit": 0.01},
+    "lb_occupancy_limit: 0.01 is out of range; from 0.05 to 1"),
+    "nan": ({"lb_occupancy_limit": float("nan")},
+    "lb_occupancy_limit: nan is out of range; from 0.05 to 1"),
     "overrides": ({"overrides": {"layer": "a"}}, "overrides: expected a list"),
     "override without layer": (
         {"overrides": [{"dim": 1}]},
@@ -242,7 +276,7 @@ def test_the_place_is_kept() -> None:
 
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "knobs.json"
-    knobs = Knobs(lb_fill=0.5, overrides=(SubGraphKnobs("a", "cut"),))
+    knobs = Knobs(lb_occupancy_limit=0.5, overrides=(SubGraphKnobs("a", "cut"),))
     path.write_text(knobs.canonical())
     assert load_knobs(path) == knobs
 
@@ -255,7 +289,10 @@ def test_a_file(tmp_path: Path) -> None:
             ":1:2: not JSON; the parser says: Expecting property name enclosed in double quotes",
         ),
         (b"[]", ": expected an object of knobs; for example {}"),
-        (b'{\n "lb_fill": 7}', ": lb_fill: 7 is out of range; from 0.05 to 1"),
+        (
+            b'{\n "lb_occupancy_limit": 7}',
+            ": lb_occupancy_limit: 7 is out of range; from 0.05 to 1",
+        ),
         (b"\xff", ": cannot read: not UTF-8 text"),
     ],
 )
@@ -273,6 +310,6 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_settings_are_values() -> None:
-    assert hash(Knobs(lb_fill=0.5)) == hash(Knobs(lb_fill=0.5))
+    assert hash(Knobs(lb_occupancy_limit=0.5)) == hash(Knobs(lb_occupancy_limit=0.5))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Knobs().lb_fill = 0.5  # type: ignore[misc]
+        Knobs().lb_occupancy_limit = 0.5  # type: ignore[misc]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import (
@@ -22,12 +23,11 @@ from autoturbo.schedule.partition.grouping import (
     group,
     groupings,
 )
-from autoturbo.schedule.partition.split import UNFIT, Asked, best_split
-from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.partition.split import UNFIT, RuleQueries, best_split
 from tests.schedule.schedule_samples import (
     Net,
-    bench,
     networks,
+    scheduler_of,
     settings_of,
     target,
     targets,
@@ -51,14 +51,14 @@ Ends = frozenset[int]
 """A contiguous grouping: the last layer of each sub-graph."""
 
 
-def merges(problem: Problem, rules: GroupRules, ends: Ends) -> list[Ends]:
+def merges(context: SchedulingContext, rules: GroupRules, ends: Ends) -> list[Ends]:
     """All groupings that rule (i) allows after one more merge of neighbours."""
     bounds = itertools.pairwise([-1, *sorted(ends)])
     parts = [tuple(range(first + 1, last + 1)) for first, last in bounds]
     found = []
     for before, after in itertools.pairwise(parts):
         producer, consumer, merged = (
-            best_split(problem, layers, rules).factor for layers in (before, after, before + after)
+            best_split(context, layers, rules).factor for layers in (before, after, before + after)
         )
         allowed = (
             merged != UNFIT
@@ -71,13 +71,13 @@ def merges(problem: Problem, rules: GroupRules, ends: Ends) -> list[Ends]:
     return found
 
 
-def last_ones(problem: Problem, rules: GroupRules) -> set[Ends]:
+def last_ones(context: SchedulingContext, rules: GroupRules) -> set[Ends]:
     """All groupings that merges end at, whatever their order."""
-    start = frozenset(range(len(problem.layers)))
+    start = frozenset(range(len(context.layers)))
     seen, waiting, found = {start}, [start], set()
     while waiting:
         ends = waiting.pop()
-        more = merges(problem, rules, ends)
+        more = merges(context, rules, ends)
         if not more:
             found.add(ends)
         waiting += [one for one in more if one not in seen]
@@ -94,12 +94,12 @@ def last_ones(problem: Problem, rules: GroupRules) -> set[Ends]:
 def test_chains_end_where_merges_in_some_order_end(
     graph: Graph, lb: int, ratio: float, merged: float, most: int
 ) -> None:
-    problem = make_problem(graph, target(cores=2, lb=lb), "float16")
+    context = make_problem(graph, target(cores=2, lb=lb), "float16")
     knobs = Knobs(producer_factor_ratio=ratio, merged_factor_ratio=merged, max_layers=most)
     rules = GroupRules.of(knobs)
-    subgraphs = group(problem, rules)
-    assert frozenset(s.layers[-1] for s in subgraphs) in last_ones(problem, rules)
-    assert [s.split for s in subgraphs] == [best_split(problem, s.layers, rules) for s in subgraphs]
+    subgraphs = group(context, rules)
+    assert frozenset(s.layers[-1] for s in subgraphs) in last_ones(context, rules)
+    assert [s.split for s in subgraphs] == [best_split(context, s.layers, rules) for s in subgraphs]
 
 
 # What is remembered
@@ -110,10 +110,15 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "merged_factor_ratio": (0, 0.5, 1, 2, 4, 1.3),
     "recompute_limit": (1, 1.25, 1.5, 4, 1.7),
     "max_layers": (1, 2, 4, 7, 16, 500),
-    "lb_fill": (0.25, 1),
-    "split_key": ("ofd", "fod", "dof", "odf"),
+    "lb_occupancy_limit": (0.25, 1),
+    "split_key": (
+        "operators-factor-depth",
+        "factor-operators-depth",
+        "depth-operators-factor",
+        "operators-depth-factor",
+    ),
     "factor_policy": ("published", "divisors", "ragged"),
-    "merge_order": ("sdb", "dbs"),
+    "merge_order": ("straight-diamond-branch", "diamond-branch-straight"),
     "split_dims": ("all", "spatial"),
 }
 
@@ -138,9 +143,9 @@ def rules_near_each_other(names: list[str], count: int) -> list[GroupRules]:
     return [GroupRules.of(knobs) for knobs in found]
 
 
-def grouped_anew(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+def grouped_anew(context: SchedulingContext, rules: GroupRules) -> tuple[SubGraph, ...]:
     """The sub-graphs, with nothing known of other rules."""
-    return Merging(problem, rules).subgraphs()
+    return Merging(context, rules).subgraphs()
 
 
 @pytest.mark.parametrize(
@@ -148,12 +153,12 @@ def grouped_anew(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     [("resnet18", 60), pytest.param("resnet50", 400, marks=pytest.mark.full)],
 )
 def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, count: int) -> None:
-    like = bench(workload).problem(2)
-    problem = make_problem(like.graph, like.target, like.dtype)
-    every = rules_near_each_other([layer.name for layer in problem.layers], count)
+    like = scheduler_of(workload).context(2)
+    context = make_problem(like.graph, like.target, like.dtype)
+    every = rules_near_each_other([layer.name for layer in context.layers], count)
     for rules in every:
-        assert group(problem, rules) == grouped_anew(problem, rules)
-    assert len(groupings(problem).runs) < 0.8 * count
+        assert group(context, rules) == grouped_anew(context, rules)
+    assert len(groupings(context).runs) < 0.8 * count
 
 
 @pytest.mark.full
@@ -162,13 +167,13 @@ def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, cou
 def test_any_rules_group_as_if_nothing_were_known(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
-    problem = make_problem(graph, machine, "float16")
-    names = [layer.name for layer in problem.layers]
+    context = make_problem(graph, machine, "float16")
+    names = [layer.name for layer in context.layers]
     for _ in range(4):
         rules = GroupRules.of(data.draw(settings_of(names)))
         for kind in ("batch", "spatial", "channel", "pipeline"):
             fresh = make_problem(graph, machine, "float16")
-            assert group_for(problem, rules, kind) == group_for(fresh, rules, kind)
+            assert group_for(context, rules, kind) == group_for(fresh, rules, kind)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ def test_any_rules_group_as_if_nothing_were_known(
 def test_bounds_are_on_the_side_of_the_threshold_where_the_number_is(
     value: float, low: float, high: float
 ) -> None:
-    asked = Asked(GroupRules(merged_factor_ratio=value))
+    asked = RuleQueries(GroupRules(merged_factor_ratio=value))
     asked.side("merged_factor_ratio", 2)
     assert asked.bounds["merged_factor_ratio"] == pytest.approx((low, high), rel=1e-8)
     others = GroupRules(merged_factor_ratio=value, recompute_limit=1e9)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.schedule.codegen.stitch import stitch
+from autoturbo.schedule.context import make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
@@ -17,9 +18,8 @@ from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.place.bind import Binding, Placement, Scope
 from autoturbo.schedule.place.instances import PartBook, box_regions, make_instances
 from autoturbo.schedule.place.movement import Pieces, most_crossing
-from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
-from tests.schedule.schedule_samples import STCP920, Net, bench
+from tests.schedule.schedule_samples import STCP920, Net, scheduler_of
 from tests.schedule.steps import instance_of, steps_of
 
 
@@ -30,10 +30,10 @@ def pieces(
     """A consumer of the whole batch reads two halves, bound and kept as given."""
     net = Net(x=shape)
     net.conv(net.conv("x", shape[1], 1), shape[1], 1)
-    problem = make_problem(net.graph(), STCP920, "float16")
+    context = make_problem(net.graph(), STCP920, "float16")
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
-    graph = make_instances(PartBook(problem), subgraphs)
-    template = stitch(problem, (1,), box_regions(problem, (1,)), wanted)
+    graph = make_instances(PartBook(context), subgraphs)
+    template = stitch(context, (1,), box_regions(context, (1,)), wanted)
     placement = Placement((*bindings, wanted), (*scopes, Scope.LB))
     (concat,) = concatenations(graph, placement, 2, template)
     return concat
@@ -119,7 +119,7 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
 
 def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
     """Four before b, two before c, one before d (section 3.5)."""
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     joined: dict[int, int] = {}
     for step in steps_of(schedule.timeline):
         subgraph = instance_of(schedule.instances, step.instance).subgraph
@@ -130,7 +130,7 @@ def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
 
 @pytest.mark.full
 def test_what_movements_copy_is_the_whole_input() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs(output_scope="GB"))
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs(output_scope="GB"))
     for step in steps_of(schedule.timeline):
         for concat in concats(schedule.timeline, step.instance):
             assert all(p.movement is MovementKind.COPY for p in concat.pieces)
@@ -142,7 +142,7 @@ def test_what_movements_copy_is_the_whole_input() -> None:
 
 @pytest.mark.parametrize("order", ["dfs"])
 def test_crossing_never_exceeds_what_a_core_reads(order: str) -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs(instance_order=order))
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs(instance_order=order))
     for step in steps_of(schedule.timeline):
         for concat in concats(schedule.timeline, step.instance):
             for piece in concat.moved:

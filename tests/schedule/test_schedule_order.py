@@ -17,7 +17,7 @@ from autoturbo.schedule.place.order import (
     order_instances,
     output_sizes,
 )
-from tests.schedule.schedule_samples import bench
+from tests.schedule.schedule_samples import scheduler_of
 from tests.schedule.steps import instance_of
 
 NAMES = [
@@ -139,8 +139,8 @@ def test_live_peak_against_a_walk(producers: list[list[int]], data: st.DataObjec
 @pytest.mark.full
 def test_live_peak_of_the_paper() -> None:
     """ResNet-50, 16 images, FP16: 13.8 MiB breadth-first against 7.7 MiB depth-first (4.2)."""
-    problem = bench("resnet50").problem(16)
-    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
+    context = scheduler_of("resnet50").context(16)
+    graph = make_instances(PartBook(context), group(context, GroupRules.of(Knobs())))
     sizes = output_sizes(graph)
     deep = live_peak(depth_first(graph.producers, graph.consumers), graph.consumers, sizes)
     wide = live_peak(breadth_first(graph.producers, graph.consumers), graph.consumers, sizes)
@@ -152,8 +152,8 @@ def test_live_peak_of_the_paper() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("rule", ["auto", "bfs"])
 def test_rules_on_resnet(rule: str) -> None:
-    problem = bench("resnet50").problem(16)
-    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
+    context = scheduler_of("resnet50").context(16)
+    graph = make_instances(PartBook(context), group(context, GroupRules.of(Knobs())))
     order = order_instances(graph, rule)
     assert sorted(order) == list(range(15))
     if rule == "bfs":
@@ -162,8 +162,8 @@ def test_rules_on_resnet(rule: str) -> None:
 
 @pytest.mark.full
 def test_output_sizes_are_bytes_of_the_parts() -> None:
-    problem = bench("resnet50").problem(16)
-    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
+    context = scheduler_of("resnet50").context(16)
+    graph = make_instances(PartBook(context), group(context, GroupRules.of(Knobs())))
     by_stage = {instance_of(graph, i).subgraph: s for i, s in enumerate(output_sizes(graph))}
     shapes = (2 * 28 * 28 * 512, 4 * 14 * 14 * 1024, 8 * 7 * 7 * 2048, 16 * 1000)
     assert by_stage == {stage: 2 * elements for stage, elements in enumerate(shapes)}

@@ -26,7 +26,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.pipeline import Workbench, build_schedule, key, plan
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, key, plan
 from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
@@ -47,8 +47,8 @@ def built(
 ) -> Schedule:
     """Cut after conv0, whose sub-graph has decisions of its own."""
     override = SubGraphKnobs("conv0", boundary="cut", **own)
-    workbench = Workbench(two_convolutions(), machine or target(lb=1 << 14), "float16")
-    schedule = build_schedule(workbench, Knobs(**(model or {}), overrides=(override,)))
+    model_scheduler = ModelScheduler(two_convolutions(), machine or target(lb=1 << 14), "float16")
+    schedule = build_schedule(model_scheduler, Knobs(**(model or {}), overrides=(override,)))
     check_schedule(schedule)
     return schedule
 
@@ -85,15 +85,15 @@ def test_cores_are_as_many_as_asked_for(cores: int) -> None:
 
 def test_cores_spread_over_the_dimension_asked_for_first() -> None:
     assert built().placement.bindings[0] == (4, 1, 1, 1)
-    assert built(core_dim=1).placement.bindings[0] == (1, 1, 4, 1)
-    assert built(core_dim=3, cores=2).placement.bindings[0] == (1, 2, 1, 1)
+    assert built(core_parallel_dim=1).placement.bindings[0] == (1, 1, 4, 1)
+    assert built(core_parallel_dim=3, cores=2).placement.bindings[0] == (1, 2, 1, 1)
 
 
 @pytest.mark.full
 def test_cores_that_are_left_go_to_the_dimensions_inside_it_then_outside() -> None:
     def bound(cores: int, depth: int) -> tuple[int, ...]:
         machine = dataclasses.replace(target(lb=1 << 14), cores=cores)
-        return built(machine, core_dim=depth).placement.bindings[0]
+        return built(machine, core_parallel_dim=depth).placement.bindings[0]
 
     assert bound(16, 0) == (4, 1, 4, 1)
     assert bound(16, 1) == (1, 1, 8, 2)
@@ -113,10 +113,10 @@ def test_priority_goes_before_depth() -> None:
         SubGraphKnobs(name, boundary="cut", dim=0, factor=4, priority=priority)
         for name, priority in (("conv0", 9), ("conv1", 1))
     )
-    workbench = Workbench(two_convolutions(), target(lb=1 << 14), "float16")
+    model_scheduler = ModelScheduler(two_convolutions(), target(lb=1 << 14), "float16")
 
     def owners(order: str) -> list[int]:
-        schedule = build_schedule(workbench, Knobs(instance_order=order, overrides=overrides))
+        schedule = build_schedule(model_scheduler, Knobs(instance_order=order, overrides=overrides))
         check_schedule(schedule)
         return [instance_of(schedule.instances, i).subgraph for i in schedule.order]
 
@@ -146,8 +146,8 @@ def test_weights_without_room_in_lb_are_streamed() -> None:
     override = SubGraphKnobs("conv0", dim=0, factor=4, weight_residency="LB")
 
     def resident(room: int) -> list[int]:
-        workbench = Workbench(net.graph(), target(cores=1, lb=capacity(room)), "float16")
-        schedule = build_schedule(workbench, Knobs(overrides=(override,)))
+        model_scheduler = ModelScheduler(net.graph(), target(cores=1, lb=capacity(room)), "float16")
+        schedule = build_schedule(model_scheduler, Knobs(overrides=(override,)))
         check_schedule(schedule)
         return [step.weights_resident for step in steps_of(schedule.timeline)]
 
@@ -157,7 +157,7 @@ def test_weights_without_room_in_lb_are_streamed() -> None:
 
 def test_a_share_for_weight_tiles_is_taken_from_the_room_for_tensors() -> None:
     machine = target(lb=1 << 14, weights=256)
-    schedule = built(machine, weight_share=0.5)
+    schedule = built(machine, weight_buffer_fraction=0.5)
     assert schedule.rules_of(0).weight_room == 1 << 13
     assert schedule.rules_of(1).weight_room == schedule.rules.weight_room == 1 << 10
     tiles = [i for i, n in enumerate(names_of(schedule.timeline)) if n.kind == "tiles"]
@@ -168,7 +168,7 @@ def test_a_share_for_weight_tiles_is_taken_from_the_room_for_tensors() -> None:
     ("name", "value", "rule"),
     [
         ("prefetch_depth", 3, ("ahead", 3)),
-        ("tile_divisor", 4, ("divisor", 4)),
+        ("tile_subdivision", 4, ("divisor", 4)),
         ("instruction_scheduling", "layer", ("across", False)),
         ("instruction_scheduling", "off", ("serial", True)),
     ],
@@ -199,23 +199,25 @@ def test_any_split_and_spread_gives_a_valid_schedule(graph: Graph, data: st.Data
         cores=data.draw(st.sampled_from((1, 2, 4, 8))),
         lb=data.draw(st.sampled_from((512, 4096, 1 << 16))),
     )
-    workbench = Workbench(graph, machine, "float16")
-    layers = [layer.name for layer in workbench.problem(workbench.share().batches).layers]
+    model_scheduler = ModelScheduler(graph, machine, "float16")
+    layers = [
+        layer.name for layer in model_scheduler.context(model_scheduler.share().batches).layers
+    ]
     override = SubGraphKnobs(
         data.draw(st.sampled_from(layers)),
         dim=data.draw(st.integers(0, 3)), factor=data.draw(st.integers(1, 4)),
         inner_dim=data.draw(st.just("auto") | st.integers(0, 3)),
         inner_factor=data.draw(st.integers(1, 4)),
         cores=data.draw(st.sampled_from([c for c in (1, 2, 4, 8) if c <= machine.cores])),
-        core_dim=data.draw(st.just("auto") | st.integers(0, 3)),
+        core_parallel_dim=data.draw(st.just("auto") | st.integers(0, 3)),
     )  # fmt: skip
     knobs = Knobs(
         overrides=(override,), weight_residency=data.draw(st.sampled_from(("auto", "LB")))
     )
     try:
-        schedule = build_schedule(workbench, knobs)
+        schedule = build_schedule(model_scheduler, knobs)
     except KnobsError:
-        schedule = build_schedule(workbench, dataclasses.replace(knobs, overrides=()))
+        schedule = build_schedule(model_scheduler, dataclasses.replace(knobs, overrides=()))
     check_schedule(schedule)
 
 
@@ -230,11 +232,15 @@ NETWORKS: tuple[tuple[Graph, Target], ...] = (
 @functools.cache
 def made(network: int, knobs: Knobs) -> dict[Stage, object]:
     """What each pass makes of a setting; nothing is remembered of another one."""
-    bench = Workbench(*NETWORKS[network], "float16")
-    schedule = build_schedule(bench, knobs)
+    model_scheduler = ModelScheduler(*NETWORKS[network], "float16")
+    schedule = build_schedule(model_scheduler, knobs)
     return {
-        Stage.SHARE: bench.share(knobs.batches_per_cluster, knobs.cluster_split),
-        Stage.PARTITION: (schedule.share, schedule.instances.subgraphs, plan(bench, knobs).homes),
+        Stage.SHARE: model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning),
+        Stage.PARTITION: (
+            schedule.share,
+            schedule.instances.subgraphs,
+            plan(model_scheduler, knobs).homes,
+        ),
         Stage.ORDER: schedule.order,
         Stage.BIND: schedule.placement.bindings,
         Stage.PLACE: schedule.placement.scopes,
@@ -248,7 +254,7 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
 
 OF_MODEL: dict[str, tuple[Any, ...]] = {
     "batches_per_cluster": (1,), "dim": (1, 2), "factor": (2, 4), "inner_dim": (1, 2),
-    "inner_factor": (2, 4), "cores": (1, 2), "core_dim": (0, 1),
+    "inner_factor": (2, 4), "cores": (1, 2), "core_parallel_dim": (0, 1),
 }  # fmt: skip
 """Values of knobs whose values depend on the model."""
 
@@ -305,10 +311,10 @@ def test_every_knob_has_one_stage() -> None:
 
 
 def test_settings_that_differ_later_share_a_plan_and_keep_their_overrides() -> None:
-    workbench = Workbench(two_convolutions(), target(), "float16")
+    model_scheduler = ModelScheduler(two_convolutions(), target(), "float16")
     cut = SubGraphKnobs("conv0", boundary="cut")
     near, far = (dataclasses.replace(cut, scope=scope) for scope in ("GB", "DDR"))
-    one, other = (plan(workbench, Knobs(overrides=(own,))) for own in (near, far))
+    one, other = (plan(model_scheduler, Knobs(overrides=(own,))) for own in (near, far))
     assert one.number == other.number
     assert one.subgraphs is other.subgraphs
     assert [found.overrides[0] for found in (one, other)] == [near, far]

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.overrides import _needing, settled
 from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
-from autoturbo.schedule.problem import Problem, make_problem
 from tests.schedule.schedule_samples import networks, settings_of, targets
 
 
@@ -30,11 +30,13 @@ def decisions(draw: st.DrawFn, names: list[str]) -> SubGraphKnobs | None:
     )  # fmt: skip
 
 
-def grouped(graph: Graph, machine: Target, data: st.DataObject) -> tuple[Problem, list[SubGraph]]:
-    problem = make_problem(graph, machine, "float16")
-    names = [layer.name for layer in problem.layers]
+def grouped(
+    graph: Graph, machine: Target, data: st.DataObject
+) -> tuple[SchedulingContext, list[SubGraph]]:
+    context = make_problem(graph, machine, "float16")
+    names = [layer.name for layer in context.layers]
     rules = GroupRules.of(data.draw(settings_of(names)))
-    return problem, list(group(problem, rules))
+    return context, list(group(context, rules))
 
 
 @settings(max_examples=30, deadline=None)
@@ -42,28 +44,28 @@ def grouped(graph: Graph, machine: Target, data: st.DataObject) -> tuple[Problem
 def test_final_splits_are_what_is_said_where_that_is_possible(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
-    problem, subgraphs = grouped(graph, machine, data)
-    names = [layer.name for layer in problem.layers]
+    context, subgraphs = grouped(graph, machine, data)
+    names = [layer.name for layer in context.layers]
     for subgraph in subgraphs:
         scale, own = data.draw(st.sampled_from((1, 2, 3))), data.draw(decisions(names))
-        room = SplitRules(lb_fill=data.draw(st.sampled_from((0.25, 1.0)))).room(problem)
+        room = SplitRules(lb_occupancy_limit=data.draw(st.sampled_from((0.25, 1.0)))).room(context)
         axes, extents = (
-            dict(split_axes(problem, subgraph.layers)),
-            sink(problem, subgraph.layers).axes,
+            dict(split_axes(context, subgraph.layers)),
+            sink(context, subgraph.layers).axes,
         )
-        name = problem.layers[subgraph.layers[-1]].name
+        name = context.layers[subgraph.layers[-1]].name
         for kind in ("batch", *PARTS):
             try:
-                found = settled(problem, subgraph, scale, own, kind, room)
+                found = settled(context, subgraph, scale, own, kind, room)
             except KnobsError:
                 assert own is not None
                 continue
             split = found.split
             assert all(1 <= parts <= extents[axis].extent for axis, parts in split.axes)
             assert {axis for axis, _ in split.axes} <= {*axes.values()}
-            over = cluster_axis(problem, subgraph.layers, kind) if kind in PARTS else -1
+            over = cluster_axis(context, subgraph.layers, kind) if kind in PARTS else -1
             if over >= 0:
-                assert (split.axis, split.factor % problem.target.clusters) == (over, 0)
+                assert (split.axis, split.factor % context.target.clusters) == (over, 0)
             elif own is None:
                 assert split.instances in (
                     subgraph.split.instances,
@@ -79,20 +81,20 @@ def test_clusters_get_the_fewest_parts_that_fit(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
     """Of all numbers of parts along the axis that clusters share out."""
-    problem, subgraphs = grouped(graph, machine, data)
+    context, subgraphs = grouped(graph, machine, data)
     room, clusters = data.draw(st.integers(0, 4096)), machine.clusters
     for kind in PARTS:
         for subgraph in subgraphs:
-            axis = cluster_axis(problem, subgraph.layers, kind)
+            axis = cluster_axis(context, subgraph.layers, kind)
             others = [pair for pair in subgraph.split.axes if pair[0] != axis]
             if axis < 0 or others:
                 continue
-            found = settled(problem, subgraph, 1, None, kind, room).split
+            found = settled(context, subgraph, 1, None, kind, room).split
             before = dict(subgraph.split.axes).get(axis, 1)
-            most = sink(problem, subgraph.layers).axes[axis].extent // clusters
+            most = sink(context, subgraph.layers).axes[axis].extent // clusters
             least = min(-(-before // clusters), most)
             doubled = [n for n in (least << at for at in range(6)) if n <= most]
-            own = {n: _needing(problem, subgraph, (axis, clusters * n)) for n in doubled}
+            own = {n: _needing(context, subgraph, (axis, clusters * n)) for n in doubled}
             fitting = [n for n, cut in own.items() if cut.split.footprint <= room]
             assert found.factor == clusters * (fitting[0] if fitting else least)
             assert found.footprint == own[int(found.factor) // clusters].split.footprint

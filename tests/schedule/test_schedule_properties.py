@@ -13,16 +13,16 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs, knob_specs
-from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (
     STCP920,
-    bench,
     block,
     chain,
     networks,
+    scheduler_of,
     settings_of,
     target,
     targets,
@@ -41,17 +41,17 @@ def drawn(
     split: str | None = None,
 ) -> Schedule:
     """A schedule for random knobs; without overrides where those do not fit the model."""
-    workbench = Workbench(graph, machine, dtype)
-    share = workbench.share()
-    names = [layer.name for layer in workbench.problem(share.batches).layers]
-    samples = workbench.share(split=split).samples if split else share.samples
+    model_scheduler = ModelScheduler(graph, machine, dtype)
+    share = model_scheduler.share()
+    names = [layer.name for layer in model_scheduler.context(share.batches).layers]
+    samples = model_scheduler.share(split=split).samples if split else share.samples
     knobs = data.draw(settings_of(names, samples, split))
     try:
-        return build_schedule(workbench, knobs)
+        return build_schedule(model_scheduler, knobs)
     except KnobsError as error:
         if error.at.field != "overrides":
             raise
-        return build_schedule(workbench, dataclasses.replace(knobs, overrides=()))
+        return build_schedule(model_scheduler, dataclasses.replace(knobs, overrides=()))
 
 
 @settings(EXAMPLES, max_examples=20)
@@ -75,7 +75,7 @@ def test_any_setting_gives_a_valid_schedule_for_larger_networks(
 @settings(EXAMPLES, max_examples=3)
 @given(graph=networks(most=6), machine=targets())
 def test_baselines_give_valid_schedules(name: str, graph: Graph, machine: Target) -> None:
-    for schedule in candidates(name, Workbench(graph, machine, "float16")):
+    for schedule in candidates(name, ModelScheduler(graph, machine, "float16")):
         check_schedule(schedule)
 
 
@@ -85,7 +85,7 @@ def test_baselines_give_valid_schedules(name: str, graph: Graph, machine: Target
 def test_baselines_give_valid_schedules_for_larger_networks(
     graph: Graph, machine: Target, name: str
 ) -> None:
-    for schedule in candidates(name, Workbench(graph, machine, "float16")):
+    for schedule in candidates(name, ModelScheduler(graph, machine, "float16")):
         check_schedule(schedule)
 
 
@@ -95,8 +95,8 @@ def test_a_schedule_depends_on_nothing_but_its_arguments(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
     """A workbench that has built other settings first gives the same text as a fresh one."""
-    shared = Workbench(graph, machine, "float16")
-    names = [layer.name for layer in shared.problem(shared.share().batches).layers]
+    shared = ModelScheduler(graph, machine, "float16")
+    names = [layer.name for layer in shared.context(shared.share().batches).layers]
     several = data.draw(st.lists(settings_of(names, shared.share().samples), max_size=3))
     built = []
     for knobs in several:
@@ -105,7 +105,7 @@ def test_a_schedule_depends_on_nothing_but_its_arguments(
         except KnobsError:
             continue
     for knobs, text in reversed(built):
-        fresh = Workbench(graph, machine, "float16")
+        fresh = ModelScheduler(graph, machine, "float16")
         assert build_schedule(fresh, knobs).text == text
         assert build_schedule(shared, knobs).text == text
 
@@ -114,7 +114,9 @@ def test_a_schedule_depends_on_nothing_but_its_arguments(
 @given(graph=networks(), machine=targets())
 def test_kernels_of_one_signature_are_one_program(graph: Graph, machine: Target) -> None:
     """Kernels are simulated once per signature, so equal signatures must mean equal programs."""
-    schedule = build_schedule(Workbench(graph, machine, "float16"), Knobs(factor_scale=2))
+    schedule = build_schedule(
+        ModelScheduler(graph, machine, "float16"), Knobs(instance_multiplier=2)
+    )
     programs: dict[str, bytes] = {}
     for step in steps_of(schedule.timeline):
         program = program_of(schedule, step)
@@ -130,13 +132,13 @@ MORE = [
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "dlrm", *MORE])
 def test_real_networks(name: str) -> None:
-    check_schedule(build_schedule(bench(name), Knobs()))
+    check_schedule(build_schedule(scheduler_of(name), Knobs()))
 
 
-def check_choices(workbench: Workbench, name: str) -> None:
+def check_choices(model_scheduler: ModelScheduler, name: str) -> None:
     """A schedule for each of the values of one knob."""
     for value in knob_specs()[name].choices:
-        check_schedule(build_schedule(workbench, Knobs.from_dict({name: value})))
+        check_schedule(build_schedule(model_scheduler, Knobs.from_dict({name: value})))
 
 
 CHOOSABLE = [name for name, spec in knob_specs().items() if spec.choices]
@@ -145,14 +147,14 @@ CHOOSABLE = [name for name, spec in knob_specs().items() if spec.choices]
 def test_every_choice_of_every_knob() -> None:
     for name in CHOOSABLE:
         check_choices(
-            Workbench(chain("conv", "softmax", "conv"), target(clusters=2), "float16"), name
+            ModelScheduler(chain("conv", "softmax", "conv"), target(clusters=2), "float16"), name
         )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", CHOOSABLE)
 def test_every_choice_of_every_knob_on_resnet(name: str) -> None:
-    check_choices(bench("resnet18"), name)
+    check_choices(scheduler_of("resnet18"), name)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +163,15 @@ def test_every_choice_of_every_knob_on_resnet(name: str) -> None:
 )
 def test_presets(preset: str) -> None:
     machine = load_target(preset)
-    workbench = Workbench(bench("squeezenet1_1").model, machine, machine.default_dtype)
-    check_schedule(build_schedule(workbench, Knobs()))
+    model_scheduler = ModelScheduler(
+        scheduler_of("squeezenet1_1").model, machine, machine.default_dtype
+    )
+    check_schedule(build_schedule(model_scheduler, Knobs()))
 
 
 @pytest.mark.parametrize(("gb", "dtype"), [(0, "float16"), (4096, "int8"), (1 << 20, "float16")])
 def test_with_and_without_a_global_buffer(gb: int, dtype: str) -> None:
-    schedule = build_schedule(Workbench(block(), target(gb=gb), dtype), Knobs())
+    schedule = build_schedule(ModelScheduler(block(), target(gb=gb), dtype), Knobs())
     check_schedule(schedule)
     assert (simulate(schedule).gb_bytes > 0) == (gb > 0)
 
@@ -175,7 +179,7 @@ def test_with_and_without_a_global_buffer(gb: int, dtype: str) -> None:
 def test_more_memory_never_means_more_traffic() -> None:
     traffic = []
     for size in (1 << 11, 1 << 13, 1 << 16, 1 << 20):
-        schedule = build_schedule(Workbench(block(), target(lb=size), "float16"), Knobs())
+        schedule = build_schedule(ModelScheduler(block(), target(lb=size), "float16"), Knobs())
         traffic.append(simulate(schedule).ddr_bytes)
     assert traffic == sorted(traffic, reverse=True)
 
@@ -183,9 +187,9 @@ def test_more_memory_never_means_more_traffic() -> None:
 @pytest.mark.full
 def test_the_ladder_and_the_paper_in_order() -> None:
     """On ResNet-50 every rung is faster than the one before, and splitting is faster than all."""
-    workbench = Workbench(bench("resnet50").model, STCP920, "float16")
+    model_scheduler = ModelScheduler(scheduler_of("resnet50").model, STCP920, "float16")
     best = [
-        min(simulate(s).latency for s in candidates(name, workbench))
+        min(simulate(s).latency for s in candidates(name, model_scheduler))
         for name in ("O0", "O1", "O2", "graphturbo")
     ]
     assert best == sorted(best, reverse=True)

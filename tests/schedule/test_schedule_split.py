@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import (
     DEFAULT_RECOMPUTE_LIMIT,
@@ -22,17 +23,16 @@ from autoturbo.schedule.partition.split import (
     split_axes,
 )
 from autoturbo.schedule.place.instances import external_inputs, part_bounds
-from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.verify.regions import part_needs
-from tests.schedule.schedule_samples import Net, bench, chain, networks, part_cost, target
+from tests.schedule.schedule_samples import Net, chain, networks, part_cost, scheduler_of, target
 
 
-def problem_of(graph: Graph, machine: Target | None = None) -> Problem:
+def problem_of(graph: Graph, machine: Target | None = None) -> SchedulingContext:
     return make_problem(graph, machine or target(), "float16")
 
 
-def all_layers(problem: Problem) -> tuple[int, ...]:
-    return tuple(layer.index for layer in problem.layers)
+def all_layers(context: SchedulingContext) -> tuple[int, ...]:
+    return tuple(layer.index for layer in context.layers)
 
 
 def factors(extent: int, policy: str, peak: int, room: int) -> list[int]:
@@ -44,72 +44,73 @@ def factors(extent: int, policy: str, peak: int, room: int) -> list[int]:
     return found
 
 
-def axis_names(problem: Problem, layers: tuple[int, ...], dims: str = "all") -> list[str]:
-    axes = sink(problem, layers).axes
-    return [axes[axis].name for _, axis in split_axes(problem, layers, dims)]
+def axis_names(context: SchedulingContext, layers: tuple[int, ...], dims: str = "all") -> list[str]:
+    axes = sink(context, layers).axes
+    return [axes[axis].name for _, axis in split_axes(context, layers, dims)]
 
 
 def test_rules_default_to_the_paper() -> None:
     assert SplitRules.of(Knobs()) == SplitRules(
-        1.0, DEFAULT_RECOMPUTE_LIMIT, "ofd", "all", "published"
+        1.0, DEFAULT_RECOMPUTE_LIMIT, "operators-factor-depth", "all", "published"
     )
 
 
 def test_rules_follow_the_knobs() -> None:
-    knobs = Knobs(lb_fill=0.5, recompute_limit=2.0, split_key="fdo", split_dims="batch",
+    knobs = Knobs(lb_occupancy_limit=0.5, recompute_limit=2.0, split_key="factor-depth-operators",
+    split_dims="batch",
                   factor_policy="ragged")  # fmt: skip
-    assert SplitRules.of(knobs) == SplitRules(0.5, 2.0, "fdo", "batch", "ragged")
+    assert SplitRules.of(knobs) == SplitRules(0.5, 2.0, "factor-depth-operators", "batch", "ragged")
 
 
 def test_a_convolution_splits_over_samples_rows_columns_channels() -> None:
     """Loop order is that of NHWC, whatever the file's layout."""
-    problem = problem_of(chain("conv"))
-    axes = sink(problem, (0,)).axes
-    order = [axes[axis].extent for _, axis in split_axes(problem, (0,))]
+    context = problem_of(chain("conv"))
+    axes = sink(context, (0,)).axes
+    order = [axes[axis].extent for _, axis in split_axes(context, (0,))]
     assert order == [2, 8, 8, 4]
-    assert [depth for depth, _ in split_axes(problem, (0,))] == [0, 1, 2, 3]
+    assert [depth for depth, _ in split_axes(context, (0,))] == [0, 1, 2, 3]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("dims", "count"), [("batch", 1), ("spatial", 2), ("channel", 1)])
 def test_dimensions_by_kind(dims: str, count: int) -> None:
-    problem = problem_of(chain("conv"))
-    chosen = split_axes(problem, (0,), dims)
+    context = problem_of(chain("conv"))
+    chosen = split_axes(context, (0,), dims)
     assert len(chosen) == count
-    assert set(chosen) <= set(split_axes(problem, (0,)))
+    assert set(chosen) <= set(split_axes(context, (0,)))
 
 
 def test_a_softmax_is_not_split_along_its_axis() -> None:
     net = Net(x=(4, 6, 8))
     net.softmax("x")
-    problem = problem_of(net.graph())
-    assert [sink(problem, (0,)).axes[a].extent for _, a in split_axes(problem, (0,))] == [4, 6]
+    context = problem_of(net.graph())
+    assert [sink(context, (0,)).axes[a].extent for _, a in split_axes(context, (0,))] == [4, 6]
 
 
 @pytest.mark.full
 def test_a_reduction_axis_is_not_an_output_dimension() -> None:
     net = Net(x=(4, 6, 8))
     net.mean("x")
-    problem = problem_of(net.graph())
-    extents = [sink(problem, (0,)).axes[a].extent for _, a in split_axes(problem, (0,))]
+    context = problem_of(net.graph())
+    extents = [sink(context, (0,)).axes[a].extent for _, a in split_axes(context, (0,))]
     assert extents == [4, 6]
 
 
 def test_a_merged_dimension_splits_along_its_outer_part() -> None:
     net = Net(x=(4, 6, 8))
     net.reshape(net.relu("x"), 24, 8)
-    problem = problem_of(net.graph())
-    layers = all_layers(problem)
-    (depth, axis), *_ = split_axes(problem, layers)
-    assert (depth, sink(problem, layers).axes[axis].extent) == (0, 4)
+    context = problem_of(net.graph())
+    layers = all_layers(context)
+    (depth, axis), *_ = split_axes(context, layers)
+    assert (depth, sink(context, layers).axes[axis].extent) == (0, 4)
 
 
 @pytest.mark.full
 def test_dimensions_of_one_element_are_not_split() -> None:
     net = Net(x=(1, 6, 8))
     net.relu("x")
-    problem = problem_of(net.graph())
-    assert [sink(problem, (0,)).axes[a].extent for _, a in split_axes(problem, (0,))] == [6, 8]
+    context = problem_of(net.graph())
+    assert [sink(context, (0,)).axes[a].extent for _, a in split_axes(context, (0,))] == [6, 8]
 
 
 def test_factors() -> None:
@@ -131,16 +132,16 @@ def test_factors() -> None:
 
 
 def test_what_fits_stays_whole() -> None:
-    problem = problem_of(chain("conv", "relu"), target(lb=1 << 20))
-    layers = all_layers(problem)
-    assert best_split(problem, layers, SplitRules()) == Split(
-        -1, 1, 0, len(layers), part_cost(problem, layers, -1, 0, 0)[0]
+    context = problem_of(chain("conv", "relu"), target(lb=1 << 20))
+    layers = all_layers(context)
+    assert best_split(context, layers, SplitRules()) == Split(
+        -1, 1, 0, len(layers), part_cost(context, layers, -1, 0, 0)[0]
     )
 
 
 def test_what_no_split_makes_fit_stays_whole_and_says_so() -> None:
-    problem = problem_of(chain("conv"), target(cores=1, lb=16))
-    split = best_split(problem, (0,), SplitRules())
+    context = problem_of(chain("conv"), target(cores=1, lb=16))
+    split = best_split(context, (0,), SplitRules())
     assert math.isinf(split.factor)
     assert (split.axis, split.instances, split.operators) == (-1, 1, 0)
 
@@ -153,8 +154,8 @@ def test_the_smallest_factor_that_fits() -> None:
     net = Net(x=(4, 4, 8, 8))
     net.conv("x", 4, 1)
     for lb, factor in ((4369, 1), (4368, 2), (2184, 2), (2183, 4)):
-        problem = problem_of(net.graph(), target(cores=1, lb=lb))
-        assert best_split(problem, (0,), SplitRules()).factor == factor
+        context = problem_of(net.graph(), target(cores=1, lb=lb))
+        assert best_split(context, (0,), SplitRules()).factor == factor
 
 
 @pytest.mark.full
@@ -162,26 +163,32 @@ def test_the_smallest_factor_that_fits() -> None:
 def test_fill(fill: float, factor: int) -> None:
     net = Net(x=(4, 4, 8, 8))
     net.conv("x", 4, 1)
-    problem = problem_of(net.graph(), target(cores=1, lb=4369))
-    assert best_split(problem, (0,), SplitRules(lb_fill=fill)).factor == factor
+    context = problem_of(net.graph(), target(cores=1, lb=4369))
+    assert best_split(context, (0,), SplitRules(lb_occupancy_limit=fill)).factor == factor
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("key", "expected"), [("ofd", 0), ("dfo", 0)])
+@pytest.mark.parametrize(
+    ("key", "expected"), [("operators-factor-depth", 0), ("depth-factor-operators", 0)]
+)
 def test_equal_splits_take_the_outermost_dimension(key: str, expected: int) -> None:
     net = Net(x=(4, 4, 4, 4))
     net.relu("x")
-    problem = problem_of(net.graph(), target(cores=1, lb=1024 - 16))
-    assert best_split(problem, (0,), SplitRules(split_key=key)).depth == expected
+    context = problem_of(net.graph(), target(cores=1, lb=1024 - 16))
+    assert best_split(context, (0,), SplitRules(split_key=key)).depth == expected
 
 
 def test_key_order_matters() -> None:
     """Three samples cannot be halved: by factor the rows win, by depth the samples."""
     net = Net(x=(9, 4, 8, 8))
     net.relu("x")
-    problem = problem_of(net.graph(), target(cores=1, lb=5000))
-    by_factor = best_split(problem, (0,), SplitRules(split_key="fod", factor_policy="divisors"))
-    by_depth = best_split(problem, (0,), SplitRules(split_key="dfo", factor_policy="divisors"))
+    context = problem_of(net.graph(), target(cores=1, lb=5000))
+    by_factor = best_split(
+        context, (0,), SplitRules(split_key="factor-operators-depth", factor_policy="divisors")
+    )
+    by_depth = best_split(
+        context, (0,), SplitRules(split_key="depth-factor-operators", factor_policy="divisors")
+    )
     assert (by_factor.factor, by_factor.depth) == (2, 1)
     assert (by_depth.factor, by_depth.depth) == (3, 0)
 
@@ -192,34 +199,34 @@ def test_recomputation_is_limited() -> None:
     at = "x"
     for _ in range(3):
         at = net.conv(at, 2)
-    problem = problem_of(net.graph(), target(cores=1, lb=1500))
-    layers = all_layers(problem)
-    strict = best_split(problem, layers, SplitRules(recompute_limit=1.0))
+    context = problem_of(net.graph(), target(cores=1, lb=1500))
+    layers = all_layers(context)
+    strict = best_split(context, layers, SplitRules(recompute_limit=1.0))
     assert strict.factor == 1 or math.isinf(strict.factor)
-    generous = best_split(problem, layers, SplitRules(recompute_limit=4.0))
+    generous = best_split(context, layers, SplitRules(recompute_limit=4.0))
     assert generous.factor > 1
 
 
 def test_a_halo_adds_rows_and_work() -> None:
-    problem = problem_of(chain("conv", shape=(1, 1, 8, 8)))
-    rows = next(axis for depth, axis in split_axes(problem, (0,)) if depth == 1)
-    peak, work, cut = part_cost(problem, (0,), rows, 2, 4)
+    context = problem_of(chain("conv", shape=(1, 1, 8, 8)))
+    rows = next(axis for depth, axis in split_axes(context, (0,)) if depth == 1)
+    peak, work, cut = part_cost(context, (0,), rows, 2, 4)
     assert peak == (4 * 8 + 2 * 8) * 2
-    assert work * 4 == part_cost(problem, (0,), -1, 0, 0)[1]
+    assert work * 4 == part_cost(context, (0,), -1, 0, 0)[1]
     assert cut == 1
 
 
 def test_splitting_channels_keeps_the_whole_input() -> None:
-    problem = problem_of(chain("conv", shape=(1, 4, 8, 8)))
-    channels = next(axis for depth, axis in split_axes(problem, (0,)) if depth == 3)
-    assert part_cost(problem, (0,), channels, 0, 1)[0] == (4 * 64 + 64) * 2
+    context = problem_of(chain("conv", shape=(1, 4, 8, 8)))
+    channels = next(axis for depth, axis in split_axes(context, (0,)) if depth == 3)
+    assert part_cost(context, (0,), channels, 0, 1)[0] == (4 * 64 + 64) * 2
 
 
 def test_footprint_excludes_weights() -> None:
     net = Net(x=(2, 8))
     net.linear("x", 64)
-    problem = problem_of(net.graph())
-    assert part_cost(problem, (0,), -1, 0, 0)[0] == (2 * 8 + 2 * 64) * 2
+    context = problem_of(net.graph())
+    assert part_cost(context, (0,), -1, 0, 0)[0] == (2 * 8 + 2 * 64) * 2
 
 
 def test_an_elementwise_layer_writes_over_an_inner_input_only() -> None:
@@ -227,21 +234,21 @@ def test_an_elementwise_layer_writes_over_an_inner_input_only() -> None:
     net = Net(x=(1, 4, 8, 8))
     first = net.conv("x", 4, 1)
     net.sum(net.relu(first), first)
-    problem = problem_of(net.graph())
-    layers = all_layers(problem)
+    context = problem_of(net.graph())
+    layers = all_layers(context)
     tensor = 4 * 64 * 2
-    assert part_cost(problem, layers, -1, 0, 0)[0] == 2 * tensor
+    assert part_cost(context, layers, -1, 0, 0)[0] == 2 * tensor
 
 
 @settings(max_examples=12, deadline=None)
 @given(graph=networks(), factor=st.integers(1, 4), data=st.data())
 def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.DataObject) -> None:
     """Work and operators cut from boxes, and the footprint from a walk over the layers."""
-    problem = problem_of(graph)
-    layers = (data.draw(st.sampled_from(all_layers(problem))),)
-    axes = split_axes(problem, layers)
+    context = problem_of(graph)
+    layers = (data.draw(st.sampled_from(all_layers(context))),)
+    axes = split_axes(context, layers)
     axis = data.draw(st.sampled_from([-1, *(a for _, a in axes)]))
-    last = sink(problem, layers)
+    last = sink(context, layers)
     whole = {t: graph.tensors[t].whole for t in last.outputs}
     start = stop = 0
     if axis >= 0:
@@ -259,16 +266,16 @@ def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.Data
             )
             for t, m in zip(last.outputs, last.output_maps, strict=True)
         }
-    needs = part_needs(problem, layers, whole)
+    needs = part_needs(context, layers, whole)
     regions, boxes = needs.regions, needs.boxes
-    peak, work, cut = part_cost(problem, layers, axis, start, stop)
-    assert work == sum(volume(b) * int(problem.layer_arrays.work[op]) for op, b in boxes.items())
-    operators = problem.layers[layers[0]].operators
+    peak, work, cut = part_cost(context, layers, axis, start, stop)
+    assert work == sum(volume(b) * int(context.layer_arrays.work[op]) for op, b in boxes.items())
+    operators = context.layers[layers[0]].operators
     done = {op: volume(boxes[op]) if op in boxes else 0 for op in operators}
     assert cut == sum(points < graph.operators[op].points for op, points in done.items())
-    read = [t for t in external_inputs(problem, layers) if t in regions]
-    kept = [t for t in problem.layers[layers[0]].outputs if t in regions]
-    element = problem.arrays.element
+    read = [t for t in external_inputs(context, layers) if t in regions]
+    kept = [t for t in context.layers[layers[0]].outputs if t in regions]
+    element = context.arrays.element
     assert peak == sum(volume(regions[t]) * int(element[t]) for t in (*read, *kept))
 
 
@@ -277,30 +284,30 @@ def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.Data
 def test_the_chosen_part_fits_and_smaller_printed_factors_do_not(
     graph: Graph, lb: int, data: st.DataObject
 ) -> None:
-    problem = problem_of(graph, target(cores=2, lb=lb))
-    layers = (data.draw(st.sampled_from(all_layers(problem))),)
-    split = best_split(problem, layers, SplitRules())
-    whole = part_cost(problem, layers, -1, 0, 0)
-    room = problem.cluster_lb_bytes
+    context = problem_of(graph, target(cores=2, lb=lb))
+    layers = (data.draw(st.sampled_from(all_layers(context))),)
+    split = best_split(context, layers, SplitRules())
+    whole = part_cost(context, layers, -1, 0, 0)
+    room = context.cluster_lb_bytes
     if math.isinf(split.factor):
         assert whole[0] > room
         return
     assert split.footprint <= room
     if split.factor > 1:
         assert whole[0] > room
-        assert sink(problem, layers).axes[split.axis].extent % split.factor == 0
-        assert (split.depth, split.axis) in split_axes(problem, layers)
+        assert sink(context, layers).axes[split.axis].extent % split.factor == 0
+        assert (split.depth, split.axis) in split_axes(context, layers)
 
 
 @pytest.mark.full
 def test_resnet_stages_split_eight_four_two_one() -> None:
     """Identity blocks of the four stages at 16 images, FP16, 8 cores x 1 MiB (section 1.3)."""
-    problem = bench("resnet50").problem(16)
+    context = scheduler_of("resnet50").context(16)
     for channels, size, factor in ((256, 56, 8), (512, 28, 4), (1024, 14, 2), (2048, 7, 1)):
         net = Net(x=(16, channels, size, size))
         middle = net.relu(net.conv(net.relu(net.conv("x", channels // 4, 1)), channels // 4))
         net.relu(net.sum(net.conv(middle, channels, 1), "x"))
-        stage = make_problem(net.graph(), problem.target, "float16")
+        stage = make_problem(net.graph(), context.target, "float16")
         assert best_split(stage, all_layers(stage), SplitRules()).factor == factor
 
 
@@ -310,29 +317,33 @@ def test_the_best_of_all_splits_that_may_be_tried(
     graph: Graph, lb: int, data: st.DataObject
 ) -> None:
     """Equation 1 over all dimensions and all factors that divide, one by one."""
-    problem = problem_of(graph, target(cores=2, lb=lb))
-    first = data.draw(st.sampled_from(all_layers(problem)))
-    layers = tuple(range(first, data.draw(st.sampled_from(all_layers(problem)[first:])) + 1))
+    context = problem_of(graph, target(cores=2, lb=lb))
+    first = data.draw(st.sampled_from(all_layers(context)))
+    layers = tuple(range(first, data.draw(st.sampled_from(all_layers(context)[first:])) + 1))
     limit = data.draw(st.sampled_from((1.0, 1.25, 4.0)))
-    key = data.draw(st.sampled_from(("ofd", "fod", "dfo")))
-    split = best_split(problem, layers, SplitRules(1.0, limit, key, "all", "divisors"))
-    whole, work, _ = part_cost(problem, layers, -1, 0, 0)
-    room = problem.cluster_lb_bytes
+    key = data.draw(
+        st.sampled_from(
+            ("operators-factor-depth", "factor-operators-depth", "depth-factor-operators")
+        )
+    )
+    split = best_split(context, layers, SplitRules(1.0, limit, key, "all", "divisors"))
+    whole, work, _ = part_cost(context, layers, -1, 0, 0)
+    room = context.cluster_lb_bytes
     found = []
-    for depth, axis in split_axes(problem, layers):
-        extent = sink(problem, layers).axes[axis].extent
+    for depth, axis in split_axes(context, layers):
+        extent = sink(context, layers).axes[axis].extent
         for factor in range(max(math.ceil(whole / room), 2), extent + 1):
             if extent % factor:
                 continue
             size = extent // factor
             start = factor // 2 * size
-            peak, own, cut = part_cost(problem, layers, axis, start, start + size)
+            peak, own, cut = part_cost(context, layers, axis, start, start + size)
             if own * factor > limit * work + factor:
                 break
             if peak <= room:
-                rank = {"o": cut, "f": -factor, "d": -depth}
+                rank = {"operators": cut, "factor": -factor, "depth": -depth}
                 found.append(
-                    ([rank[letter] for letter in key], Split(axis, factor, depth, cut, peak))
+                    ([rank[name] for name in key.split("-")], Split(axis, factor, depth, cut, peak))
                 )
                 break
     if whole <= room:

@@ -9,21 +9,21 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
+from autoturbo.schedule.context import make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import split_axes
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.place.bind import Binding
 from autoturbo.schedule.place.instances import Cut, box_regions
-from autoturbo.schedule.problem import make_problem
-from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
+from tests.schedule.schedule_samples import STCP920, Net, block, chain, scheduler_of, target
 from tests.schedule.steps import instance_of, steps_of
 
 
 def template(graph: Graph, binding: Binding, machine: Target | None = None) -> Template:
     """The whole graph as one unsplit kernel."""
-    problem = make_problem(graph, machine or STCP920, "float16")
-    layers = tuple(x.index for x in problem.layers)
-    return stitch(problem, layers, box_regions(problem, layers), binding)
+    context = make_problem(graph, machine or STCP920, "float16")
+    layers = tuple(x.index for x in context.layers)
+    return stitch(context, layers, box_regions(context, layers), binding)
 
 
 def row(graph: Graph, binding: Binding, layer: int = 0) -> dict[str, float]:
@@ -74,9 +74,9 @@ def test_columns_exchange_the_rows_of_other_cores() -> None:
     """Bound 1 x 8, the first operand is wanted whole by all; each holds what its binding says."""
     net = Net(x=(16, 32))
     net.linear(net.relu(net.linear("x", 32)), 64)
-    problem = make_problem(net.graph(), STCP920, "float16")
+    context = make_problem(net.graph(), STCP920, "float16")
     layers = (0, 1)
-    made = stitch(problem, layers, box_regions(problem, layers), (1, 8))
+    made = stitch(context, layers, box_regions(context, layers), (1, 8))
     assert made.bindings[0] == (8, 1)
     assert made.stages[1, Stage.EXCHANGED] == 16 * 32 * 2 * 7 / 8
 
@@ -94,8 +94,8 @@ def test_a_core_in_the_middle_exchanges_both_halos() -> None:
     """Eight rows over four cores: an inner core reads a row of each neighbour."""
     net = Net(x=(1, 1, 8, 8))
     net.conv(net.conv("x", 1), 1)
-    problem = make_problem(net.graph(), STCP920, "float16")
-    made = stitch(problem, (0, 1), box_regions(problem, (0, 1)), (1, 1, 4, 1))
+    context = make_problem(net.graph(), STCP920, "float16")
+    made = stitch(context, (0, 1), box_regions(context, (0, 1)), (1, 1, 4, 1))
     assert made.bindings[0] == (1, 1, 8, 1)
     assert made.stages[1, Stage.READ] == 4 * 8 * 2
     assert made.stages[1, Stage.WRITTEN] == 2 * 8 * 2
@@ -121,12 +121,12 @@ def test_moved_bytes_of_a_transpose() -> None:
 
 def test_a_lookup_loads_what_it_picks() -> None:
     """Weights of a table are the rows that are read, not the table."""
-    schedule = build_schedule(bench("dlrm"), Knobs())
+    schedule = build_schedule(scheduler_of("dlrm"), Knobs())
     loaded = sum(
         float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in steps_of(schedule.timeline)
     )
     tables = sum(
-        t.elements * 2 for t in schedule.problem.graph.tensors if t.constant and len(t.shape) > 1
+        t.elements * 2 for t in schedule.context.graph.tensors if t.constant and len(t.shape) > 1
     )
     assert loaded < tables
 
@@ -140,21 +140,21 @@ def test_depthwise_convolutions_go_to_the_vector_engine() -> None:
 
 
 def test_edges_inside_a_kernel() -> None:
-    problem = make_problem(block(), STCP920, "float16")
-    layers = tuple(x.index for x in problem.layers)
-    edges = local_edges(problem, layers)
+    context = make_problem(block(), STCP920, "float16")
+    layers = tuple(x.index for x in context.layers)
+    edges = local_edges(context, layers)
     assert edges[0] == ()
     for position, before in enumerate(edges):
         assert all(p < position for p in before)
     adds = [
-        i for i, x in enumerate(problem.layers) if x.name.startswith("add") or len(edges[i]) > 1
+        i for i, x in enumerate(context.layers) if x.name.startswith("add") or len(edges[i]) > 1
     ]
     assert all(len(edges[i]) == 2 for i in adds)
-    assert local_edges(problem, layers) is edges
+    assert local_edges(context, layers) is edges
 
 
 def test_parts_of_equal_extents_share_a_template() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     by_subgraph: dict[int, set[bytes]] = {}
     for step in steps_of(schedule.timeline):
         index = instance_of(schedule.instances, step.instance).subgraph
@@ -190,11 +190,11 @@ def test_bytes_per_core_round_up() -> None:
 @pytest.mark.parametrize("parts", [2, 4])
 def test_work_of_parts_adds_up(parts: int) -> None:
     """Along samples nothing is repeated, so the parts' work is the whole's."""
-    problem = make_problem(chain("conv", "conv", shape=(8, 4, 8, 8)), target(cores=2), "float16")
-    axis = split_axes(problem, (0, 1))[0][1]
+    context = make_problem(chain("conv", "conv", shape=(8, 4, 8, 8)), target(cores=2), "float16")
+    axis = split_axes(context, (0, 1))[0][1]
     size = 8 // parts
-    shape = box_regions(problem, (0, 1), Cut((axis,), ((0, size),)))
-    part = stitch(problem, (0, 1), shape, (min(2, size), 1, 2 // min(2, size), 1))
+    shape = box_regions(context, (0, 1), Cut((axis,), ((0, size),)))
+    part = stitch(context, (0, 1), shape, (min(2, size), 1, 2 // min(2, size), 1))
     whole = 2 * 8 * 64 * 4 * 36
     assert part.stages[:, Stage.MACS].sum() * parts * 2 == pytest.approx(whole)
     assert np.isfinite(part.stages).all()
@@ -204,11 +204,11 @@ def runs_of_half(depth: int) -> dict[str, float]:
     """Runs of the first half of a 3 x 3 convolution's output, cut along a loop."""
     net = Net(x=(2, 4, 8, 8))
     net.conv("x", 16, 3)
-    problem = make_problem(net.graph(), STCP920, "float16")
-    axis = dict(split_axes(problem, (0,)))[depth]
+    context = make_problem(net.graph(), STCP920, "float16")
+    axis = dict(split_axes(context, (0,)))[depth]
     half = {0: 1, 1: 4, 2: 4, 3: 8}[depth]
     made = stitch(
-        problem, (0,), box_regions(problem, (0,), Cut((axis,), ((0, half),))), (1, 1, 1, 1)
+        context, (0,), box_regions(context, (0,), Cut((axis,), ((0, half),))), (1, 1, 1, 1)
     )
     return {column.name: float(made.stages[0, column]) for column in Stage}
 
@@ -269,7 +269,7 @@ def test_parts_of_a_transposed_convolution_do_not_overlap() -> None:
             "ConvTranspose", ["x", net.weight(2, 2, kernel, kernel)], (1, 2, extent, extent),
             strides=[2, 2],
         )  # fmt: skip
-        problem = make_problem(net.graph(), STCP920, "float16")
-        return len(split_axes(problem, (0,)))
+        context = make_problem(net.graph(), STCP920, "float16")
+        return len(split_axes(context, (0,)))
 
     assert choices(2) == choices(3) + 2

@@ -19,19 +19,19 @@ from autoturbo.schedule.memory.timeline import (
     OUT_GB,
     ROOM,
 )
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from tests.schedule.schedule_checks import check_schedule
-from tests.schedule.schedule_samples import Net, bench, block, chain, target
+from tests.schedule.schedule_samples import Net, block, chain, scheduler_of, target
 from tests.schedule.steps import names_of, steps_of
 
 
 def built(graph: Graph, machine: Target | None = None, **knobs: Any) -> Schedule:
     schedule = build_schedule(
-        Workbench(graph, machine or target(lb=1 << 16), "float16"), Knobs(**knobs)
+        ModelScheduler(graph, machine or target(lb=1 << 16), "float16"), Knobs(**knobs)
     )
     assert check_memory(schedule) == ()
     return schedule
@@ -39,7 +39,7 @@ def built(graph: Graph, machine: Target | None = None, **knobs: Any) -> Schedule
 
 def lives(schedule: Schedule) -> list[tuple[str, str, int, int]]:
     """Kind, tensor, birth and death of every buffer."""
-    tensors = schedule.problem.graph.tensors
+    tensors = schedule.context.graph.tensors
     buffers = schedule.timeline.buffers
     return [
         (name.kind, tensors[name.tensor].name if name.tensor >= 0 else "", int(b), int(d))
@@ -148,9 +148,9 @@ def test_weights_that_stay_are_loaded_once() -> None:
     """Four parts along samples load the weights once instead of four times."""
     net = Net(x=(4, 4, 8, 8))
     net.conv("x", 4, 1)
-    workbench = Workbench(net.graph(), target(cores=1, lb=2047, gb=1 << 18), "float16")
-    streamed = build_schedule(workbench, Knobs())
-    kept = build_schedule(workbench, Knobs(weight_residency="GB"))
+    model_scheduler = ModelScheduler(net.graph(), target(cores=1, lb=2047, gb=1 << 18), "float16")
+    streamed = build_schedule(model_scheduler, Knobs())
+    kept = build_schedule(model_scheduler, Knobs(weight_residency="GB"))
     check_schedule(kept)
     assert [s.weights_resident for s in steps_of(kept.timeline)] == [False, True, True, True]
     assert weights_from_ddr(kept) * 4 == weights_from_ddr(streamed) == 4 * 4 * 4 * 2
@@ -161,10 +161,10 @@ def test_weights_that_stay_are_loaded_once() -> None:
 def test_kept_weights_have_a_zone_of_their_own(victim: str) -> None:
     """Stage 1's weights stay, those of the other stages are larger than half of GB has left."""
     knobs = Knobs(weight_residency="GB", spill_victim=victim)
-    schedule = build_schedule(bench("resnet50"), knobs)
+    schedule = build_schedule(scheduler_of("resnet50"), knobs)
     buffers, names = schedule.timeline.buffers, names_of(schedule.timeline)
     (kept,) = [i for i, name in enumerate(names) if name.kind == "weights"]
-    top = Zones.of(schedule.problem.target).gb
+    top = Zones.of(schedule.context.target).gb
     assert buffers.scope[kept] == Scope.GB
     assert 0 <= top - buffers.address[kept] - buffers.cluster_bytes[kept] < ALIGNMENT
     assert [s.weights_resident for s in steps_of(schedule.timeline)].count(True) == 7
@@ -176,7 +176,7 @@ def test_parts_with_weights_of_their_own_load_their_own() -> None:
     net = Net(x=(1, 64))
     net.linear("x", 64)
     knobs = Knobs(weight_residency="GB", overrides=(SubGraphKnobs("matmul0", dim=1, factor=4),))
-    schedule = build_schedule(Workbench(net.graph(), target(lb=1 << 14), "float16"), knobs)
+    schedule = build_schedule(ModelScheduler(net.graph(), target(lb=1 << 14), "float16"), knobs)
     assert len(schedule.order) == 4
     assert not any(s.weights_resident for s in steps_of(schedule.timeline))
     assert weights_from_ddr(schedule) == 64 * 64 * 2
@@ -185,8 +185,8 @@ def test_parts_with_weights_of_their_own_load_their_own() -> None:
 
 def test_weights_do_not_stay_where_there_is_no_room() -> None:
     machine = target(gb=512, lb=1 << 16)
-    workbench = Workbench(block(), machine, "float16")
-    schedule = build_schedule(workbench, Knobs(weight_residency="GB", factor_scale=2))
+    model_scheduler = ModelScheduler(block(), machine, "float16")
+    schedule = build_schedule(model_scheduler, Knobs(weight_residency="GB", instance_multiplier=2))
     assert not any(s.weights_resident for s in steps_of(schedule.timeline))
     check_schedule(schedule)
 
@@ -198,7 +198,7 @@ def test_one_instance_has_no_weights_to_keep() -> None:
 
 
 def test_steps_follow_the_order() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     assert [s.instance for s in steps_of(schedule.timeline)] == list(schedule.order)
     last = int(schedule.timeline.buffers.death.max())
     assert last < sum(1 + len(s.template.layers) for s in steps_of(schedule.timeline))
@@ -207,7 +207,7 @@ def test_steps_follow_the_order() -> None:
 @pytest.mark.full
 def test_bert_keeps_everything_in_lb() -> None:
     """Table 3: GraphTurbo has one tensor of BERT-128 in DDR, the result, and none in LLB."""
-    schedule = build_schedule(bench("bert_base_s128"), Knobs())
+    schedule = build_schedule(scheduler_of("bert_base_s128"), Knobs())
     counts = simulate(schedule).tensors
     assert counts["DDR"] <= 2
     assert counts["LB"] > 0.8 * sum(counts.values())

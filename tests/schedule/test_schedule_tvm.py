@@ -12,13 +12,21 @@ from autoturbo.baselines.tvm import (
     largest_working_set,
 )
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.pipeline import Workbench, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, candidates
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.simplify import simplified
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.front_ends import densenet, encoder
 from tests.schedule.schedule_checks import check_schedule
-from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target, workload
+from tests.schedule.schedule_samples import (
+    STCP920,
+    Net,
+    chain,
+    networks,
+    scheduler_of,
+    target,
+    workload,
+)
 from tests.schedule.steps import steps_of
 
 
@@ -218,7 +226,7 @@ def test_a_group_has_at_most_one_anchor(graph: Graph) -> None:
 
 
 def largest_batches(name: str) -> int:
-    return max(schedule.share.batches for schedule in candidates("tvm", bench(name)))
+    return max(schedule.share.batches for schedule in candidates("tvm", scheduler_of(name)))
 
 
 @pytest.mark.parametrize(
@@ -234,25 +242,29 @@ def largest_batches(name: str) -> int:
 def test_batches_are_limited_by_the_global_buffer(name: str, batches: int) -> None:
     """The limit of section 6.1 ("because of the LLB") gives the batches of Table 2."""
     assert largest_batches(name) == batches
-    larger = fused_problem(bench(name), batches * 2 if batches > 1 else bench(name).share().samples)
+    larger = fused_problem(
+        scheduler_of(name), batches * 2 if batches > 1 else scheduler_of(name).share().samples
+    )
     assert largest_working_set(larger) > STCP920.gb.capacity
 
 
 @pytest.mark.full
 def test_every_batch_within_the_limit_is_a_candidate() -> None:
-    found = [schedule.share.batches for schedule in candidates("tvm", bench("bert_base_s128"))]
+    found = [
+        schedule.share.batches for schedule in candidates("tvm", scheduler_of("bert_base_s128"))
+    ]
     assert found == [4, 2, 1]
 
 
 def test_one_sample_is_taken_even_if_it_does_not_fit() -> None:
-    workbench = Workbench(chain("conv", shape=(4, 4, 8, 8)), target(gb=64), "float16")
-    (schedule,) = candidates("tvm", workbench)
+    model_scheduler = ModelScheduler(chain("conv", shape=(4, 4, 8, 8)), target(gb=64), "float16")
+    (schedule,) = candidates("tvm", model_scheduler)
     assert schedule.share.batches == 1
     check_schedule(schedule)
 
 
 def test_every_group_output_is_in_ddr() -> None:
-    schedule = next(candidates("tvm", bench("resnet50")))
+    schedule = next(candidates("tvm", scheduler_of("resnet50")))
     assert set(schedule.placement.scopes) == {Scope.DDR}
     assert simulate(schedule).tensors == {"LB": 0, "GB": 0, "DDR": 57}
     assert all(len(step.template.layers) == 1 for step in steps_of(schedule.timeline))
@@ -261,11 +273,11 @@ def test_every_group_output_is_in_ddr() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "scope"), [("gb_outputs", "GB"), ("lb_outputs", "LB")])
 def test_outputs_at_another_scope_are_the_same_kernels(name: str, scope: str) -> None:
-    tvm = next(candidates("tvm", bench("bert_base_s128")))
-    found = {s.share.batches: s for s in candidates(name, bench("bert_base_s128"))}
+    tvm = next(candidates("tvm", scheduler_of("bert_base_s128")))
+    found = {s.share.batches: s for s in candidates(name, scheduler_of("bert_base_s128"))}
     assert list(found) == [8, 4, 2, 1]
     other = found[tvm.share.batches]
     assert other.scheduler == name
-    assert [x.operators for x in other.problem.layers] == [x.operators for x in tvm.problem.layers]
+    assert [x.operators for x in other.context.layers] == [x.operators for x in tvm.context.layers]
     assert min(other.placement.scopes) is Scope[scope]
     assert simulate(other).ddr_bytes < simulate(tvm).ddr_bytes

@@ -11,19 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.datasets import workloads
+from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group, upsamples
 from autoturbo.schedule.partition.split import best_split
-from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.concats import concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (
     STCP920,
     Net,
-    bench,
     capacity,
+    scheduler_of,
     target,
     targets,
     volume_of,
@@ -88,8 +88,8 @@ def encoder_decoder(
 
 
 def enlarging(net: Net) -> list[bool]:
-    problem = make_problem(net.graph(), target(), "float16")
-    return [upsamples(problem, layer) for layer in problem.layers]
+    context = make_problem(net.graph(), target(), "float16")
+    return [upsamples(context, layer) for layer in context.layers]
 
 
 @pytest.mark.parametrize(("factor", "mode"), [(2, "nearest"), (1.5, "linear")])
@@ -140,21 +140,21 @@ def test_scores_broadcasts_and_concatenations_are_not_up_sampling() -> None:
 def test_no_network_of_the_paper_up_samples() -> None:
     """So they are grouped as published."""
     for name in workloads.PAPER_TEN:
-        problem = bench(name).problem(1)
-        assert not any(upsamples(problem, layer) for layer in problem.layers)
+        context = scheduler_of(name).context(1)
+        assert not any(upsamples(context, layer) for layer in context.layers)
 
 
 @pytest.mark.full
 def test_the_bundled_networks_that_do() -> None:
     for name, count in (("unet", 3), ("yolov5s_like", 2)):
-        problem = bench(name).problem(1)
-        assert sum(upsamples(problem, layer) for layer in problem.layers) == count
+        context = scheduler_of(name).context(1)
+        assert sum(upsamples(context, layer) for layer in context.layers) == count
 
 
-def factors(problem: Problem, knobs: Knobs) -> dict[str, float]:
+def factors(context: SchedulingContext, knobs: Knobs) -> dict[str, float]:
     """The factor of the sub-graph that each layer ends up in, by the layer's anchor."""
-    found = group(problem, GroupRules.of(knobs))
-    return {problem.layers[x].name: s.split.factor for s in found for x in s.layers}
+    found = group(context, GroupRules.of(knobs))
+    return {context.layers[x].name: s.split.factor for s in found for x in s.layers}
 
 
 @pytest.mark.parametrize(
@@ -168,21 +168,21 @@ def factors(problem: Problem, knobs: Knobs) -> dict[str, float]:
 def test_a_decoders_factor_does_not_leak_back_to_the_bottleneck(up: str, skip: str) -> None:
     """Two levels of 16 images, each level with half of the memory of the one above it."""
     graph = encoder_decoder(16, 32, 16, 2, up, skip)
-    problem = make_problem(graph, target(cores=8, lb=1 << 16), "float16")
-    apart, leaked = factors(problem, Knobs()), factors(problem, PRINTED)
+    context = make_problem(graph, target(cores=8, lb=1 << 16), "float16")
+    apart, leaked = factors(context, Knobs()), factors(context, PRINTED)
     assert apart["conv4"] <= 2 < max(apart.values())
     assert leaked["conv4"] == max(leaked.values()) > 2
 
 
-def part_of_the_way(problem: Problem, subgraph: SubGraph, layer: int) -> tuple[int, ...]:
+def part_of_the_way(context: SchedulingContext, subgraph: SubGraph, layer: int) -> tuple[int, ...]:
     """The layers of a sub-graph that a layer's inputs depend on."""
     needed: set[int] = set()
-    waiting = [problem.producer[t] for t in problem.layers[layer].inputs]
+    waiting = [context.producer[t] for t in context.layers[layer].inputs]
     while waiting:
         index = waiting.pop()
         if index in subgraph.layers and index not in needed:
             needed.add(index)
-            waiting += [problem.producer[t] for t in problem.layers[index].inputs]
+            waiting += [context.producer[t] for t in context.layers[index].inputs]
     return tuple(sorted(needed))
 
 
@@ -191,23 +191,23 @@ def part_of_the_way(problem: Problem, subgraph: SubGraph, layer: int) -> tuple[i
 def test_what_is_up_sampled_is_not_split_more_than_it_needs(data: st.DataObject) -> None:
     """Where a sub-graph holds an up-sampling, what precedes would not do with fewer parts."""
     graph = data.draw(encoder_decoders())
-    problem = make_problem(graph, data.draw(targets()), "float16")
+    context = make_problem(graph, data.draw(targets()), "float16")
     rules = GroupRules.of(Knobs())
-    for subgraph in group(problem, rules):
+    for subgraph in group(context, rules):
         for layer in subgraph.layers:
-            before = part_of_the_way(problem, subgraph, layer)
-            if before and upsamples(problem, problem.layers[layer]):
-                least = [best_split(problem, (x,), rules).factor for x in before]
-                whole = best_split(problem, before, rules).factor
+            before = part_of_the_way(context, subgraph, layer)
+            if before and upsamples(context, context.layers[layer]):
+                least = [best_split(context, (x,), rules).factor for x in before]
+                whole = best_split(context, before, rules).factor
                 assert subgraph.split.factor <= max(*least, whole)
 
 
 @pytest.mark.full
 def test_the_bottlenecks_weights_are_read_once() -> None:
     """Wide at the bottom: most weights are there, and splitting it would read them again."""
-    workbench = Workbench(encoder_decoder(64, 64, 128, 3), STCP920, "float16")
-    apart = simulate(build_schedule(workbench, Knobs()))
-    leaked = simulate(build_schedule(workbench, PRINTED))
+    model_scheduler = ModelScheduler(encoder_decoder(64, 64, 128, 3), STCP920, "float16")
+    apart = simulate(build_schedule(model_scheduler, Knobs()))
+    leaked = simulate(build_schedule(model_scheduler, PRINTED))
     assert apart.ddr_bytes < leaked.ddr_bytes
     assert apart.latency < leaked.latency
 
@@ -217,8 +217,8 @@ def one_to_many() -> Schedule:
     net = Net(x=(8, 16, 8, 8))
     low = net.conv(net.conv("x", 16), 16)
     net.conv(net.conv(resize(net, net.relu(low)), 16), 16)
-    workbench = Workbench(net.graph(), target(cores=8, lb=capacity(4096)), "float16")
-    return build_schedule(workbench, Knobs())
+    model_scheduler = ModelScheduler(net.graph(), target(cores=8, lb=capacity(4096)), "float16")
+    return build_schedule(model_scheduler, Knobs())
 
 
 def test_several_parts_read_slices_of_one() -> None:
@@ -297,11 +297,11 @@ def test_many_encoders_and_decoders_get_valid_schedules(
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=encoder_decoders(), machine=targets())
 def test_the_published_setting_too(graph: Graph, machine: Target) -> None:
-    check_schedule(build_schedule(Workbench(graph, machine, "float16"), Knobs()))
+    check_schedule(build_schedule(ModelScheduler(graph, machine, "float16"), Knobs()))
 
 
 @pytest.mark.full
 def test_the_bundled_u_net() -> None:
     from tests.schedule.schedule_samples import workload
 
-    check_schedule(build_schedule(Workbench(workload("unet", 8), STCP920, "float16"), Knobs()))
+    check_schedule(build_schedule(ModelScheduler(workload("unet", 8), STCP920, "float16"), Knobs()))

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from autoturbo.errors import KnobsError, UsageError
+from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
-from autoturbo.schedule.problem import BATCH, Problem
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.encoding import Genes, dimension_name
 from autoturbo.search.space import Dimension, Space
@@ -121,14 +121,19 @@ class PlanBound:
     """Bounds of one model on one target.
 
     Attributes:
-        bench: model and target.
+        model_scheduler: model and target.
     """
 
-    bench: Workbench
+    model_scheduler: ModelScheduler
 
     def __post_init__(self) -> None:
-        bench = self.bench
-        self.model = lower_bound(bench.model, bench.target, bench.dtype).seconds * SLACK
+        model_scheduler = self.model_scheduler
+        self.model = (
+            lower_bound(
+                model_scheduler.model, model_scheduler.target, model_scheduler.dtype
+            ).seconds
+            * SLACK
+        )
 
     def seconds(self, knobs: Knobs) -> float:
         """No schedule of the setting is faster.
@@ -136,20 +141,20 @@ class PlanBound:
         Raises:
             KnobsError: the setting does not fit the model.
         """
-        planned = plan(self.bench, knobs)
-        problem, share, subgraphs = planned.problem, planned.share, planned.subgraphs
+        planned = plan(self.model_scheduler, knobs)
+        context, share, subgraphs = planned.context, planned.share, planned.subgraphs
         if share.split != BATCH:
             return self.model
-        overheads = problem.target.overheads
+        overheads = context.target.overheads
         parts = sum(s.split.instances for s in subgraphs)
         launches = share.loops * parts * overheads.per_kernel
-        work = share.loops * sum(_least_seconds(problem, s) for s in subgraphs)
+        work = share.loops * sum(_least_seconds(context, s) for s in subgraphs)
         return max(work * SLACK, self.model) + launches * SLACK
 
 
-def _least_seconds(problem: Problem, subgraph: SubGraph) -> float:
-    rows = least_seconds(problem)
-    own = [op for layer in subgraph.layers for op in problem.layers[layer].operators]
+def _least_seconds(context: SchedulingContext, subgraph: SubGraph) -> float:
+    rows = least_seconds(context)
+    own = [op for layer in subgraph.layers for op in context.layers[layer].operators]
     return float(rows[own].sum(axis=0).max())
 
 
@@ -206,7 +211,7 @@ def search_all(
         budget: where to stop.
         prune: whether to leave out points by their bounds.
     """
-    look = _Look(evaluator, space, PlanBound(evaluator.bench) if prune else None)
+    look = _Look(evaluator, space, PlanBound(evaluator.model_scheduler) if prune else None)
     budget, started = budget or Budget(), time.monotonic()
     exact = True
     for genes in points_of(space):
@@ -245,7 +250,7 @@ class _Look:
             if self._hopeless(knobs):
                 self.pruned += 1
                 return
-            outcome = self._outcome(build_schedule(self.evaluator.bench, knobs))
+            outcome = self._outcome(build_schedule(self.evaluator.model_scheduler, knobs))
         except KnobsError:
             self.infeasible += 1
             return

@@ -17,7 +17,7 @@ from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
@@ -36,7 +36,7 @@ def toy_target() -> Target:
 
 
 def toy_space() -> Space:
-    return Space.of(Workbench(toy_graph(), toy_target()))
+    return Space.of(ModelScheduler(toy_graph(), toy_target()))
 
 
 def small_space() -> Space:
@@ -44,7 +44,7 @@ def small_space() -> Space:
     return Space(
         (
             Dimension("prefetch_depth", (AUTO, 2, 3)),
-            Dimension("tile_divisor", (AUTO, 2, 4)),
+            Dimension("tile_subdivision", (AUTO, 2, 4)),
             Dimension("binding", (AUTO, "always")),
         )
     )
@@ -70,7 +70,7 @@ class Landscape:
         self.calls.append(knobs)
         if self.walls and knobs.prefetch_depth in {3, 4} and knobs.weight_residency == "GB":
             return Failure("LB", "too full", 200, 100, ("x",), ("a smaller prefetch depth",))
-        if self.walls and knobs.output_scope == "GB" and knobs.tile_divisor == 2:
+        if self.walls and knobs.output_scope == "GB" and knobs.tile_subdivision == 2:
             return Failure("GB", "too full", 20, 10)
         times = self.times(knobs)
         launches = self.launches(knobs)
@@ -78,12 +78,12 @@ class Landscape:
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         work = 1e6 * np.arange(1, KERNELS + 1, dtype=np.float64)
-        scale = 1.0 if knobs.lb_fill == AUTO else 1 / float(knobs.lb_fill)
+        scale = 1.0 if knobs.lb_occupancy_limit == AUTO else 1 / float(knobs.lb_occupancy_limit)
         values = np.stack([work, work * scale], axis=1)
         return PlanStatistics(values, self.launches(knobs))
 
     def launches(self, knobs: Knobs) -> NDArray[np.int64]:
-        count = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+        count = 1 if knobs.instance_multiplier == AUTO else int(knobs.instance_multiplier)
         return np.full(KERNELS, count, np.int64)
 
     def times(self, knobs: Knobs) -> NDArray[np.float64]:

@@ -13,11 +13,11 @@ import pytest
 from autoturbo.errors import ExecutorError, RunError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.executors import Answer, InProcess, MakeEvaluator, Task, guarded
-from autoturbo.search.loop import Loop, Search
+from autoturbo.search.executors import Answer, InProcessExecutor, MakeEvaluator, Task, guarded
+from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import Stop, find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.contract import CandidateEvaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.tuning.campaign import Campaign
 from tests.search.search_doubles import Landscape, WalledIn, toy_space
@@ -44,7 +44,7 @@ class Memory:
         del line
 
 
-class Shuffled(InProcess):
+class Shuffled(InProcessExecutor):
     """As many workers as one likes, which answer in any order."""
 
     def __init__(self, width: int, seed: int) -> None:
@@ -75,18 +75,20 @@ def search_of(seed: int, trials: int = 40, round: int = SEARCH.round_trials) -> 
 
 
 def run(
-    executor: InProcess, count: int = 3, lands: Mapping[int, Evaluates] | None = None
-) -> tuple[list[Loop], Campaign]:
+    executor: InProcessExecutor,
+    count: int = 3,
+    lands: Mapping[int, CandidateEvaluator] | None = None,
+) -> tuple[list[SearchLoop], Campaign]:
     loops = []
     for seed in range(count):
         executor.introduce(f"pair{seed}", Landscape, (lands or {}).get(seed, Landscape(seed)))
-        loops.append(Loop(search_of(seed), Memory()))
+        loops.append(SearchLoop(search_of(seed), Memory()))
     campaign = Campaign(loops, executor)
     campaign.run()
     return loops, campaign
 
 
-def story(loop: Loop) -> list[tuple[int, str, object]]:
+def story(loop: SearchLoop) -> list[tuple[int, str, object]]:
     return [(t.number, t.knobs.id, t.outcome) for t in loop.trials]
 
 
@@ -94,9 +96,9 @@ def story(loop: Loop) -> list[tuple[int, str, object]]:
 def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
     alone = []
     for seed in range(3):
-        executor = InProcess()
+        executor = InProcessExecutor()
         executor.introduce(f"pair{seed}", Landscape, Landscape(seed))
-        loop = Loop(search_of(seed), Memory())
+        loop = SearchLoop(search_of(seed), Memory())
         Campaign([loop], executor).run()
         alone.append(story(loop))
     for width, chance in ((2, 1), (200, 3)):
@@ -107,11 +109,11 @@ def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
 
 @pytest.mark.full
 def test_rounds_go_where_most_is_expected() -> None:
-    loops, campaign = run(InProcess())
+    loops, campaign = run(InProcessExecutor())
     assert campaign.granted[:3] == [0, 1, 2]  # each is tried before any goes on
     rounds = 1 + -(-39 // SEARCH.round_trials)
     assert sorted(campaign.granted) == sorted([*range(3)] * rounds)
-    again, repeated = run(InProcess())
+    again, repeated = run(InProcessExecutor())
     assert repeated.granted == campaign.granted
     assert [story(a) for a in again] == [story(b) for b in loops]
 
@@ -124,12 +126,12 @@ def test_the_pool_has_work_for_all_workers_and_not_much_more() -> None:
 
 
 def test_a_search_that_cannot_go_on_leaves_the_others_alone() -> None:
-    executor = InProcess()
+    executor = InProcessExecutor()
     loops = []
     for seed in range(2):
         executor.introduce(f"pair{seed}", Landscape, Landscape(seed))
         other = Trial(3, SPACE.knobs_of((1,) * len(SPACE.dimensions)), _measured())
-        loops.append(Loop(search_of(seed), Memory({3: other} if seed == 0 else {})))
+        loops.append(SearchLoop(search_of(seed), Memory({3: other} if seed == 0 else {})))
     campaign = Campaign(loops, executor)
     campaign.run()
     assert isinstance(campaign.failures[0], RunError)
@@ -143,7 +145,7 @@ def _measured() -> Measurement:
 
 
 def test_one_that_nothing_fits_ends_like_the_others() -> None:
-    loops, _ = run(InProcess(), 2, {0: WalledIn()})
+    loops, _ = run(InProcessExecutor(), 2, {0: WalledIn()})
     assert loops[0].best is None
     assert loops[1].best is not None
 
@@ -157,7 +159,7 @@ def test_all_that_has_come_is_durable_at_the_end_of_a_round() -> None:
 
 
 def test_an_executor_that_loses_tasks_is_an_error() -> None:
-    class Losing(InProcess):
+    class Losing(InProcessExecutor):
         def put(self, tasks: Sequence[Task]) -> None:
             super().put(tasks[1:])
 
@@ -165,7 +167,7 @@ def test_an_executor_that_loses_tasks_is_an_error() -> None:
         run(Losing(), 1)
 
 
-class StandingStill(InProcess):
+class StandingStill(InProcessExecutor):
     """Has workers that never answer."""
 
     abandoned = 0
@@ -186,7 +188,7 @@ def test_workers_that_stand_still_do_not_hold_up_the_end(
     executor = StandingStill()
     executor.introduce("pair0", Landscape)
     search = dataclasses.replace(search_of(0), time_budget=0.1, here=here)
-    loop = Loop(search, Memory())
+    loop = SearchLoop(search, Memory())
     Campaign([loop], executor).run()
     assert (executor.abandoned, executor.busy, loop.stopped) == (1, False, Stop.TIME)
     assert [t.number for t in loop.trials] == ([0] if here else [])
@@ -196,7 +198,7 @@ def test_workers_that_stand_still_do_not_hold_up_the_end(
 def test_the_time_counts_from_where_it_began() -> None:
     """What came between finding a search and beginning it went uncounted."""
     search = dataclasses.replace(search_of(0), time_budget=10.0, began=time.monotonic() - 9.0)
-    loop = Loop(search, Memory())
+    loop = SearchLoop(search, Memory())
     assert not loop.over
     loop.search = dataclasses.replace(search, began=search.began - 2.0)
     assert loop.over
@@ -204,7 +206,7 @@ def test_the_time_counts_from_where_it_began() -> None:
 
 def test_what_takes_a_little_longer_than_expected_is_waited_for() -> None:
     """The time that is set aside for what follows is there for it, but for the checks."""
-    loop = Loop(
+    loop = SearchLoop(
         dataclasses.replace(search_of(0), time_budget=100.0, after=2, checks_s=1.0), Memory()
     )
     loop._gaps.seconds = 10.0
@@ -218,7 +220,7 @@ def test_the_size_of_a_round_is_a_setting(size: int) -> None:
     executor = Shuffled(64, 0)
     make: MakeEvaluator = Landscape
     executor.introduce("pair0", make)
-    loop = Loop(search_of(0, trials=1 + 3 * size, round=size), Memory())
+    loop = SearchLoop(search_of(0, trials=1 + 3 * size, round=size), Memory())
     campaign = Campaign([loop], executor)
     campaign.run()
     assert len(campaign.granted) == 4

@@ -22,19 +22,19 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.executors import (
-    Elsewhere,
     Executor,
-    InProcess,
+    InProcessExecutor,
     MakeEvaluator,
-    Processes,
-    RayPool,
+    ProcessExecutor,
+    RayExecutor,
+    RemoteEvaluator,
     Task,
     guarded,
     make_executor,
     measured,
     ray_session,
 )
-from autoturbo.search.executors.base import ACQUITTED, HELD, Answer, Blame, Held, lost
+from autoturbo.search.executors.base import ACQUITTED, HELD, Answer, PairCache, RetryPolicy, lost
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -60,18 +60,20 @@ BATCH = [
 ]
 POISON = (99, Knobs(prefetch_depth=2))
 POOLS = [
-    pytest.param(Processes, id="processes"),
-    pytest.param(RayPool, id="ray", marks=[pytest.mark.ray, pytest.mark.full]),
+    pytest.param(ProcessExecutor, id="processes"),
+    pytest.param(RayExecutor, id="ray", marks=[pytest.mark.ray, pytest.mark.full]),
 ]
 
 
 def build(kind: type, make: MakeEvaluator, jobs: int = 2, timeout: float | None = None) -> Executor:
     executor: Executor
-    if kind is RayPool:
+    if kind is RayExecutor:
         OwnRay.start()
-        executor = RayPool("local", jobs, timeout)
+        executor = RayExecutor("local", jobs, timeout)
     else:
-        executor = InProcess() if kind is InProcess else Processes(jobs, timeout)
+        executor = (
+            InProcessExecutor() if kind is InProcessExecutor else ProcessExecutor(jobs, timeout)
+        )
     executor.introduce("toy", make)
     return executor
 
@@ -155,7 +157,7 @@ def _name(pid: int) -> str:
 
 
 def test_in_process_is_in_order() -> None:
-    executor = build(InProcess, make_landscape)
+    executor = build(InProcessExecutor, make_landscape)
     assert list(outcomes(executor, BATCH).items()) == list(expected().items())
     executor.close()
 
@@ -163,9 +165,9 @@ def test_in_process_is_in_order() -> None:
 @pytest.mark.parametrize(
     ("kind", "jobs"),
     [
-        pytest.param(Processes, 1, id="processes-1", marks=pytest.mark.full),
-        pytest.param(Processes, 2, id="processes-2"),
-        pytest.param(RayPool, 2, id="ray-2", marks=pytest.mark.ray),
+        pytest.param(ProcessExecutor, 1, id="processes-1", marks=pytest.mark.full),
+        pytest.param(ProcessExecutor, 2, id="processes-2"),
+        pytest.param(RayExecutor, 2, id="ray-2", marks=pytest.mark.ray),
     ],
 )
 def test_pools_give_what_this_process_gives(kind: type, jobs: int) -> None:
@@ -238,7 +240,7 @@ def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
 @pytest.mark.full
 def test_workers_that_vanish_at_the_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoturbo.search.executors.processes.STILLBORN", 4)
-    executor = build(Processes, make_vanishing, 1)
+    executor = build(ProcessExecutor, make_vanishing, 1)
     with pytest.raises(ExecutorError, match="end while they build their evaluator"):
         outcomes(executor, BATCH)
     executor.close()
@@ -264,7 +266,7 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_recipe_that_cannot_be_sent_is_an_error() -> None:
     make = lambda: Landscape()  # noqa: E731, PLW0108  what cannot be pickled
-    executor = build(Processes, make, 1)
+    executor = build(ProcessExecutor, make, 1)
     with pytest.raises(ExecutorError, match="a pair cannot be sent to a worker process"):
         outcomes(executor, BATCH)
     executor.close()
@@ -299,12 +301,12 @@ def test_what_is_abandoned_is_ended(kind: type) -> None:
         executor.close()
 
 
-@pytest.mark.parametrize("kind", [InProcess, *POOLS])
+@pytest.mark.parametrize("kind", [InProcessExecutor, *POOLS])
 def test_a_pool_measures_schedules_for_the_tuner(kind: type) -> None:
     graph, target = small_networks()[0], load_target("stcp920")
     make = functools.partial(Evaluator, graph, target, "float16")
     executor = build(kind, make, 1)
-    elsewhere = Elsewhere("toy", executor)
+    elsewhere = RemoteEvaluator("toy", executor)
     there, here = Evaluator(graph, target, "float16", elsewhere, elsewhere=True), make()
     try:
         for name in ("tvm", "graphturbo"):
@@ -320,8 +322,10 @@ def test_a_pool_measures_schedules_for_the_tuner(kind: type) -> None:
 
 def test_what_a_pool_measures_too_long_is_ended() -> None:
     graph, target = small_networks()[0], load_target("stcp920")
-    executor = build(Processes, functools.partial(Evaluator, graph, target, "float16", Stuck()), 1)
-    elsewhere = Elsewhere("toy", executor)
+    executor = build(
+        ProcessExecutor, functools.partial(Evaluator, graph, target, "float16", Stuck()), 1
+    )
+    elsewhere = RemoteEvaluator("toy", executor)
     elsewhere.end_by(0.0, first=time.monotonic() + 1.0)
     there = Evaluator(graph, target, "float16", elsewhere, elsewhere=True)
     try:
@@ -340,7 +344,7 @@ class Stuck:
 
 
 def test_what_cannot_be_built_is_told_in_our_own_words() -> None:
-    executor = build(Processes, make_unplugged, 1)
+    executor = build(ProcessExecutor, make_unplugged, 1)
     try:
         with pytest.raises(PluginError, match="the plug-in 'board' cannot be loaded; mend it"):
             outcomes(executor, BATCH)
@@ -353,7 +357,7 @@ def make_unplugged() -> Landscape:
 
 
 def test_cancelling_in_this_process() -> None:
-    executor = build(InProcess, make_landscape)
+    executor = build(InProcessExecutor, make_landscape)
     executor.put(tasks(BATCH))
     assert len(executor.take()) == 1
     executor.cancel()
@@ -363,7 +367,7 @@ def test_cancelling_in_this_process() -> None:
 
 @pytest.mark.full
 def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
-    executor = Processes(2)
+    executor = ProcessExecutor(2)
     executor.introduce("toy", Hanging)
     executor.put(tasks([BATCH[0], POISON]))
     assert [answer.number for answer in executor.take()] == [BATCH[0][0]]
@@ -486,10 +490,10 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_flags_choose_the_executor() -> None:
-    assert isinstance(make_executor(), InProcess)
-    assert isinstance(make_executor(jobs=2), Processes)
-    assert isinstance(make_executor(timeout_s=1.0), Processes)
-    assert isinstance(make_executor(apart=True), Processes)
+    assert isinstance(make_executor(), InProcessExecutor)
+    assert isinstance(make_executor(jobs=2), ProcessExecutor)
+    assert isinstance(make_executor(timeout_s=1.0), ProcessExecutor)
+    assert isinstance(make_executor(apart=True), ProcessExecutor)
 
 
 @pytest.mark.ray
@@ -531,7 +535,7 @@ def _accept(server: socket.socket) -> None:
 @pytest.mark.full
 @pytest.mark.ray
 def test_a_ray_of_the_user_is_used_and_left_running() -> None:
-    executor = build(RayPool, make_landscape, 1)
+    executor = build(RayExecutor, make_landscape, 1)
     assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
     executor.close()
     assert ray_is_there()
@@ -543,8 +547,8 @@ def test_a_ray_of_the_user_is_used_and_left_running() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(InProcess, id="in-process"),
-        pytest.param(Processes, id="processes", marks=pytest.mark.full),
+        pytest.param(InProcessExecutor, id="in-process"),
+        pytest.param(ProcessExecutor, id="processes", marks=pytest.mark.full),
         POOLS[1],
     ],
 )
@@ -564,7 +568,7 @@ def test_pairs_share_a_pool(kind: type, tmp_path: Path) -> None:
     assert answers == {
         (pairs[seed], n): lands[seed].evaluate(knobs) for n, knobs in BATCH[:6] for seed in range(3)
     }
-    if kind is not InProcess:  # once in each worker, however often pairs take turns
+    if kind is not InProcessExecutor:  # once in each worker, however often pairs take turns
         assert built <= 3 * executor.width
     assert len(every) == len(pairs)
 
@@ -578,7 +582,7 @@ class CountedLandscape(Landscape):
 
 
 def test_a_setting_is_blamed_for_what_it_lost_alone() -> None:
-    blame, poison = Blame(), Task("toy", 1, Knobs())
+    blame, poison = RetryPolicy(), Task("toy", 1, Knobs())
     assert blame.verdict(poison, guilty=False) is None  # any of its order may have done it
     assert blame.verdict(poison) is None
     told = blame.verdict(poison)
@@ -587,7 +591,7 @@ def test_a_setting_is_blamed_for_what_it_lost_alone() -> None:
 
 
 def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
-    blame, poison = Blame(), Task("toy", 99, Knobs())
+    blame, poison = RetryPolicy(), Task("toy", 99, Knobs())
     for number in range(ACQUITTED):
         assert blame.acquitted < ACQUITTED
         assert blame.verdict(Task("toy", number, Knobs())) is None
@@ -602,8 +606,8 @@ def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
 @pytest.mark.ray
 def test_an_answer_that_came_before_its_actor_died_acquits_its_setting() -> None:
     task = tasks(BATCH)[1]
-    executor = build(RayPool, make_landscape, 1)
-    assert isinstance(executor, RayPool)
+    executor = build(RayExecutor, make_landscape, 1)
+    assert isinstance(executor, RayExecutor)
     try:
         outcomes(executor, BATCH[:1])
         assert executor._blame.verdict(task) is None  # it has lost an actor
@@ -622,8 +626,8 @@ def test_an_answer_that_came_before_its_actor_died_acquits_its_setting() -> None
 @pytest.mark.ray
 def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
     poison, other = tasks([POISON, BATCH[0]])
-    executor = build(RayPool, Hanging, 1)
-    assert isinstance(executor, RayPool)
+    executor = build(RayExecutor, Hanging, 1)
+    assert isinstance(executor, RayExecutor)
     try:
         outcomes(executor, BATCH[1:4])
         executor._pace.seconds = 0.1  # so fast that an actor is given the next order beforehand
@@ -646,7 +650,7 @@ def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
 
 
 def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:
-    held: Held[str] = Held(2)
+    held: PairCache[str] = PairCache(2)
     made: list[str] = []
 
     def make(name: str) -> str:
@@ -656,7 +660,7 @@ def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:
     for name in ("a", "b", "a", "c", "a", "b"):
         assert held.get(name, functools.partial(make, name)) == name
     assert made == ["a", "b", "c", "b"]
-    mirror: Held[None] = Held(2)
+    mirror: PairCache[None] = PairCache(2)
     assert [mirror.lacks(n) for n in ("a", "b", "a", "c", "a", "b")] == [
         True, True, False, True, False, True,
     ]  # fmt: skip
@@ -670,8 +674,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the bac
 import ray
 from tests.search.search_doubles import Hanging
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.executors import RayPool, Task
-pool = RayPool("local", 1)
+from autoturbo.search.executors import RayExecutor, Task
+pool = RayExecutor("local", 1)
 pool.introduce("toy", Hanging)
 pool.put([Task("toy", 0, Knobs()), Task("toy", 1, Knobs(prefetch_depth=2))])
 pool.take()

@@ -19,7 +19,7 @@ from tests.search.space_samples import block, space_of
 (LATENCY,) = find_objectives("latency")
 SPACE = space_of(
     {
-        "factor_scale": (2, 4, 8), "prefetch_depth": (2, 3, 4), "tile_divisor": (2, 4),
+        "instance_multiplier": (2, 4, 8), "prefetch_depth": (2, 3, 4), "tile_subdivision": (2, 4),
         "instance_order": ("bfs", "priority"), "batches_per_cluster": (4, 2, 1),
     },
     block(("conv1", "conv2"), priority=(1, 9), scope=("GB",)),
@@ -41,7 +41,7 @@ def shares(found: Importance) -> dict[str, float]:
 
 
 def scale(knobs: Knobs) -> float:
-    return 1.0 if knobs.factor_scale == AUTO else float(knobs.factor_scale)
+    return 1.0 if knobs.instance_multiplier == AUTO else float(knobs.instance_multiplier)
 
 
 def test_the_knob_that_matters_has_all_of_it() -> None:
@@ -49,7 +49,7 @@ def test_the_knob_that_matters_has_all_of_it() -> None:
     assert found.explained is not None
     assert found.explained > 0.95
     by_name = shares(found)
-    assert by_name.pop("factor_scale") > 0.95
+    assert by_name.pop("instance_multiplier") > 0.95
     assert max(map(abs, by_name.values())) < 0.02
 
 
@@ -57,18 +57,18 @@ def test_the_smaller_effect_has_the_smaller_share() -> None:
     """Logarithms of 1 to 8 vary nine times as much as those of 1 to 2."""
 
     def seconds(knobs: Knobs) -> float:
-        return scale(knobs) * (2.0 if knobs.tile_divisor == 4 else 1.0)
+        return scale(knobs) * (2.0 if knobs.tile_subdivision == 4 else 1.0)
 
     by_name = shares(importance_of(SPACE, trials_of(seconds, 200), LATENCY))
     logs = np.log([1, 2, 4, 8]).var(), np.log([1, 1, 2]).var()
-    assert by_name["factor_scale"] == pytest.approx(logs[0] / sum(logs), abs=0.06)
-    assert by_name["tile_divisor"] == pytest.approx(logs[1] / sum(logs), abs=0.06)
+    assert by_name["instance_multiplier"] == pytest.approx(logs[0] / sum(logs), abs=0.06)
+    assert by_name["tile_subdivision"] == pytest.approx(logs[1] / sum(logs), abs=0.06)
 
 
 def test_an_even_share_of_many_trials_judges_and_all_are_counted() -> None:
     trials = trials_of(scale, 200)
     every, some = (importance_of(SPACE, trials, LATENCY, most=most) for most in (None, 60))
-    assert shares(some)["factor_scale"] > 0.9
+    assert shares(some)["instance_multiplier"] > 0.9
     assert shares(some) != shares(every)
     assert some.measured == every.measured == 200
     assert [k.tried for k in some.knobs] == [k.tried for k in every.knobs]
@@ -102,7 +102,7 @@ def test_noise_lowers_what_is_explained_and_not_the_order() -> None:
     assert found.explained is not None
     assert 0.3 < found.explained < 0.9
     by_name = shares(found)
-    assert max(by_name, key=by_name.__getitem__) == "factor_scale"
+    assert max(by_name, key=by_name.__getitem__) == "instance_multiplier"
     assert sum(by_name.values()) < 0.95
 
 
@@ -129,13 +129,16 @@ def test_it_follows_from_the_seed() -> None:
 def test_failures_count_as_tried_and_not_as_measured() -> None:
     trials = trials_of(scale, 60)
     failed = [
-        Trial(t.number, t.knobs, Failure("LB", "full")) if t.knobs.factor_scale == 8 else t
+        Trial(t.number, t.knobs, Failure("LB", "full")) if t.knobs.instance_multiplier == 8 else t
         for t in trials
     ]
     found = importance_of(SPACE, failed, LATENCY)
-    assert found.failed == sum(t.knobs.factor_scale == 8 for t in trials) > 0
+    assert found.failed == sum(t.knobs.instance_multiplier == 8 for t in trials) > 0
     assert found.measured + found.failed == 60
-    assert next((k.tried, k.offered) for k in found.knobs if k.knob == "factor_scale") == (4, 4)
+    assert next((k.tried, k.offered) for k in found.knobs if k.knob == "instance_multiplier") == (
+        4,
+        4,
+    )
 
 
 def test_what_is_maximised_is_the_other_way_round() -> None:
@@ -150,20 +153,20 @@ def test_what_is_maximised_is_the_other_way_round() -> None:
 def test_coverage() -> None:
     trials = [
         Trial(0, Knobs(), measurement(1.0)),
-        Trial(1, Knobs(factor_scale=2, tile_divisor=2), measurement(2.0)),
-        Trial(2, Knobs(factor_scale=4), measurement(2.0)),
+        Trial(1, Knobs(instance_multiplier=2, tile_subdivision=2), measurement(2.0)),
+        Trial(2, Knobs(instance_multiplier=4), measurement(2.0)),
     ]
     tried = {k.knob: (k.tried, k.offered) for k in importance_of(SPACE, trials, LATENCY).knobs}
-    assert tried["factor_scale"] == (3, 4)
-    assert tried["tile_divisor"] == (2, 3)
+    assert tried["instance_multiplier"] == (3, 4)
+    assert tried["tile_subdivision"] == (2, 3)
     assert tried["prefetch_depth"] == (1, 4)
 
 
 @pytest.mark.parametrize(
     ("best", "expected"),
     [
-        (Knobs(factor_scale=8), {"factor_scale": "greatest"}),
-        (Knobs(factor_scale=4), {}),
+        (Knobs(instance_multiplier=8), {"instance_multiplier": "greatest"}),
+        (Knobs(instance_multiplier=4), {}),
         (Knobs(batches_per_cluster=1), {}),  # there is nothing below
         (Knobs(prefetch_depth=4), {"prefetch_depth": "greatest"}),
         (Knobs(instance_order="bfs"), {}),  # words have no border
@@ -178,7 +181,7 @@ def test_borders(best: Knobs, expected: dict[str, str]) -> None:
 
 def test_auto_is_what_the_start_says() -> None:
     elsewhere = Knobs(prefetch_depth=4, overrides=(SubGraphKnobs("conv9", boundary="cut"),))
-    dimensions = space_of({"prefetch_depth": (2, 3, 4), "factor_scale": (2, 4)}).dimensions
+    dimensions = space_of({"prefetch_depth": (2, 3, 4), "instance_multiplier": (2, 4)}).dimensions
     starts = (Knobs(), elsewhere)
     space = Space((*dimensions, Dimension(START, (AUTO, 1))), 8, 50, (), starts)
     found = importance_of(space, [Trial(0, elsewhere, measurement(1.0))], LATENCY)
@@ -197,7 +200,7 @@ def test_contributions_add_up_to_the_prediction() -> None:
 def test_what_is_no_point_of_the_space_tells_nothing_of_it() -> None:
     """A sweep measures settings of other targets, with cuts of their own."""
     trials = trials_of(scale)
-    odd = Knobs(lb_fill=0.125, overrides=(SubGraphKnobs("elsewhere", factor=3),))
+    odd = Knobs(lb_occupancy_limit=0.125, overrides=(SubGraphKnobs("elsewhere", factor=3),))
     more = [*trials, Trial(len(trials), odd, measurement(1e-9))]
     assert importance_of(SPACE, more, LATENCY) == importance_of(SPACE, trials, LATENCY)
     assert importance_of(SPACE, more[-1:], LATENCY).measured == 0

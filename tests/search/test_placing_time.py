@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoturbo.schedule.pipeline import Workbench
-from autoturbo.search.warm_starts.chain import Table
+from autoturbo.schedule.pipeline import ModelScheduler
+from autoturbo.search.warm_starts.dp_partition import Table
 from autoturbo.search.warm_starts.starts import placing_seconds, starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, workload
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.mark.full
 def test_more_sub_graphs_take_longer_to_place() -> None:
     names = ("resnet18", "densenet121", "swin_t")
-    found = [placing_seconds(Workbench(workload(name), STCP920, "float16")) for name in names]
+    found = [placing_seconds(ModelScheduler(workload(name), STCP920, "float16")) for name in names]
     assert found == sorted(found)
     assert found[-1] > 3 * found[0]
 
@@ -32,7 +32,7 @@ def test_what_is_said_counts_the_ways_that_are_costed(monkeypatch: pytest.Monkey
     starts_of(Evaluator(workload("resnet18"), STCP920, "float16"), progress=shares.append)
     monkeypatch.setattr("autoturbo.search.warm_starts.starts._WAY_S", 1.0)
     monkeypatch.setattr("autoturbo.search.warm_starts.starts._COVER_S", 0.0)
-    said = placing_seconds(Workbench(workload("resnet18"), STCP920, "float16"))
+    said = placing_seconds(ModelScheduler(workload("resnet18"), STCP920, "float16"))
     assert sum(table.ways for table in made) <= said <= 2 * sum(table.ways for table in made)
     assert shares == sorted(shares)
     assert (len(shares) > 3, shares[-1]) == (True, 1.0)

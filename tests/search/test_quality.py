@@ -9,12 +9,12 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.features import target_vector
+from autoturbo.cost_models.ranker import Ranker
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search import make_sampler
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.space import Space, batch_share
@@ -43,10 +43,10 @@ def searched(
     space: Space,
     measurer: Measures,
     trials: int,
-    advisor: KernelAdvisor | None = None,
+    ranker: Ranker | None = None,
 ) -> list[tuple[Knobs, float]]:
     """A search as a tuning run makes it: what was measured, the published heuristic first."""
-    choice = make_sampler(name, seed, space, batch=ROUND, advisor=advisor)
+    choice = make_sampler(name, seed, space, batch=ROUND, ranker=ranker)
     proposer, found = StudyProposer(choice, space, LATENCY, seed), list[tuple[Knobs, float]]()
     batch = [Knobs()]
     for _ in range(-(-(trials - 1) // ROUND) + 1):
@@ -71,10 +71,11 @@ def small_chain() -> tuple[Graph, Target, Space]:
     graph = chain("conv", "relu", "conv", "pool", "conv", "relu", shape=(8, 8, 16, 16))
     target = _with_small_tiles(machine_of(clusters=2))
     names = [
-        "batches_per_cluster", "max_layers", "factor_scale", "output_scope", "tile_divisor",
+        "batches_per_cluster", "max_layers", "instance_multiplier", "output_scope",
+        "tile_subdivision",
         "instruction_scheduling", "subgraph:conv0:boundary", "subgraph:conv0:factor",
     ]  # fmt: skip
-    space = Space.of(Workbench(graph, target, "float16"), subgraphs=2)
+    space = Space.of(ModelScheduler(graph, target, "float16"), subgraphs=2)
     return graph, target, restricted(space, dict.fromkeys(names))
 
 
@@ -93,13 +94,13 @@ def optimum() -> ExactAnswer:
 def gap(name: str, seed: int, trials: int) -> float:
     """How far above the optimum a search ends, of it."""
     graph, target, space = small_chain()
-    evaluator, advisor = Evaluator(graph, target, "float16"), None
+    evaluator, ranker = Evaluator(graph, target, "float16"), None
     if name == "cost-model":
         vector, share = target_vector(target, "float16"), batch_share(graph, target)
-        advisor = KernelAdvisor(evaluator, vector, share, seed)
+        ranker = Ranker(evaluator, vector, share, seed)
     best = optimum().measurement
     assert best is not None
-    return least(searched(name, seed, space, evaluator, trials, advisor)) / best.latency - 1
+    return least(searched(name, seed, space, evaluator, trials, ranker)) / best.latency - 1
 
 
 def test_it_ends_near_the_exact_optimum_of_a_chain() -> None:

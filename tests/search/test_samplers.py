@@ -19,10 +19,10 @@ from autoturbo.search import CostModelSampler, make_sampler
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import Advice, fresh_points, propose
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import StudyProposer, frozen, open_mirror, quiet_optuna
+from autoturbo.search.surrogate import ChoiceSurrogate, ScoredCandidate
 from autoturbo.simulate.measurement import Measurement
 from tests.search.search_doubles import Landscape, small_space, toy_space
 from tests.search.space_samples import block, space_of
@@ -283,7 +283,7 @@ def test_one_objective_samplers_are_refused_for_several() -> None:
 def test_ours_takes_several_objectives_without_advice_on_one() -> None:
     choice = make_sampler("cost-model", 0, batch=16, objectives=2)
     assert isinstance(choice.sampler, CostModelSampler)
-    assert choice.advisor is None
+    assert choice.ranker is None
 
 
 def conditional_space() -> Space:
@@ -294,14 +294,14 @@ def conditional_space() -> Space:
     )
 
 
-def history(count: int, seed: int = 0) -> list[Tried]:
+def history(count: int, seed: int = 0) -> list[ScoredCandidate]:
     land, space = Landscape(seed), toy_space()
     points = space.random(np.random.default_rng(seed), count).tolist()
     found = []
     for point in points:
         outcome = land.evaluate(space.knobs_of(point))
         score = outcome.latency if isinstance(outcome, Measurement) else None
-        found.append(Tried(tuple(point), score))
+        found.append(ScoredCandidate(tuple(point), score))
     return found
 
 
@@ -346,10 +346,10 @@ def test_a_prior_finds_changes_that_help_together_only() -> None:
 
 def test_the_quick_model_knows_walls() -> None:
     past = history(300)
-    model = QuickModel.of(toy_space(), past)
+    model = ChoiceSurrogate.of(toy_space(), past)
     assert model is not None
     assert model.trees.feasible is not None
-    assert QuickModel.of(toy_space(), past[:5]) is None
+    assert ChoiceSurrogate.of(toy_space(), past[:5]) is None
     failed = np.asarray([t.genes for t in past if t.score is None])
     fine = np.asarray([t.genes for t in past if t.score is not None])
     assert np.median(model.predict(failed)) > np.median(model.predict(fine))
@@ -357,22 +357,22 @@ def test_the_quick_model_knows_walls() -> None:
 
 def test_the_quick_model_asks_for_dimensions_that_were_tried_only() -> None:
     space, past = toy_space(), history(60)
-    still = [Tried((*t.genes[:-1], 0), t.score) for t in past]
-    model = QuickModel.of(space, still)
+    still = [ScoredCandidate((*t.genes[:-1], 0), t.score) for t in past]
+    model = ChoiceSurrogate.of(space, still)
     assert model is not None
     assert len(space.dimensions) - 1 not in model.trees.columns.tolist()
     genes = space.random(np.random.default_rng(0), 20)
     moved = genes.copy()
     moved[:, -1] = 1
     assert model.predict(genes).tolist() == model.predict(moved).tolist()
-    same = QuickModel.of(space, [past[0]] * 9)  # a study may hold a point several times
+    same = ChoiceSurrogate.of(space, [past[0]] * 9)  # a study may hold a point several times
     assert same is not None
     assert len(set(same.predict(genes).tolist())) == 1
 
 
 def test_scores_of_any_sign_can_be_learned() -> None:
-    past = [Tried(t.genes, None if t.score is None else -t.score) for t in history(50)]
-    model = QuickModel.of(toy_space(), past)
+    past = [ScoredCandidate(t.genes, None if t.score is None else -t.score) for t in history(50)]
+    model = ChoiceSurrogate.of(toy_space(), past)
     assert model is not None
     assert np.isfinite(model.predict(toy_space().random(np.random.default_rng(0), 9))).all()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Dimension, Space, batch_share
 from tests.search.search_doubles import small_space, toy_graph, toy_space, toy_target
 
@@ -44,13 +44,15 @@ def test_a_cluster_s_share_is_rounded_up(batch: int, share: int) -> None:
 
 
 def test_a_batch_of_one_has_nothing_to_choose() -> None:
-    assert "batches_per_cluster" not in by_name(Space.of(Workbench(toy_graph(1), toy_target())))
+    assert "batches_per_cluster" not in by_name(
+        Space.of(ModelScheduler(toy_graph(1), toy_target()))
+    )
 
 
 def test_samples_that_cannot_be_told_apart_are_not_shared_out() -> None:
     tensors = (Tensor("x", (64, 8), "float32"), Tensor("y", (3,), "float32"))
     graph = Graph("mixed", tensors, (), (0,), (1,), 64)
-    assert "batches_per_cluster" not in by_name(Space.of(Workbench(graph, toy_target())))
+    assert "batches_per_cluster" not in by_name(Space.of(ModelScheduler(graph, toy_target())))
 
 
 def test_limits_above_the_model_s_layers_are_left_out() -> None:
@@ -63,9 +65,9 @@ def test_limits_above_the_model_s_layers_are_left_out() -> None:
 @pytest.mark.parametrize(
     "same",
     [
-        {"merge_order": "sdb"},
+        {"merge_order": "straight-diamond-branch"},
         {"recompute_limit": 1.25},
-        {"lb_fill": 1},
+        {"lb_occupancy_limit": 1},
         {"prefetch_depth": 1},
         {"batches_per_cluster": 16},
     ],
@@ -81,8 +83,8 @@ def test_equal_numbers_are_written_alike() -> None:
 def test_a_setting_outside_the_space_says_which_knob() -> None:
     with pytest.raises(KnobsError, match="prefetch_depth: 7 is not in the search space"):
         SPACE.from_knobs(Knobs(prefetch_depth=7))
-    with pytest.raises(KnobsError, match="tile_divisor: 4 is not in the search space"):
-        Space(SPACE.dimensions[:2]).from_knobs(Knobs(tile_divisor=4))
+    with pytest.raises(KnobsError, match="tile_subdivision: 4 is not in the search space"):
+        Space(SPACE.dimensions[:2]).from_knobs(Knobs(tile_subdivision=4))
 
 
 def test_an_unknown_parameter_is_refused() -> None:

@@ -14,7 +14,7 @@ from autoturbo.errors import KnobsError
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.evolution import openings, propose
 from autoturbo.search.space import Space
@@ -121,7 +121,8 @@ def test_starts_name_cuts_and_splits_and_leave_the_rest_free() -> None:
         assert start.overrides
         for own in start.overrides:
             assert own.as_dict().keys() <= {
-                "layer", "boundary", "dim", "factor", "core_dim", "weight_share", "scope",
+                "layer", "boundary", "dim", "factor", "core_parallel_dim",
+                "weight_buffer_fraction", "scope",
             }  # fmt: skip
         assert start_from(start, start.overrides[0].scope) == start
         assert Knobs.from_dict(start.as_dict()) == start
@@ -145,7 +146,7 @@ def test_where_outputs_stay_on_the_chip_cuts_made_for_that_come_first() -> None:
     evaluator, (first, *others) = on_chip()
     assert others
     assert {own.scope for own in first.overrides} == {"LB"}
-    assert {own.weight_share for start in others for own in start.overrides} == {AUTO}
+    assert {own.weight_buffer_fraction for start in others for own in start.overrides} == {AUTO}
     nearest = min(latency(evaluator, start) for start in [Knobs(), *others])
     assert latency(evaluator, first) < 0.6 * nearest
 
@@ -159,13 +160,13 @@ def test_what_stays_on_the_chip_is_spread_as_kernels_want_it_wherever_it_is_read
     evaluator, (first, *others) = on_chip()
     assert {own.scope for own in first.overrides} == {"LB"}
     assert {own.scope for start in others for own in start.overrides} == {AUTO}
-    assert len({own.core_dim for own in first.overrides} - {AUTO}) > 1
+    assert len({own.core_parallel_dim for own in first.overrides} - {AUTO}) > 1
 
     def changed(**what: str) -> Knobs:
         own = tuple(dataclasses.replace(o, **what) for o in first.overrides)
         return dataclasses.replace(first, overrides=own)
 
-    assert latency(evaluator, changed(core_dim=AUTO)) > 1.3 * latency(evaluator, first)
+    assert latency(evaluator, changed(core_parallel_dim=AUTO)) > 1.3 * latency(evaluator, first)
     assert latency(evaluator, changed(scope=AUTO)) > 2 * latency(evaluator, first)
 
 
@@ -173,7 +174,7 @@ def test_what_stays_on_the_chip_is_spread_as_kernels_want_it_wherever_it_is_read
 def test_where_they_do_not_there_are_no_such_cuts() -> None:
     graph, stcp920 = workload("squeezenet1_1"), load_target("stcp920")
     found = starts_of(Evaluator(graph, stcp920, "float16"))
-    assert {own.weight_share for start in found for own in start.overrides} == {AUTO}
+    assert {own.weight_buffer_fraction for start in found for own in start.overrides} == {AUTO}
     assert len(found) <= len(LONGEST)
 
 
@@ -195,22 +196,27 @@ def says(start: Knobs, one: Knobs) -> bool:
 
 
 def test_a_start_of_layers_that_the_heuristic_names_too_is_kept_and_cut_the_same() -> None:
-    graph, bench = residual_block(), Workbench(residual_block(), machine(), "float16")
-    heuristic = Space.of(Workbench(graph, machine(), "float16"), subgraphs=4).blocks
+    graph, model_scheduler = (
+        residual_block(),
+        ModelScheduler(residual_block(), machine(), "float16"),
+    )
+    heuristic = Space.of(ModelScheduler(graph, machine(), "float16"), subgraphs=4).blocks
     names = sorted({layer for block in heuristic for layer in block.layers})
     own = tuple(SubGraphKnobs(name, boundary="cut") for name in names)
     start = Knobs(producer_factor_ratio=0, merged_factor_ratio=64, overrides=own)
-    space = Space.of(Workbench(graph, machine(), "float16"), subgraphs=4, starts=[start])
+    space = Space.of(ModelScheduler(graph, machine(), "float16"), subgraphs=4, starts=[start])
     (_, kept) = space.starts
     assert kept != start
     assert says(kept, start)
-    cuts = [[s.layers for s in plan(bench, knobs).subgraphs] for knobs in (start, kept)]
+    cuts = [[s.layers for s in plan(model_scheduler, knobs).subgraphs] for knobs in (start, kept)]
     assert cuts[0] == cuts[1]
     assert space.to_knobs(space.from_knobs(kept)) == kept
 
 
 def test_a_space_says_each_of_its_starts() -> None:
-    space = Space.of(Workbench(residual_block(), machine(), "float16"), subgraphs=4, starts=found())
+    space = Space.of(
+        ModelScheduler(residual_block(), machine(), "float16"), subgraphs=4, starts=found()
+    )
     assert all(any(says(start, one) for one in found()) for start in space.starts[1:])
     for number, start in enumerate(space.starts[1:], 1):
         assert space.to_knobs(space.from_knobs(start)) == start

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from autoturbo.config import ResumeConfig, TuneConfig
 from autoturbo.errors import UsageError
-from autoturbo.search.objectives import Drought, pareto
+from autoturbo.search.objectives import EarlyStopping, pareto
 
 
 def test_failures_and_equals_are_no_progress() -> None:
-    drought, lengths = Drought(), []
+    drought, lengths = EarlyStopping(), []
     for scores in (None, (3.0,), (3.0,), None, (2.0,), (4.0,)):
         drought.enter(scores)
         lengths.append(drought.length)
@@ -21,7 +21,7 @@ def test_failures_and_equals_are_no_progress() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=20))
 def test_a_new_point_of_the_front_is_progress(points: list[tuple[int, int]]) -> None:
-    drought = Drought()
+    drought = EarlyStopping()
     for count, point in enumerate(points, 1):
         drought.enter(point)
         assert (drought.length == 0) == (count - 1 in pareto(points[:count]))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knob_specs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.evolution import fresh_points, propose
-from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
+from autoturbo.search.surrogate import ScoredCandidate
 from tests.search.search_doubles import toy_graph, toy_target
 from tests.search.space_samples import block, large_space, small_spaces, space_of
 
@@ -243,7 +243,7 @@ def test_alike_sub_graphs_share_a_choice() -> None:
 @pytest.mark.parametrize("tried", [0, 3, 60])
 def test_proposals_are_new_in_one_form_and_follow_from_seed_and_history(tried: int) -> None:
     points = LARGE.random(np.random.default_rng(5), tried)
-    past = [Tried(tuple(p), float(i % 7) + 1) for i, p in enumerate(points.tolist())]
+    past = [ScoredCandidate(tuple(p), float(i % 7) + 1) for i, p in enumerate(points.tolist())]
 
     def proposed(seed: int) -> list[tuple[int, ...]]:
         return propose(LARGE, np.random.default_rng(seed), past, set(), count=16)
@@ -271,12 +271,12 @@ def test_the_last_points_of_a_space_are_found() -> None:
 
 
 def test_a_model_without_layers_has_no_sub_graphs() -> None:
-    assert Space.of(Workbench(toy_graph(), toy_target()), subgraphs=4).blocks == ()
+    assert Space.of(ModelScheduler(toy_graph(), toy_target()), subgraphs=4).blocks == ()
 
 
 def test_every_knob_of_sub_graphs_is_described_once() -> None:
     rows = {row["knob"]: row for row in LARGE.describe_subgraphs()}
-    assert list(rows) == [name for name in subgraph_knob_specs() if name != "core_dim"]
+    assert list(rows) == [name for name in subgraph_knob_specs() if name != "core_parallel_dim"]
     assert rows["factor"]["choices"] == [AUTO, 1, 2, 3, 4, 7]
     assert all(row["kinds"] == 2 and row["choices"][0] == AUTO for row in rows.values())
     assert all(not row["knob"].startswith("subgraph:") for row in LARGE.describe())

@@ -15,7 +15,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.overrides import resolve
-from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.pipeline import ModelScheduler, plan
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import RAGGED, blocks_of
@@ -35,25 +35,25 @@ def model(name: str) -> Graph:
 
 
 @functools.cache
-def bench(name: str) -> Workbench:
-    return Workbench(model(name), STCP920, "float16")
+def scheduler_of(name: str) -> ModelScheduler:
+    return ModelScheduler(model(name), STCP920, "float16")
 
 
 @functools.cache
 def space(name: str, subgraphs: int = 8) -> Space:
-    return Space.of(Workbench(model(name), STCP920, "float16"), subgraphs=subgraphs)
+    return Space.of(ModelScheduler(model(name), STCP920, "float16"), subgraphs=subgraphs)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_first(
     name: str,
 ) -> None:
-    planned = plan(bench(name), Knobs())
-    problem, subgraphs = planned.problem, planned.subgraphs
-    found = KernelStatistics(bench(name)).of_plan(Knobs())
+    planned = plan(scheduler_of(name), Knobs())
+    context, subgraphs = planned.context, planned.subgraphs
+    found = KernelStatistics(scheduler_of(name)).of_plan(Knobs())
     assert found is not None
     macs = found.values[:, COLUMNS.index("macs")] * found.launches
-    last = {problem.layers[s.layers[-1]].name: s for s in subgraphs}
+    last = {context.layers[s.layers[-1]].name: s for s in subgraphs}
     work = []
     for block in space(name).blocks:
         assert set(block.layers) <= set(last)
@@ -68,7 +68,9 @@ def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_firs
 def test_no_more_kinds_of_sub_graphs_are_offered_than_asked_for() -> None:
     name = "mobilenet_v2"
     for most in (0, 1, 2):
-        assert len(blocks_of(Workbench(model(name), STCP920, "float16"), most, (AUTO,))) == most
+        assert (
+            len(blocks_of(ModelScheduler(model(name), STCP920, "float16"), most, (AUTO,))) == most
+        )
 
 
 def test_blocks_of_a_transformer_share_their_knobs() -> None:
@@ -82,7 +84,7 @@ def test_values_of_resnet_s_first_stage() -> None:
     first = {block.layers[0]: block for block in space("resnet50").blocks}["node_relu_12"]
     assert first.extents[0] == (16, 8, 4, 2, 1)
     assert first.extents[1] == (28,) * 5
-    assert first.choices["dim"] == first.choices["core_dim"] == (0, 1, 2, 3)
+    assert first.choices["dim"] == first.choices["core_parallel_dim"] == (0, 1, 2, 3)
     factors = first.choices["factor"]
     assert factors[0] == 1
     assert {2, 4, 7, 8, 14, 16, 28, 32, 64} <= set(factors)
@@ -101,7 +103,7 @@ def test_nothing_is_merged_with_what_nobody_reads() -> None:
 
 def test_a_target_without_a_global_buffer_offers_none() -> None:
     bare = dataclasses.replace(STCP920, gb=dataclasses.replace(STCP920.gb, capacity=0))
-    for block in blocks_of(Workbench(model("resnet50"), bare, "float16"), 4, (AUTO,)):
+    for block in blocks_of(ModelScheduler(model("resnet50"), bare, "float16"), 4, (AUTO,)):
         assert "GB" not in block.choices["scope"]
         assert "GB" not in block.choices.get("weight_residency", ())
 
@@ -122,28 +124,28 @@ def test_every_split_that_is_offered_can_be_done(name: str, seed: int) -> None:
         knobs = found.knobs_of(point)
         at_default = dataclasses.replace(knobs, factor_policy=AUTO)
         if at_default.batches_per_cluster == AUTO:
-            plan(bench(name), at_default)
+            plan(scheduler_of(name), at_default)
 
 
 def test_of_two_anchors_in_one_sub_graph_the_later_layer_wins_field_by_field() -> None:
-    workbench = bench("resnet50")
-    planned = plan(workbench, Knobs())
-    problem, subgraphs = planned.problem, planned.subgraphs
-    early, late = (problem.layers[subgraphs[0].layers[i]].name for i in (3, -1))
+    model_scheduler = scheduler_of("resnet50")
+    planned = plan(model_scheduler, Knobs())
+    context, subgraphs = planned.context, planned.subgraphs
+    early, late = (context.layers[subgraphs[0].layers[i]].name for i in (3, -1))
     overrides = (
         SubGraphKnobs(late, factor=4),
         SubGraphKnobs(early, dim=0, factor=2, scope="GB"),
     )
     knobs = Knobs(overrides=overrides)
-    held = resolve(problem, subgraphs, knobs)
+    held = resolve(context, subgraphs, knobs)
     assert held == {0: SubGraphKnobs(late, dim=0, factor=4, scope="GB")}
-    assert plan(workbench, knobs).subgraphs[0].split.instances == 4
-    found = KernelStatistics(workbench).of_plan(knobs)
+    assert plan(model_scheduler, knobs).subgraphs[0].split.instances == 4
+    found = KernelStatistics(model_scheduler).of_plan(knobs)
     assert found is not None
     assert found.overrides == held
 
 
 def test_no_override_is_none() -> None:
-    planned = plan(bench("resnet50"), Knobs())
-    problem, subgraphs = planned.problem, planned.subgraphs
-    assert resolve(problem, subgraphs, Knobs()) == {}
+    planned = plan(scheduler_of("resnet50"), Knobs())
+    context, subgraphs = planned.context, planned.subgraphs
+    assert resolve(context, subgraphs, Knobs()) == {}

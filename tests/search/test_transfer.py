@@ -16,7 +16,7 @@ from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.evolution import initial_settings
 from autoturbo.search.space import Space
@@ -50,23 +50,23 @@ def cuts(schedule: Schedule) -> list[object]:
 
 
 def built(graph: Graph, knobs: Knobs | None = None) -> Schedule:
-    return build_schedule(Workbench(graph, machine(), FP16), knobs or Knobs())
+    return build_schedule(ModelScheduler(graph, machine(), FP16), knobs or Knobs())
 
 
 def groups(graph: Graph, knobs: Knobs) -> list[tuple[int, ...]]:
-    return [s.layers for s in plan(Workbench(graph, machine(), FP16), knobs).subgraphs]
+    return [s.layers for s in plan(ModelScheduler(graph, machine(), FP16), knobs).subgraphs]
 
 
 @pytest.mark.parametrize(
     "name", ["resnet18", pytest.param("bert_base_s128", marks=pytest.mark.full)]
 )
 def test_a_model_that_takes_over_its_own_decisions_is_scheduled_the_same(name: str) -> None:
-    bench = Workbench(workload(name), STCP920, FP16)
-    schedule = build_schedule(bench, Knobs())
-    taken = transfer(bench, [decisions_of(schedule)])
+    model_scheduler = ModelScheduler(workload(name), STCP920, FP16)
+    schedule = build_schedule(model_scheduler, Knobs())
+    taken = transfer(model_scheduler, [decisions_of(schedule)])
     assert taken is not None
     assert taken.known == pytest.approx(1.0)
-    again = build_schedule(bench, taken.knobs)
+    again = build_schedule(model_scheduler, taken.knobs)
     assert cuts(again) == cuts(schedule)
 
 
@@ -74,7 +74,7 @@ def test_a_deeper_network_takes_over_the_blocks_of_a_shallow_one() -> None:
     shallow, deep = residual(6), residual(12)
     knobs = Knobs(max_layers=3, prefetch_depth=2)
     schedule = built(shallow, knobs)
-    taken = transfer(Workbench(deep, machine()), [decisions_of(schedule)])
+    taken = transfer(ModelScheduler(deep, machine()), [decisions_of(schedule)])
     assert taken is not None
     assert taken.known == pytest.approx(1.0)
     assert taken.knobs.prefetch_depth == 2
@@ -87,7 +87,7 @@ def test_own_knobs_of_a_sub_graph_are_taken_over() -> None:
     graph = residual(2)
     name = graph.operators[0].name
     schedule = built(graph, Knobs(overrides=(SubGraphKnobs(name, boundary="cut", scope="GB"),)))
-    taken = transfer(Workbench(graph, machine()), [decisions_of(schedule)])
+    taken = transfer(ModelScheduler(graph, machine()), [decisions_of(schedule)])
     assert taken is not None
     own = next(o for o in taken.knobs.overrides if o.layer == name)
     assert (own.boundary, own.scope) == ("cut", "GB")
@@ -95,23 +95,23 @@ def test_own_knobs_of_a_sub_graph_are_taken_over() -> None:
 
 def test_a_model_with_other_layers_takes_over_nothing() -> None:
     decisions = decisions_of(built(chain("conv", "relu", "conv")))
-    assert transfer(Workbench(residual(2), machine()), [decisions]) is None
-    assert transfer(Workbench(residual(2), machine()), []) is None
+    assert transfer(ModelScheduler(residual(2), machine()), [decisions]) is None
+    assert transfer(ModelScheduler(residual(2), machine()), []) is None
 
 
 def test_the_decisions_that_know_most_are_taken_over() -> None:
     strange = decisions_of(built(chain("conv", "relu", "conv")))
-    half = decisions_of(built(residual(1), Knobs(tile_divisor=2)))
-    whole = decisions_of(built(residual(4), Knobs(tile_divisor=4)))
-    taken = transfer(Workbench(residual(4), machine()), [strange, half, whole])
+    half = decisions_of(built(residual(1), Knobs(tile_subdivision=2)))
+    whole = decisions_of(built(residual(4), Knobs(tile_subdivision=4)))
+    taken = transfer(ModelScheduler(residual(4), machine()), [strange, half, whole])
     assert taken is not None
-    assert taken.knobs.tile_divisor == 4
+    assert taken.knobs.tile_subdivision == 4
 
 
 def test_a_number_of_samples_that_the_clusters_cannot_have_is_left_out() -> None:
     decisions = decisions_of(built(residual(2, batch=8), Knobs(batches_per_cluster=4)))
     for batch, wanted in ((8, 4), (3, "auto")):
-        taken = transfer(Workbench(residual(2, batch=batch), machine()), [decisions])
+        taken = transfer(ModelScheduler(residual(2, batch=batch), machine()), [decisions])
         assert taken is not None
         assert taken.knobs.batches_per_cluster == wanted
 
@@ -124,13 +124,13 @@ def test_any_schedule_s_decisions_survive_a_file_and_give_a_setting(
     schedule = drawn(data, graph, machine())
     decisions = decisions_of(schedule)
     assert Decisions.from_dict(json.loads(json.dumps(decisions.as_dict()))) == decisions
-    taken = transfer(Workbench(schedule.model, schedule.problem.target), [decisions])
+    taken = transfer(ModelScheduler(schedule.model, schedule.context.target), [decisions])
     if taken is None:  # nothing to multiply
         assert schedule.model.macs == 0
         return
-    names = {layer.name for layer in schedule.problem.layers}
+    names = {layer.name for layer in schedule.context.layers}
     assert {override.layer for override in taken.knobs.overrides} == names
-    build_schedule(Workbench(schedule.model, schedule.problem.target, FP16), taken.knobs)
+    build_schedule(ModelScheduler(schedule.model, schedule.context.target, FP16), taken.knobs)
 
 
 @pytest.mark.full
@@ -147,22 +147,22 @@ def test_nothing_that_a_database_holds_makes_a_run_fail(
     fewer = rebatch(first, min(batch, first.batch), trace_batch(first))
     for graph in (fewer, other, residual(1, data.draw(st.integers(1, 8)))):
         found = starting_point(Evaluator(graph, small, dtype), known)
-        bench = Workbench(graph, small, dtype)
-        space = Space.of(bench, subgraphs=2, starts=[one.knobs for one in found.settings])
+        model_scheduler = ModelScheduler(graph, small, dtype)
+        space = Space.of(model_scheduler, subgraphs=2, starts=[one.knobs for one in found.settings])
         for knobs in initial_settings(space, every_batch=True):
-            build_schedule(bench, knobs)
+            build_schedule(model_scheduler, knobs)
         assert all("not started from" in note or "nothing is taken" in note for note in found.notes)
 
 
 def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None:
-    bench = Workbench(residual(2, batch=8), machine(), FP16)
-    name = bench.problem(8).layers[1].name
+    model_scheduler = ModelScheduler(residual(2, batch=8), machine(), FP16)
+    name = model_scheduler.context(8).layers[1].name
     own = SubGraphKnobs(name, boundary="cut", dim=0, factor=8, inner_dim=1, inner_factor=2)
-    decisions = decisions_of(build_schedule(bench, Knobs(overrides=(own,))))
+    decisions = decisions_of(build_schedule(model_scheduler, Knobs(overrides=(own,))))
     few = residual(2, batch=2)
     with pytest.raises(KnobsError, match="cannot be split into 8 along dimension 0"):
-        plan(Workbench(few, machine(), FP16), Knobs(overrides=(own,)))
-    taken = transfer(Workbench(few, machine(), FP16), [decisions])
+        plan(ModelScheduler(few, machine(), FP16), Knobs(overrides=(own,)))
+    taken = transfer(ModelScheduler(few, machine(), FP16), [decisions])
     assert taken is not None
     assert name in taken.changed
     fitted = next(o for o in taken.knobs.overrides if o.layer == name)
@@ -231,10 +231,14 @@ def test_the_nearest_decisions_are_those_that_are_taken_over(name: str) -> None:
     """From all that is known, and from the nearest alone, the same."""
     graph = workload(name)
     models = [workload(n) for n in ("resnet50", "squeezenet1_1", "bert_base_s256", "resnet18")]
-    known = [decisions_of(build_schedule(Workbench(m, STCP920, FP16), Knobs())) for m in models]
+    known = [
+        decisions_of(build_schedule(ModelScheduler(m, STCP920, FP16), Knobs())) for m in models
+    ]
     found = nearest(graph, [decisions.as_dict() for decisions in known], 1)
-    bench = Workbench(graph, STCP920)
-    assert transfer(bench, map(Decisions.from_dict, found)) == transfer(bench, known)
+    model_scheduler = ModelScheduler(graph, STCP920)
+    assert transfer(model_scheduler, map(Decisions.from_dict, found)) == transfer(
+        model_scheduler, known
+    )
     kept = [decisions.as_dict() for decisions in known]
     assert sorted(map(str, nearest(graph, kept, 9))) == sorted(map(str, kept))
     assert nearest(graph, [], 9) == []
@@ -247,24 +251,31 @@ def test_schedules_of_other_measurers_decide_nothing_that_is_kept() -> None:
 def test_a_setting_can_be_moved_to_a_larger_buffer_with_its_cuts() -> None:
     """By itself it cuts into fewer parts there."""
     graph, small, large = residual(3), target(lb=1 << 12), target(lb=1 << 13)
-    schedule = build_schedule(Workbench(graph, small, FP16), Knobs())
-    bench = Workbench(graph, large, FP16)
-    ways = moved(bench, Knobs(), decisions_of(schedule), 0.5)
-    kept = [cuts(build_schedule(bench, knobs)) == cuts(schedule) for knobs in ways]
+    schedule = build_schedule(ModelScheduler(graph, small, FP16), Knobs())
+    model_scheduler = ModelScheduler(graph, large, FP16)
+    ways = moved(model_scheduler, Knobs(), decisions_of(schedule), 0.5)
+    kept = [cuts(build_schedule(model_scheduler, knobs)) == cuts(schedule) for knobs in ways]
     assert kept == [False, False, True, True, True]
     assert ways[0] == Knobs()
-    assert [way.lb_fill for way in ways] == ["auto", "auto", 0.5, 0.5, 0.5]
-    assert [way.tile_divisor for way in ways] == ["auto", "auto", "auto", "auto", 2]
+    assert [way.lb_occupancy_limit for way in ways] == ["auto", "auto", 0.5, 0.5, 0.5]
+    assert [way.tile_subdivision for way in ways] == ["auto", "auto", "auto", "auto", 2]
 
 
 def test_a_setting_that_is_moved_keeps_to_what_knobs_may_be() -> None:
     """A smaller buffer is not filled over its brim, nor a much larger one by next to nothing."""
     graph = residual(3)
-    bench = Workbench(graph, machine(), FP16)
-    made = decisions_of(build_schedule(bench, Knobs(lb_fill=0.1, tile_divisor=128)))
+    model_scheduler = ModelScheduler(graph, machine(), FP16)
+    made = decisions_of(
+        build_schedule(model_scheduler, Knobs(lb_occupancy_limit=0.1, tile_subdivision=128))
+    )
     for share in (0.25, 1.0, 2.0):
-        ways = moved(bench, Knobs(lb_fill=0.1, tile_divisor=128), made, share)
-        assert {(way.lb_fill, way.tile_divisor) for way in ways} == {(0.1, 128)}
-    made = decisions_of(build_schedule(bench, Knobs(tile_divisor=128)))
-    ways = moved(bench, Knobs(tile_divisor=128), made, 0.25)
-    assert {(way.lb_fill, way.tile_divisor) for way in ways} == {("auto", 128), (0.25, 128)}
+        ways = moved(
+            model_scheduler, Knobs(lb_occupancy_limit=0.1, tile_subdivision=128), made, share
+        )
+        assert {(way.lb_occupancy_limit, way.tile_subdivision) for way in ways} == {(0.1, 128)}
+    made = decisions_of(build_schedule(model_scheduler, Knobs(tile_subdivision=128)))
+    ways = moved(model_scheduler, Knobs(tile_subdivision=128), made, 0.25)
+    assert {(way.lb_occupancy_limit, way.tile_subdivision) for way in ways} == {
+        ("auto", 128),
+        (0.25, 128),
+    }

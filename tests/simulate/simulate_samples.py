@@ -127,8 +127,8 @@ def estimated(
 
 def with_target(schedule: Schedule, target: Target) -> Schedule:
     """The same program on another target: nothing is decided anew."""
-    problem = dataclasses.replace(schedule.problem, target=target)
-    return dataclasses.replace(schedule, problem=problem)
+    context = dataclasses.replace(schedule.context, target=target)
+    return dataclasses.replace(schedule, context=context)
 
 
 def changed(target: Target, path: str, value: Any) -> Target:

@@ -192,7 +192,7 @@ def test_slack_is_what_an_instruction_can_wait_and_no_more() -> None:
 
 def holds(graph_evaluator: Evaluator, knobs: Knobs) -> None:
     """Everything that is true of any schedule."""
-    schedule = build_schedule(graph_evaluator.bench, knobs)
+    schedule = build_schedule(graph_evaluator.model_scheduler, knobs)
     measured, found = simulate(schedule), schedule_shares(schedule)
     assert found.latency == measured.latency
     assert found.shares.total == pytest.approx(measured.latency, rel=1e-9)
@@ -215,7 +215,7 @@ def holds(graph_evaluator: Evaluator, knobs: Knobs) -> None:
         assert spent_on["matrix"] <= measured.busy["matrix"] * (1 + 1e-9)
         assert spent_on["vector"] <= measured.busy["vector"] * (1 + 1e-9)
         assert spent_on["matrix"] + spent_on["vector"] + spent_on["lb"] <= compute * (1 + 1e-9)
-        fixed = schedule.problem.target.overheads
+        fixed = schedule.context.target.overheads
         launches = measured.kernels * (fixed.kernel_launch + fixed.barrier)
         assert spent_on["launch"] >= launches * (1 - 1e-9)
 
@@ -235,7 +235,7 @@ def test_shares_of_real_networks_add_up(workload: str, knobs: Knobs) -> None:
 def test_shares_of_random_networks_add_up(
     graph: Graph, target: Target, split: str, scope: str, samples: int | str
 ) -> None:
-    knobs = Knobs(cluster_split=split, output_scope=scope, batches_per_cluster=samples)
+    knobs = Knobs(cluster_partitioning=split, output_scope=scope, batches_per_cluster=samples)
     holds(Evaluator(graph, target, "float16"), knobs)
 
 
@@ -259,7 +259,7 @@ def test_a_small_network_is_bound_by_what_is_made_slow(
     net = Net(x=(1, 32, 16, 16))
     net.relu(net.conv("x", 32))
     target = with_field(target_of(), field, value)
-    schedule = build_schedule(Evaluator(net.graph(), target, "float16").bench, Knobs())
+    schedule = build_schedule(Evaluator(net.graph(), target, "float16").model_scheduler, Knobs())
     found = schedule_shares(schedule)
     assert found.shares.limit == limit
     assert found.shares.part(limit) > 0.95
@@ -270,7 +270,9 @@ def test_a_small_network_is_bound_by_what_is_made_slow(
 
 def test_launches_and_barriers_are_owed_to_launch() -> None:
     """One kernel on one cluster: a launch and a barrier, once."""
-    schedule = build_schedule(Evaluator(convolution(16, 8), target_of(), "float16").bench, Knobs())
+    schedule = build_schedule(
+        Evaluator(convolution(16, 8), target_of(), "float16").model_scheduler, Knobs()
+    )
     fixed = target_of().overheads
     found = schedule_shares(schedule)
     assert len(found.kernels) == 1

@@ -41,17 +41,19 @@ def sound(found: Measurement, target: Target) -> None:
     assert all(busy <= found.latency * (1 + 1e-9) for busy in found.busy.values())
 
 
-def judge(bench: Evaluator, knobs: Knobs) -> None:
+def judge(model_scheduler: Evaluator, knobs: Knobs) -> None:
     """A measurement is sound, a failure is an overflow of DDR."""
-    found = bench.evaluate(knobs)
+    found = model_scheduler.evaluate(knobs)
     if isinstance(found, Failure):
         assert found.reason == "DDR"
         assert found.demand is not None
         assert found.capacity is not None
         assert found.demand > found.capacity
     else:
-        sound(found, bench.bench.target)
-        assert found.ddr_bytes >= compulsory_bytes(bench.bench.model, bench.bench.dtype)
+        sound(found, model_scheduler.model_scheduler.target)
+        assert found.ddr_bytes >= compulsory_bytes(
+            model_scheduler.model_scheduler.model, model_scheduler.model_scheduler.dtype
+        )
 
 
 @settings(max_examples=15, deadline=None)
@@ -69,7 +71,7 @@ def test_random_settings_on_presets(workload: str, pair: tuple[str, str], knobs:
 
 @functools.cache
 def model_of(workload: str) -> Graph:
-    return evaluator(workload).bench.model
+    return evaluator(workload).model_scheduler.model
 
 
 @st.composite

@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.schedule.problem import loop_orders
+from autoturbo.schedule.context import loop_orders
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 

@@ -255,8 +255,8 @@ def test_random_programs_against_the_plain_simulator(program: Instructions, pres
     ],
 )
 def test_real_kernels_against_the_plain_simulator(workload: str, preset: str) -> None:
-    bench = evaluator(workload, preset)
-    schedule = bench.schedule(Knobs())
+    model_scheduler = evaluator(workload, preset)
+    schedule = model_scheduler.schedule(Knobs())
     seen = set()
     for step in steps_of(schedule.timeline):
         if signature_of(schedule, step) not in seen:

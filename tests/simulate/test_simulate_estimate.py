@@ -24,16 +24,16 @@ from tests.simulate.simulate_samples import (
 
 SETTINGS = (
     Knobs(),
-    Knobs(max_layers=2, prefetch_depth=3, tile_divisor=2),
+    Knobs(max_layers=2, prefetch_depth=3, tile_subdivision=2),
     Knobs(instruction_scheduling="layer"),
-    Knobs(instruction_scheduling="off", tile_divisor=4),
+    Knobs(instruction_scheduling="off", tile_subdivision=4),
     Knobs(output_scope="DDR", weight_residency="LB"),
 )
 
 
 def both(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Of every kernel, the estimate and what the simulator says."""
-    rates = rates_of(schedule.problem.target, schedule.problem.dtype)
+    rates = rates_of(schedule.context.target, schedule.context.dtype)
     estimates, simulated = [], []
     for step in steps_of(schedule.timeline)[:40]:
         rules = rules_at(schedule, step)
@@ -47,9 +47,9 @@ def both(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     "preset", ["stcp920", *(pytest.param(p, marks=pytest.mark.full) for p in ("goya", "tpu-v4i"))]
 )
 def test_engines_are_as_busy_as_simulated(preset: str) -> None:
-    bench = evaluator("squeezenet1_1", preset, target_of(preset).default_dtype)
+    model_scheduler = evaluator("squeezenet1_1", preset, target_of(preset).default_dtype)
     for knobs in SETTINGS:
-        estimates, simulated = both(bench.schedule(knobs))
+        estimates, simulated = both(model_scheduler.schedule(knobs))
         assert estimates[:, BUSY] == pytest.approx(simulated[:, SIMULATED], rel=1e-6)
         read, written = estimates[:, Estimate.DDR_READ], estimates[:, Estimate.DDR_WRITTEN]
         assert read == pytest.approx(simulated[:, Quantity.DDR_READ])

@@ -22,14 +22,14 @@ TOO_MANY = Knobs(batches_per_cluster=1000)
 
 
 def test_a_data_type_that_the_target_has_not() -> None:
-    graph = evaluator("squeezenet1_1").bench.model
+    graph = evaluator("squeezenet1_1").model_scheduler.model
     with pytest.raises(UsageError, match="target goya does not compute in float16") as error:
         Evaluator(graph, target_of("goya"), "float16")
     assert "float32, int8" in str(error.value)
 
 
 def test_an_overflow_of_ddr_is_a_failure_with_demand_and_capacity() -> None:
-    graph = evaluator("resnet18").bench.model
+    graph = evaluator("resnet18").model_scheduler.model
     small = changed(target_of(), "ddr.capacity", 1 << 20)
     found = Evaluator(graph, small, "float16").evaluate(Knobs())
     assert isinstance(found, Failure)
@@ -45,7 +45,7 @@ def test_an_overflow_of_ddr_is_a_failure_with_demand_and_capacity() -> None:
 
 @pytest.mark.full
 def test_the_same_schedule_fits_where_there_is_room() -> None:
-    graph = evaluator("resnet18").bench.model
+    graph = evaluator("resnet18").model_scheduler.model
     found = Evaluator(graph, changed(target_of(), "ddr.capacity", 1 << 20), "float16")
     demand = found.evaluate(Knobs())
     assert isinstance(demand, Failure)
@@ -58,21 +58,21 @@ def test_the_same_schedule_fits_where_there_is_room() -> None:
     "knobs", [TOO_MANY, Knobs(overrides=(SubGraphKnobs("no such layer", factor=2),))]
 )
 def test_knobs_that_do_not_fit_are_a_failure(knobs: Knobs) -> None:
-    bench = evaluator("resnet18")
-    found = bench.evaluate(knobs)
+    model_scheduler = evaluator("resnet18")
+    found = model_scheduler.evaluate(knobs)
     assert isinstance(found, Failure)
     assert found.reason == "invalid"
     assert not found.infeasible
-    assert bench.statistics(knobs) is None
+    assert model_scheduler.statistics(knobs) is None
     with pytest.raises(KnobsError):
-        bench.schedule(knobs)
+        model_scheduler.schedule(knobs)
 
 
 def test_a_schedule_says_what_it_expects() -> None:
-    bench = evaluator("resnet18")
-    outcome = bench.evaluate(Knobs())
+    model_scheduler = evaluator("resnet18")
+    outcome = model_scheduler.evaluate(Knobs())
     assert isinstance(outcome, Measurement)
-    assert bench.schedule(Knobs()).expected == outcome.as_json()
+    assert model_scheduler.schedule(Knobs()).expected == outcome.as_json()
 
 
 def test_unknown_schedulers_and_measurers() -> None:
@@ -84,11 +84,11 @@ def test_unknown_schedulers_and_measurers() -> None:
 
 
 def test_a_scheduler_by_name_is_the_best_of_its_candidates() -> None:
-    bench = evaluator("resnet18")
-    schedule, outcome = bench.scheduler("O2")
+    model_scheduler = evaluator("resnet18")
+    schedule, outcome = model_scheduler.scheduler("O2")
     assert isinstance(outcome, Measurement)
     assert schedule.expected == outcome.as_json()
-    assert bench.measure_scheduler("O2") == outcome
+    assert model_scheduler.measure_scheduler("O2") == outcome
 
 
 class Board:
@@ -108,11 +108,11 @@ def test_a_measurer_from_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None
         patch.setattr(importlib.metadata, "entry_points", entry_points)
         measurer = find_measurer("board")
     assert isinstance(measurer, Board)
-    graph = evaluator("squeezenet1_1").bench.model
-    bench = Evaluator(graph, target_of(), "float16", measurer)
-    assert bench.evaluate(Knobs()) == Failure("timeout", "graphturbo hangs")
-    assert bench.schedule(Knobs()).expected is None
-    assert bench.measure_scheduler("tvm") == Failure("timeout", "tvm hangs")
+    graph = evaluator("squeezenet1_1").model_scheduler.model
+    model_scheduler = Evaluator(graph, target_of(), "float16", measurer)
+    assert model_scheduler.evaluate(Knobs()) == Failure("timeout", "graphturbo hangs")
+    assert model_scheduler.schedule(Knobs()).expected is None
+    assert model_scheduler.measure_scheduler("tvm") == Failure("timeout", "tvm hangs")
 
 
 def column(values: np.ndarray, name: str) -> np.ndarray:
@@ -126,9 +126,9 @@ def test_what_a_measurer_prints_is_no_result(capsys: pytest.CaptureFixture[str])
             print("board 3 answers")  # noqa: T201
             return Simulator().measure(schedules)
 
-    found = Evaluator(evaluator("dlrm").bench.model, target_of(), "float16", Chatty()).evaluate(
-        Knobs()
-    )
+    found = Evaluator(
+        evaluator("dlrm").model_scheduler.model, target_of(), "float16", Chatty()
+    ).evaluate(Knobs())
     assert isinstance(found, Measurement)
     assert capsys.readouterr() == ("", "board 3 answers\n")
 
@@ -140,9 +140,9 @@ def test_a_measurement_below_the_bound_is_refused_whatever_bound_it_names() -> N
             assert isinstance(found, Measurement)
             return [dataclasses.replace(found, latency=1e-30, bound=LowerBound(0.0, 0.0, 0.0))]
 
-    found = Evaluator(evaluator("dlrm").bench.model, target_of(), "float16", Lying()).evaluate(
-        Knobs()
-    )
+    found = Evaluator(
+        evaluator("dlrm").model_scheduler.model, target_of(), "float16", Lying()
+    ).evaluate(Knobs())
     assert isinstance(found, Failure)
     assert found.message.startswith("the measurer returned a latency of 1e-30 s, below the lower")
 
@@ -157,8 +157,8 @@ def test_a_measurement_below_the_bound_is_refused_whatever_bound_it_names() -> N
     ],
 )
 def test_statistics_agree_with_the_measurement(workload: str, knobs: Knobs) -> None:
-    bench = evaluator(workload)
-    facts, outcome = bench.statistics(knobs), bench.evaluate(knobs)
+    model_scheduler = evaluator(workload)
+    facts, outcome = model_scheduler.statistics(knobs), model_scheduler.evaluate(knobs)
     assert facts is not None
     assert isinstance(outcome, Measurement)
     values, launches = facts.values, facts.launches
@@ -176,16 +176,16 @@ def test_statistics_agree_with_the_measurement(workload: str, knobs: Knobs) -> N
 )
 def test_work_times_launches_is_the_work_of_the_model(workload: str) -> None:
     """Nothing is recomputed at a limit of 1 when parts are whole samples."""
-    bench = evaluator(workload)
-    facts = bench.statistics(Knobs(recompute_limit=1.0, split_dims="batch"))
+    model_scheduler = evaluator(workload)
+    facts = model_scheduler.statistics(Knobs(recompute_limit=1.0, split_dims="batch"))
     assert facts is not None
     done = (column(facts.values, "macs") * facts.launches).sum() * target_of().clusters
-    assert done == pytest.approx(bench.bench.model.macs, rel=1e-3)
+    assert done == pytest.approx(model_scheduler.model_scheduler.model.macs, rel=1e-3)
 
 
 @pytest.mark.full
 def test_recomputation_shows_in_the_statistics() -> None:
-    facts = evaluator("resnet18").statistics(Knobs(split_dims="spatial", factor_scale=8))
+    facts = evaluator("resnet18").statistics(Knobs(split_dims="spatial", instance_multiplier=8))
     assert facts is not None
     done = (column(facts.values, "macs") * facts.launches).sum() * target_of().clusters
-    assert done >= evaluator("resnet18").bench.model.macs * 0.999
+    assert done >= evaluator("resnet18").model_scheduler.model.macs * 0.999

@@ -119,7 +119,7 @@ def test_a_layer_starts_after_the_layers_that_it_reads(workload: str) -> None:
     schedule = evaluator(workload).schedule(Knobs())
     for step in steps_of(schedule.timeline):
         found = program_of(schedule, step)
-        edges = local_edges(schedule.problem, step.template.layers)
+        edges = local_edges(schedule.context, step.template.layers)
         if len(found.where) < 4000:
             ordered(found, edges)
 

@@ -17,7 +17,7 @@ from autoturbo.simulate.sequence import KernelMemory, simulate
 
 SETTINGS = (
     Knobs(),
-    Knobs(cluster_split="channel"),
+    Knobs(cluster_partitioning="channel"),
     pytest.param(
         Knobs(batches_per_cluster=2, instruction_scheduling="layer"), marks=pytest.mark.full
     ),
@@ -33,7 +33,7 @@ def evaluator() -> Evaluator:
 
 @pytest.fixture(params=SETTINGS, ids=lambda knobs: knobs.canonical()[:40])
 def schedule(request: pytest.FixtureRequest, evaluator: Evaluator) -> Schedule:
-    return build_schedule(evaluator.bench, request.param)
+    return build_schedule(evaluator.model_scheduler, request.param)
 
 
 def test_the_last_kernel_ends_when_the_measurement_says(schedule: Schedule) -> None:

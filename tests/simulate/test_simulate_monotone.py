@@ -43,7 +43,7 @@ def better(target: Target, path: str, factor: float) -> Target:
 
 @functools.cache
 def named(workload: str, scheduler: str) -> Schedule:
-    return next(iter(candidates(scheduler, evaluator(workload).bench)))
+    return next(iter(candidates(scheduler, evaluator(workload).model_scheduler)))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_each_figure(workload: str, scheduler: str) -> None:
     for path in (*UP, *DOWN, *PER_DTYPE):
         latency = whole
         for factor in (1.3, 4.0, 1000.0):
-            target = better(schedule.problem.target, path, factor)
+            target = better(schedule.context.target, path, factor)
             faster = simulate(with_target(schedule, target)).latency
             assert faster <= latency * (1 + 1e-12), path
             latency = faster
@@ -80,8 +80,8 @@ def test_each_figure(workload: str, scheduler: str) -> None:
 def test_any_settings_and_any_improvements(
     workload: str, knobs: Knobs, steps: list[tuple[str, float]]
 ) -> None:
-    schedule = build_schedule(evaluator(workload).bench, knobs)
-    target, latency = schedule.problem.target, simulate(schedule).latency
+    schedule = build_schedule(evaluator(workload).model_scheduler, knobs)
+    target, latency = schedule.context.target, simulate(schedule).latency
     for path, factor in steps[:5]:
         target = better(target, path, factor)
     assert simulate(with_target(schedule, target)).latency <= latency * (1 + 1e-12)
@@ -90,5 +90,5 @@ def test_any_settings_and_any_improvements(
 @pytest.mark.parametrize("path", ["ddr.bandwidth", "clock"])
 def test_a_figure_that_matters_does_matter(path: str) -> None:
     schedule = named("resnet18", "graphturbo")
-    target = better(schedule.problem.target, path, 4.0)
+    target = better(schedule.context.target, path, 4.0)
     assert simulate(with_target(schedule, target)).latency < simulate(schedule).latency

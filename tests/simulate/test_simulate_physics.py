@@ -121,8 +121,11 @@ def test_each_step_of_the_ladder_is_faster(workload: str) -> None:
     "workload", ["resnet18", *(pytest.param(w, marks=FULL) for w in ("resnet50", "bert_base_s128"))]
 )
 def test_overlap_is_worth_something(workload: str) -> None:
-    bench = evaluator(workload)
-    on, off = bench.evaluate(Knobs()), bench.evaluate(Knobs(instruction_scheduling="off"))
+    model_scheduler = evaluator(workload)
+    on, off = (
+        model_scheduler.evaluate(Knobs()),
+        model_scheduler.evaluate(Knobs(instruction_scheduling="off")),
+    )
     assert isinstance(on, Measurement)
     assert isinstance(off, Measurement)
     assert 1.05 < off.latency / on.latency < 3

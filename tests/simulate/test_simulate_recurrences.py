@@ -17,7 +17,7 @@ from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.codegen.instructions import Kernel, instruct
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
-from autoturbo.schedule.codegen.tiling import InstructionRules, RulesOf, Tiling, weight_passes
+from autoturbo.schedule.codegen.tiling import InstructionRules, Tiling, TilingRules, weight_passes
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.place.bind import Recurrence
 from autoturbo.schedule.place.instances import part_shape
@@ -86,14 +86,14 @@ def measured(graph: Graph, target: Target, knobs: Knobs | None = None) -> Measur
 
 def template_of(schedule: Schedule) -> Template:
     """Of the kernel that the cell is in."""
-    problem, graph = schedule.problem, schedule.instances
+    context, graph = schedule.context, schedule.instances
     at = next(
         i for i in range(graph.count)
-        if problem.layers[graph.subgraphs[int(graph.subgraph[i])].layers[0]].name == "cell"
+        if context.layers[graph.subgraphs[int(graph.subgraph[i])].layers[0]].name == "cell"
     )  # fmt: skip
     layers = graph.subgraphs[int(graph.subgraph[at])].layers
     shape = part_shape(graph.book, int(graph.shape[at]))
-    return stitch(problem, layers, shape, schedule.placement.bindings[at])
+    return stitch(context, layers, shape, schedule.placement.bindings[at])
 
 
 def on(target: Target, cores: int) -> Target:
@@ -161,7 +161,7 @@ def test_the_order_taken_is_the_faster_one(tmp_path: Path, samples: int, hidden:
     target = load_target("stcp920")
     own = measured(graph, target).latency
     for depth in range(4):
-        forced = Knobs(overrides=(SubGraphKnobs(layer="cell", core_dim=depth),))
+        forced = Knobs(overrides=(SubGraphKnobs(layer="cell", core_parallel_dim=depth),))
         assert own <= measured(graph, target, forced).latency * 1.01
 
 
@@ -205,9 +205,9 @@ def test_a_part_of_the_samples_takes_all_steps(tmp_path: Path, kind: str) -> Non
     """So that parts of them one after another are no way to make it fit."""
     graph = import_model(file_of(tmp_path, kind, 64, 64, 512))
     schedule = Evaluator(graph, load_target("stcp920"), "float16").schedule(Knobs())
-    problem = schedule.problem
+    context = schedule.context
     cell = next(
-        s for s in schedule.instances.subgraphs if problem.layers[s.layers[0]].name == "cell"
+        s for s in schedule.instances.subgraphs if context.layers[s.layers[0]].name == "cell"
     )
     assert cell.split.instances == 1
 
@@ -250,7 +250,7 @@ def test_no_binding_beats_the_bound(
     graph = import_model(file_of(tmp_path, kind, 20, samples, hidden, directions))
     machine = load_target(target)
     for depth in range(4):
-        knobs = Knobs(overrides=(SubGraphKnobs(layer="cell", core_dim=depth),))
+        knobs = Knobs(overrides=(SubGraphKnobs(layer="cell", core_parallel_dim=depth),))
         found = measured(graph, machine, knobs)  # would fail loudly
         assert found.latency >= found.bound.steps_s > 0
 
@@ -273,7 +273,7 @@ def test_the_estimate_is_near_the_simulation(tmp_path: Path, kind: str, target: 
     template = template_of(schedule)
     layers = template.layers
     streams, rates = np.zeros((len(layers), 8), np.int64), rates_of(machine, machine.default_dtype)
-    edges = local_edges(schedule.problem, layers)
+    edges = local_edges(schedule.context, layers)
     program = next(instruct([Kernel(template.stages, streams, edges, schedule.rules, 0)]))
     exact = run_kernel(program, rates).seconds
     quick = estimated(template.stages, streams, schedule.rules, 0, rates)
@@ -299,11 +299,11 @@ def test_weights_that_meet_the_state_stay_where_there_is_room(
 ) -> None:
     """Of 6.8 MB of weights, 0.42 MB a core meet the state at each of 35 steps: LB is free."""
     graph = import_model(file_of(tmp_path, "LSTM", 35, 32, 650))
-    bench = Evaluator(graph, load_target("stcp920"), "float16")
-    schedule = bench.schedule(Knobs())
-    kept = bench.measure(schedule)
+    model_scheduler = Evaluator(graph, load_target("stcp920"), "float16")
+    schedule = model_scheduler.schedule(Knobs())
+    kept = model_scheduler.measure(schedule)
     assert verify_schedule(schedule).memory == ()
-    monkeypatch.setattr(RulesOf, "roomier", staticmethod(lambda rules, _: rules))
+    monkeypatch.setattr(TilingRules, "roomier", staticmethod(lambda rules, _: rules))
     streamed = Evaluator(graph, load_target("stcp920"), "float16").evaluate(Knobs())
     assert isinstance(kept, Measurement)
     assert isinstance(streamed, Measurement)
@@ -316,7 +316,7 @@ def test_room_for_weights_that_buffers_take_is_told(tmp_path: Path) -> None:
     schedule = Evaluator(graph, load_target("stcp920"), "float16").schedule(Knobs())
     (timeline, *_) = schedule.timelines
     assert timeline.spare.any()
-    everything = np.full_like(timeline.spare, schedule.problem.target.lb.capacity)
+    everything = np.full_like(timeline.spare, schedule.context.target.lb.capacity)
     vars(timeline)["spare"] = everything * (timeline.spare > 0)
     found = verify_schedule(schedule).memory
     assert any("where weights of a recurrence stay" in finding.message for finding in found)

@@ -30,7 +30,7 @@ def schedule_of(workload: str, **knobs: int | str) -> Schedule:
 def test_totals_are_sums_over_kernels_and_movements(workload: str) -> None:
     schedule = schedule_of(workload)
     found = simulate(schedule)
-    target = schedule.problem.target
+    target = schedule.context.target
     rates = rates_of(target, "float16")
     seconds = ddr = gb = 0.0
     for step in steps_of(schedule.timeline):
@@ -81,15 +81,15 @@ def test_loops_and_clusters_multiply() -> None:
 def test_launch_and_barrier_are_paid_per_kernel() -> None:
     schedule = schedule_of("resnet18")
     base = simulate(schedule)
-    target = changed(schedule.problem.target, "overheads.kernel_launch", 1e-3)
+    target = changed(schedule.context.target, "overheads.kernel_launch", 1e-3)
     slow = simulate(with_target(schedule, target))
-    extra = 1e-3 - schedule.problem.target.overheads.kernel_launch
+    extra = 1e-3 - schedule.context.target.overheads.kernel_launch
     assert slow.latency - base.latency == pytest.approx(base.kernels * extra)
 
 
 def test_movements_occupy_dma_and_transfer_engines() -> None:
-    schedule = next(iter(candidates("tvm", evaluator("resnet18").bench)))
-    target = schedule.problem.target
+    schedule = next(iter(candidates("tvm", evaluator("resnet18").model_scheduler)))
+    target = schedule.context.target
     step = max(steps_of(schedule.timeline), key=lambda step: step.copied[1])
     move = movement_time(step, target)
     from_gb, from_ddr = step.copied
@@ -120,7 +120,7 @@ def test_no_movement_takes_no_time() -> None:
     ],
 )
 def test_the_same_to_the_bit_with_warm_and_cold_memory(workload: str, scheduler: str) -> None:
-    schedule = next(iter(candidates(scheduler, evaluator(workload).bench)))
+    schedule = next(iter(candidates(scheduler, evaluator(workload).model_scheduler)))
     memory = KernelMemory()
     cold, warm = simulate(schedule, memory), simulate(schedule, memory)
     assert cold == warm == simulate(schedule)
@@ -129,7 +129,7 @@ def test_the_same_to_the_bit_with_warm_and_cold_memory(workload: str, scheduler:
 
 def test_the_same_to_the_bit_from_a_new_workbench() -> None:
     first = evaluator("resnet18")
-    again = Evaluator(first.bench.model, first.bench.target, "float16")
+    again = Evaluator(first.model_scheduler.model, first.model_scheduler.target, "float16")
     assert first.evaluate(Knobs()) == again.evaluate(Knobs())
 
 
@@ -143,7 +143,7 @@ def test_busy_times_overlaps_and_peaks_are_possible(workload: str) -> None:
     for engines, together in found.overlap.items():
         least = min(found.busy[engine] for engine in engines.split("+"))
         assert 0 <= together <= least * (1 + 1e-9)
-    zones = Zones.of(schedule.problem.target)
+    zones = Zones.of(schedule.context.target)
     assert 0 < found.peak_lb_bytes <= zones.lb
     assert found.peak_gb_bytes <= zones.gb
 
@@ -165,13 +165,13 @@ def test_sub_graph_times_add_up_to_the_latency() -> None:
 def test_energy_counts_work_bytes_and_time() -> None:
     schedule = schedule_of("resnet18")
     found = simulate(schedule)
-    energy = schedule.problem.target.energy
+    energy = schedule.context.target.energy
     assert energy is not None
     assert found.energy is not None
     least = schedule.model.macs * dict(energy.mac)["float16"]
     least += found.gb_bytes * energy.gb + found.ddr_bytes * energy.ddr
     assert found.energy > least * 1e-12 + energy.static * found.latency
-    silent = dataclasses.replace(schedule.problem.target, energy=None)
+    silent = dataclasses.replace(schedule.context.target, energy=None)
     assert simulate(with_target(schedule, silent)).energy is None
 
 

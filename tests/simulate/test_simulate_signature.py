@@ -19,7 +19,7 @@ from tests.simulate.simulate_samples import changed, evaluator, with_target
 
 @pytest.fixture(scope="module")
 def schedule() -> Schedule:
-    return build_schedule(evaluator("resnet18").bench, Knobs())
+    return build_schedule(evaluator("resnet18").model_scheduler, Knobs())
 
 
 def first(schedule: Schedule) -> Step:
@@ -40,7 +40,7 @@ FIGURES: dict[str, Any] = {
 
 def test_changes_with_every_figure_of_the_target(schedule: Schedule) -> None:
     for path, value in FIGURES.items():
-        other = with_target(schedule, changed(schedule.problem.target, path, value))
+        other = with_target(schedule, changed(schedule.context.target, path, value))
         assert signature_of(other, first(schedule)) != signature_of(schedule, first(schedule)), path
 
 
@@ -70,8 +70,8 @@ def test_changes_with_streams_residency_and_work(schedule: Schedule) -> None:
 
 
 def test_changes_with_the_data_type(schedule: Schedule) -> None:
-    problem = dataclasses.replace(schedule.problem, dtype="int8")
-    other = dataclasses.replace(schedule, problem=problem)
+    context = dataclasses.replace(schedule.context, dtype="int8")
+    other = dataclasses.replace(schedule, context=context)
     assert signature_of(other, first(schedule)) != signature_of(schedule, first(schedule))
 
 
@@ -82,15 +82,15 @@ def renamed(graph: Graph) -> Graph:
 
 
 def test_does_not_change_with_names(schedule: Schedule) -> None:
-    target = dataclasses.replace(schedule.problem.target, name="another", description="else")
+    target = dataclasses.replace(schedule.context.target, name="another", description="else")
     other = Evaluator(renamed(schedule.model), target, "float16")
-    again = build_schedule(other.bench, Knobs())
+    again = build_schedule(other.model_scheduler, Knobs())
     mine = [signature_of(schedule, step) for step in steps_of(schedule.timeline)]
     assert [signature_of(again, step) for step in steps_of(again.timeline)] == mine
 
 
 def test_like_instances_share_one(schedule: Schedule) -> None:
-    split = build_schedule(evaluator("resnet18").bench, Knobs(factor_scale=4))
+    split = build_schedule(evaluator("resnet18").model_scheduler, Knobs(instance_multiplier=4))
     signatures = [signature_of(split, step) for step in steps_of(split.timeline)]
     assert len(set(signatures)) < len(signatures)
     assert len(signatures) > len(steps_of(schedule.timeline))

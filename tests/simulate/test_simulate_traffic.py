@@ -83,7 +83,7 @@ def test_the_bound_knows_the_room_on_the_chip() -> None:
 EXTENTS = st.integers(1, 2048) | st.sampled_from((32, 64, 512, 1024))
 SIZES = st.integers(1, 24).map(lambda n: n * 48)
 CHOICES = st.builds(
-    Knobs, prefetch_depth=st.sampled_from((1, 2, 3)), tile_divisor=st.sampled_from((1, 2, 4)),
+    Knobs, prefetch_depth=st.sampled_from((1, 2, 3)), tile_subdivision=st.sampled_from((1, 2, 4)),
     instruction_scheduling=st.sampled_from(("auto", "layer", "off")),
 )  # fmt: skip
 
@@ -140,7 +140,7 @@ def test_room_that_is_taken_is_found() -> None:
     assert check_rooms(schedule) == ()
     (timeline,) = schedule.timelines
     streams = timeline.streams.copy()
-    streams[:, ROOM] = schedule.problem.target.lb.capacity
+    streams[:, ROOM] = schedule.context.target.lb.capacity
     forged = dataclasses.replace(timeline, streams=streams)
     found = check_rooms(dataclasses.replace(schedule, timelines=(forged,)))
     assert [finding.kind for finding in found] == ["overlap"]

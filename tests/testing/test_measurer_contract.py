@@ -136,7 +136,7 @@ class Meddling(Changed):
         return outcome
 
 
-class Elsewhere(Changed):
+class RemoteEvaluator(Changed):
     """Measures otherwise in another process."""
 
     home = os.getpid()
@@ -184,7 +184,7 @@ def test_what_is_broken_is_found(make: Callable[[], Changed], check: Check, mess
 def test_another_process_measures_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME_PROCESS", str(os.getpid()))
     with pytest.raises(ContractError, match=r"residual: .* s here, .* s there"):
-        checks.workers_measure_the_same(MeasurerCase(Elsewhere))
+        checks.workers_measure_the_same(MeasurerCase(RemoteEvaluator))
 
 
 def test_a_measurer_that_no_worker_can_build() -> None:

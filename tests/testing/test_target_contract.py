@@ -97,7 +97,7 @@ class SlowedByBandwidth(Spoilt):
     """As if faster memory cost time."""
 
     def spoilt(self, schedule: Schedule, measured: Measurement) -> Outcome:
-        slower = schedule.problem.target.ddr.bandwidth / load_target("stcp920").ddr.bandwidth
+        slower = schedule.context.target.ddr.bandwidth / load_target("stcp920").ddr.bandwidth
         return dataclasses.replace(measured, latency=slower * measured.latency)
 
 

@@ -34,7 +34,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Progress
-from autoturbo.simulate.contract import Scheduled, Workshop
+from autoturbo.simulate.contract import Scheduled, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuning.keys import scheduler_version
 from autoturbo.tuning.result import TuneResult
@@ -296,7 +296,7 @@ class NearBound(Landscape):
     """The published heuristic is at twice the lower bound of 1 us, small tiles at the bound."""
 
     def evaluate(self, knobs: Knobs) -> Any:
-        return measurement(1e-6 if knobs.tile_divisor == 2 else 2e-6)
+        return measurement(1e-6 if knobs.tile_subdivision == 2 else 2e-6)
 
 
 def test_it_stops_where_nothing_better_is_found(go: Tune) -> None:
@@ -356,7 +356,9 @@ def test_a_new_total_survives_a_kill(go: Tune, carry_on: Tune, tmp_path: Path) -
     assert story(result) == story(whole)
 
 
-def compiling(function: Callable[[int], int], graph: Graph, target: Target, dtype: str) -> Workshop:
+def compiling(
+    function: Callable[[int], int], graph: Graph, target: Target, dtype: str
+) -> TuningEvaluator:
     """A workshop whose making compiles a function."""
     function(1)
     return landscape(graph, target, dtype)

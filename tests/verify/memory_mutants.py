@@ -12,11 +12,11 @@ import pytest
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import KINDS
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.verify.findings import buffer_name, instance_name, tensor_name
 from autoturbo.verify.replay import trace_of
-from tests.schedule.schedule_samples import bench, block, target
+from tests.schedule.schedule_samples import block, scheduler_of, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,18 +37,18 @@ def honest(name: str) -> Schedule:
     if name == "block":
         machine = target(cores=4, lb=4096, gb=1 << 13)
         return build_schedule(
-            Workbench(block(), machine, "float16"), Knobs(max_layers=3, factor_scale=2)
+            ModelScheduler(block(), machine, "float16"), Knobs(max_layers=3, instance_multiplier=2)
         )
     workload, _, setting = name.partition(" ")
-    return build_schedule(bench(workload), SETTINGS[setting])
+    return build_schedule(scheduler_of(workload), SETTINGS[setting])
 
 
 SETTINGS = {
     "": Knobs(),
-    "finer": Knobs(factor_scale=2),
-    "spatial": Knobs(cluster_split="spatial"),
-    "pipeline": Knobs(cluster_split="pipeline", max_layers=4),
-    "GB": Knobs(output_scope="GB", weight_residency="LB", weight_share=0.3),
+    "finer": Knobs(instance_multiplier=2),
+    "spatial": Knobs(cluster_partitioning="spatial"),
+    "pipeline": Knobs(cluster_partitioning="pipeline", max_layers=4),
+    "GB": Knobs(output_scope="GB", weight_residency="LB", weight_buffer_fraction=0.3),
 }
 
 ALL = (
@@ -241,7 +241,7 @@ def overlapping(schedule: Schedule) -> Planted:
 def past_capacity(schedule: Schedule) -> Planted:
     """A buffer that begins where its zone ends."""
     buffer = next(_tensors(schedule))
-    room = Zones.of(schedule.problem.target).lb
+    room = Zones.of(schedule.context.target).lb
     return _named(schedule, with_buffer(schedule, buffer, address=room), buffer)
 
 
@@ -282,7 +282,7 @@ def unstreamed(schedule: Schedule) -> Planted:
 
 def output_kept(schedule: Schedule) -> Planted:
     """An output of the model that stays in GB."""
-    line, graph = schedule.timeline, schedule.problem.graph
+    line, graph = schedule.timeline, schedule.context.graph
     held = np.isin(line.tensor, graph.outputs) & (line.buffers.scope == Scope.DDR)
     buffer = int(np.flatnonzero(held)[0])
     return _named(schedule, with_buffer(schedule, buffer, scope=Scope.GB, address=0), buffer)
@@ -298,11 +298,11 @@ def resident_at_once(schedule: Schedule) -> Planted:
 
 def no_room_for_weights(schedule: Schedule) -> Planted:
     """A target with less room for weights than their tiles were cut for."""
-    problem = schedule.problem
-    lb = dataclasses.replace(problem.target.lb, weight_capacity=0, capacity=1 << 8)
-    machine = dataclasses.replace(problem.target, lb=lb)
-    small = dataclasses.replace(problem, target=machine)
-    return Planted(dataclasses.replace(schedule, problem=small), ("slots for its weights",))
+    context = schedule.context
+    lb = dataclasses.replace(context.target.lb, weight_capacity=0, capacity=1 << 8)
+    machine = dataclasses.replace(context.target, lb=lb)
+    small = dataclasses.replace(context, target=machine)
+    return Planted(dataclasses.replace(schedule, context=small), ("slots for its weights",))
 
 
 MEMORY_MUTANTS = {

@@ -9,7 +9,7 @@ from onnx import numpy_helper, save
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verify.onnx_writer.scheduled_model import ScheduledModel, nodes_of, scheduled_model
 from tests.schedule.schedule_samples import Net, target
 
@@ -57,8 +57,8 @@ def scheduled(
             tensor.CopyFrom(numpy_helper.from_array(drawn, tensor.name))
     path = folder / "net.onnx"
     save(model, path)
-    bench = Workbench(import_model(path), on or small_target(), "float16")
-    return build_schedule(bench, knobs or Knobs()), path
+    model_scheduler = ModelScheduler(import_model(path), on or small_target(), "float16")
+    return build_schedule(model_scheduler, knobs or Knobs()), path
 
 
 def applied(schedule: Schedule, path: Path) -> tuple[ModelProto, ScheduledModel]:

@@ -12,7 +12,7 @@ from autoturbo.errors import UnrunnableError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import open_session, run, with_outputs
 from tests.verify.verify_samples import Writer, cnn, saved
@@ -110,6 +110,6 @@ def test_indices_beside_the_file_are_those_that_the_schedule_was_made_for(tmp_pa
     path = tmp_path / "m.onnx"
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
-    bench = Workbench(import_model(path), load_target("stcp920"), "float16")
-    checked = verify_schedule(build_schedule(bench, Knobs()), path=path)
+    model_scheduler = ModelScheduler(import_model(path), load_target("stcp920"), "float16")
+    checked = verify_schedule(build_schedule(model_scheduler, Knobs()), path=path)
     assert (checked.findings, checked.numbers and checked.numbers.skipped) == ((), None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoturbo.registry import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.verify.findings import instance_name
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import check_regions
@@ -18,8 +18,8 @@ from autoturbo.verify.replay import moved_core_bytes
 from tests.schedule.schedule_samples import (
     STCP920,
     Net,
-    bench,
     networks,
+    scheduler_of,
     settings_of,
     target,
     targets,
@@ -46,7 +46,7 @@ def test_weights_that_only_some_parts_read_do_not_stay() -> None:
     net.concat(1, net.linear("x", 6), net.relu("x"))
     parts = SubGraphKnobs("concat0", boundary="merge", dim=1, factor=4)
     knobs = Knobs(weight_residency="LB", instance_order="footprint", overrides=(parts,))
-    schedule = build_schedule(Workbench(net.graph(), target(lb=1 << 14), "float16"), knobs)
+    schedule = build_schedule(ModelScheduler(net.graph(), target(lb=1 << 14), "float16"), knobs)
     assert max(p.count for p in schedule.instances.parts) == 4
     assert check_memory(schedule) == ()
     assert not schedule.timeline.resident.any()
@@ -73,7 +73,7 @@ def test_many_random_schedules_have_no_findings(
 
 
 def _has_no_findings(graph: Graph, machine: Target, data: st.DataObject) -> None:
-    schedule = build_schedule(Workbench(graph, machine, "float16"), data.draw(settings_of()))
+    schedule = build_schedule(ModelScheduler(graph, machine, "float16"), data.draw(settings_of()))
     assert check_regions(schedule) == ()
     assert check_memory(schedule) == ()
 
@@ -92,13 +92,13 @@ def _has_no_findings(graph: Graph, machine: Target, data: st.DataObject) -> None
     ],
 )
 def test_every_scheduler_of_workloads_has_no_findings(name: str, scheduler: str) -> None:
-    for schedule in candidates(scheduler, Workbench(workload(name), STCP920, "float16")):
+    for schedule in candidates(scheduler, ModelScheduler(workload(name), STCP920, "float16")):
         assert check_regions(schedule) == ()
         assert check_memory(schedule) == ()
 
 
 def test_instances_are_named_by_their_last_layer_and_part() -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet50"), Knobs())
     names = [instance_name(schedule, i) for i in range(schedule.instances.count)]
     assert names[:2] == ["node_relu_12[1/8]", "node_relu_12[2/8]"]
     assert names[-1] == "node_linear"

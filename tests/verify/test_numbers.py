@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def test_every_way_of_sharing_out_the_work_gives_the_same_numbers(
     net: Callable[[], Net], split: str, tmp_path: Path
 ) -> None:
-    schedule, path = scheduled(net(), tmp_path, Knobs(cluster_split=split))
+    schedule, path = scheduled(net(), tmp_path, Knobs(cluster_partitioning=split))
     found = check_numbers(schedule, path)
     assert found.findings == ()
     assert found.skipped is None
@@ -241,9 +241,9 @@ def test_two_instances_swapped_are_found_at_the_first_of_them(tmp_path: Path) ->
 )
 def test_a_wrong_layer_is_named(kind: str, tmp_path: Path) -> None:
     schedule, path = scheduled(image_net(), tmp_path)
-    problem = schedule.problem
-    operator = next(i for i, o in enumerate(problem.graph.operators) if o.name == kind)
-    layer = next(x.name for x in problem.layers if operator in x.operators)
+    context = schedule.context
+    operator = next(i for i, o in enumerate(context.graph.operators) if o.name == kind)
+    layer = next(x.name for x in context.layers if operator in x.operators)
 
     def plant(model: ModelProto) -> None:
         for function in model.functions:

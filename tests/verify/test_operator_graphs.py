@@ -19,7 +19,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.table import supported
 from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
@@ -72,17 +72,19 @@ def _small(random: Random) -> Target:
     )  # fmt: skip
 
 
-def _scheduled(bench: Workbench, count: int, seed: int) -> Iterator[tuple[Knobs, Schedule]]:
+def _scheduled(
+    model_scheduler: ModelScheduler, count: int, seed: int
+) -> Iterator[tuple[Knobs, Schedule]]:
     """The heuristic's schedule, and those of some random settings that fit and are not large."""
-    yield Knobs(), build_schedule(bench, Knobs())
-    space = Space.of(bench, subgraphs=4)
+    yield Knobs(), build_schedule(model_scheduler, Knobs())
+    space = Space.of(model_scheduler, subgraphs=4)
     genes = space.random(np.random.default_rng(seed), DRAWS, dense=True)
     found = 0
     for knobs in (space.knobs_of(row.tolist()) for row in genes):
         if found == count:
             return
         try:
-            schedule = build_schedule(bench, knobs)
+            schedule = build_schedule(model_scheduler, knobs)
         except KnobsError:
             continue
         if schedule.instances.count > MOST_PARTS:
@@ -104,9 +106,9 @@ def _check(schedule: Schedule, path: Path, knobs: Knobs) -> None:
 
 def _check_graph(model: ModelProto, path: Path, count: int, seed: int) -> None:
     save(model, path)
-    bench = Workbench(import_model(path), _small(Random(seed)), "float16")  # noqa: S311
-    assert bench.model.opaque == ()
-    for knobs, schedule in _scheduled(bench, count, seed):
+    model_scheduler = ModelScheduler(import_model(path), _small(Random(seed)), "float16")  # noqa: S311
+    assert model_scheduler.model.opaque == ()
+    for knobs, schedule in _scheduled(model_scheduler, count, seed):
         _check(schedule, path, knobs)
 
 
@@ -198,16 +200,16 @@ def _drawn(data: st.DataObject, folder: Path) -> None:
     """A random graph on a random target in a random setting."""
     random = data.draw(st.randoms(use_true_random=False))
     path = saved(operator_graph(random.choice(PLACEABLE), random), folder / "graph.onnx")
-    bench = Workbench(import_model(path), _small(random), "float16")
+    model_scheduler = ModelScheduler(import_model(path), _small(random), "float16")
     split = data.draw(st.sampled_from(SPLITS))
-    share = bench.share(split=split)
-    names = [layer.name for layer in bench.problem(share.batches).layers]
+    share = model_scheduler.share(split=split)
+    names = [layer.name for layer in model_scheduler.context(share.batches).layers]
     knobs = data.draw(settings_of(names, share.samples, split))
     try:
-        schedule = build_schedule(bench, knobs)
+        schedule = build_schedule(model_scheduler, knobs)
     except KnobsError:
         knobs = dataclasses.replace(knobs, overrides=())
-        schedule = build_schedule(bench, knobs)
+        schedule = build_schedule(model_scheduler, knobs)
     _check(schedule, path, knobs)
 
 
@@ -227,8 +229,8 @@ def test_many_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObje
 # -------------------------------------------------------------------------------------- precisions
 
 
-def _sample_bench(name: str, path: Path) -> Workbench:
-    return Workbench(import_model(saved(SAMPLES[name](), path)), target(
+def _sample_bench(name: str, path: Path) -> ModelScheduler:
+    return ModelScheduler(import_model(saved(SAMPLES[name](), path)), target(
         cores=2, lb=1024, gb=1 << 16, clusters=2, weights=512
     ), "float16")  # fmt: skip
 
@@ -249,9 +251,9 @@ def test_quantised_and_half_precision_networks_in_every_split(
     name: str, split: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "sample.onnx"
-    bench = _sample_bench(name, path)
-    knobs = Knobs(cluster_split=split)
-    schedule = build_schedule(bench, knobs)
+    model_scheduler = _sample_bench(name, path)
+    knobs = Knobs(cluster_partitioning=split)
+    schedule = build_schedule(model_scheduler, knobs)
     assert split == "pipeline" or schedule.instances.count > len(schedule.instances.subgraphs)
     _check(schedule, path, knobs)
 

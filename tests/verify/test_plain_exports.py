@@ -13,7 +13,7 @@ import pytest
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verify import verify_schedule
 from tests.schedule.schedule_samples import STCP920
 
@@ -30,9 +30,9 @@ EACH = [
 def test_every_cluster_has_samples_of_its_own(path: Path) -> None:
     """Four clusters, and as many passes where a cluster takes one sample at a time."""
     graph = import_model(path)
-    bench = Workbench(graph, STCP920, "float16")
+    model_scheduler = ModelScheduler(graph, STCP920, "float16")
     for at_once in ("auto", 1):
-        schedule = build_schedule(bench, Knobs(batches_per_cluster=at_once))
+        schedule = build_schedule(model_scheduler, Knobs(batches_per_cluster=at_once))
         assert schedule.share.copies == STCP920.clusters
         found = verify_schedule(schedule, path=path, whole=True)
         assert [finding.message for finding in found.findings] == []

@@ -21,14 +21,14 @@ from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import Role
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify import races
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
 from autoturbo.verify.replay import trace_of
 from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of
-from tests.schedule.schedule_samples import bench, block, chain, target
+from tests.schedule.schedule_samples import block, chain, scheduler_of, target
 
 
 def program(length: int, seed: int) -> np.ndarray:
@@ -111,7 +111,7 @@ def test_layers_number_their_tiles_on() -> None:
 
 
 def test_every_tile_of_weights_is_used_and_every_stored_tile_was_computed() -> None:
-    schedule = build_schedule(bench("resnet18"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet18"), Knobs())
     for phase in trace_of(schedule).clusters[0]:
         if phase.program is None:
             continue
@@ -139,29 +139,29 @@ def races_without_clearances(schedule: Schedule) -> list[str]:
 
 def test_layers_of_two_branches_would_share_space_at_the_same_time() -> None:
     """The down-sampling branch of ResNet-18 runs on both engines, the main one on the first."""
-    schedule = build_schedule(bench("resnet18"), Knobs())
+    schedule = build_schedule(scheduler_of("resnet18"), Knobs())
     assert any("apply" in m and "of LB" in m for m in races_without_clearances(schedule))
     assert check_memory(schedule) == ()
 
 
 def test_a_layer_clears_what_it_does_not_read() -> None:
     """The branch that adds to a sum waits for the other one where the space of both may be its."""
-    schedule = build_schedule(bench("resnet18"), Knobs())
-    problem = schedule.problem
+    schedule = build_schedule(scheduler_of("resnet18"), Knobs())
+    context = schedule.context
     for subgraph in schedule.instances.subgraphs:
-        edges = local_edges(problem, subgraph.layers)
-        found = clearances(problem, subgraph.layers)
+        edges = local_edges(context, subgraph.layers)
+        found = clearances(context, subgraph.layers)
         assert all(set(own).isdisjoint(read) for own, read in zip(found, edges, strict=True))
         assert all(max(own, default=-1) < at for at, own in enumerate(found))
     assert any(own for s in schedule.instances.subgraphs
-               for own in clearances(problem, s.layers))  # fmt: skip
+               for own in clearances(context, s.layers))  # fmt: skip
 
 
 def test_a_straight_line_has_nothing_to_clear() -> None:
     graph = chain("conv", "relu", "conv", "pool", "conv", shape=(2, 64, 32, 32))
-    schedule = build_schedule(Workbench(graph, target(), "float16"), Knobs())
+    schedule = build_schedule(ModelScheduler(graph, target(), "float16"), Knobs())
     for subgraph in schedule.instances.subgraphs:
-        assert not any(clearances(schedule.problem, subgraph.layers))
+        assert not any(clearances(schedule.context, subgraph.layers))
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_a_straight_line_has_nothing_to_clear() -> None:
     ],
 )  # fmt: skip
 def test_no_races_with_and_without_a_global_buffer(gb: int, depth: int, scheduling: str) -> None:
-    knobs = Knobs(prefetch_depth=depth, instruction_scheduling=scheduling, tile_divisor=4)
-    schedule = build_schedule(Workbench(block(), target(gb=gb), "float16"), knobs)
+    knobs = Knobs(prefetch_depth=depth, instruction_scheduling=scheduling, tile_subdivision=4)
+    schedule = build_schedule(ModelScheduler(block(), target(gb=gb), "float16"), knobs)
     assert not [f for f in check_memory(schedule) if f.kind == "race"]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verify.regions import _tiling, check_regions
-from tests.schedule.schedule_samples import bench, chain, target
+from tests.schedule.schedule_samples import chain, scheduler_of, target
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
@@ -21,13 +21,13 @@ def cut_schedule() -> Schedule:
     """Convolutions and rectifiers of (2, 4, 8, 8), in four parts along the rows."""
     graph = chain("conv", "relu", "conv", "relu")
     knobs = Knobs(overrides=(SubGraphKnobs("conv1", dim=1, factor=4),))
-    return build_schedule(Workbench(graph, target(lb=1 << 16), "float16"), knobs)
+    return build_schedule(ModelScheduler(graph, target(lb=1 << 16), "float16"), knobs)
 
 
 def kinds(boxes: list[list[tuple[int, int]]]) -> list[str]:
     """Kinds of what is found about boxes that should tile the last tensor of (2, 4, 8, 8)."""
     schedule = cut_schedule()
-    tensor = schedule.problem.graph.outputs[0]
+    tensor = schedule.context.graph.outputs[0]
     table = np.asarray(boxes, np.int64)
     return [f.kind for f in _tiling(schedule, tensor, table, np.arange(len(table)))]
 
@@ -73,7 +73,7 @@ def test_tilings_by_hand(boxes: list[list[tuple[int, int]]], wanted: list[str]) 
 )  # fmt: skip
 def test_workloads_have_no_findings(name: str, split: str) -> None:
     try:
-        schedule = build_schedule(bench(name), Knobs(cluster_split=split))
+        schedule = build_schedule(scheduler_of(name), Knobs(cluster_partitioning=split))
     except KnobsError:
         pytest.skip("the model cannot be shared out so")
     assert check_regions(schedule) == ()

@@ -20,7 +20,7 @@ from onnx import TensorProto
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verify import verify_schedule
 from tests.schedule.schedule_samples import target
 from tests.verify.verify_samples import Writer, saved
@@ -149,9 +149,9 @@ def check(
         ours, files = rebatch(graph, batch, trace), import_model(path, batch=batch)
         assert [t.shape for t in ours.tensors] == [t.shape for t in files.tensors]
         assert [o.inputs for o in ours.operators] == [o.inputs for o in files.operators]
-    bench = Workbench(graph, target(clusters=clusters), "float32")
+    model_scheduler = ModelScheduler(graph, target(clusters=clusters), "float32")
     most = -(-graph.batch // min(clusters, graph.batch))
-    schedule = build_schedule(bench, Knobs(batches_per_cluster=min(at_once, most)))
+    schedule = build_schedule(model_scheduler, Knobs(batches_per_cluster=min(at_once, most)))
     assert schedule.share.copies == -(-graph.batch // most)
     found = verify_schedule(schedule, path=path, whole=True)
     assert [finding.message for finding in found.findings] == []

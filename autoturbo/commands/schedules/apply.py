@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console, Dtype
 from autoturbo.commands.loading import (
-    Noted,
+    ModelNotes,
     add_force_option,
     add_model_options,
     add_target_options,
@@ -25,8 +25,8 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, command_line
 from autoturbo.commands.scheduling import (
-    Checked,
-    Chosen,
+    CheckName,
+    ChosenSchedule,
     add_schedule_options,
     chosen_schedule,
     schedule_of_database,
@@ -58,7 +58,7 @@ class _Written(TypedDict, total=False):
     passes: Natural
 
 
-class ApplyLine(Noted, _Written):
+class ApplyLine(ModelNotes, _Written):
     """What was written; a kernels file (.json) has no functions."""
 
     model: str
@@ -66,7 +66,7 @@ class ApplyLine(Noted, _Written):
     dtype: Dtype
     scheduler: str
     file: str
-    verified: list[Checked]
+    verified: list[CheckName]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -143,7 +143,7 @@ def _counted(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else plural}"
 
 
-def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
+def _verify(chosen: ChosenSchedule, options: argparse.Namespace) -> str:
     """Return the command that checks the numbers of the same schedule."""
     if chosen.run:
         return command_line(options.db, "verify", options.model, "--run", chosen.run)
@@ -168,16 +168,19 @@ def apply_schedule(
     Regions and memory are checked first: a schedule that fails is not written.
 
     Args:
-        schedule: of the model, on a target or a machine.
-        model: its file, or the name of a workload.
-        out: the ONNX file to write.
-        outputs: what it may not replace besides the model.
+        schedule: Of the model, on a target or a machine.
+        model: Its file, or the name of a workload.
+        out: The ONNX file to write.
+        outputs: What it may not replace besides the model.
+
+    Returns:
+        The files that were written, and how many calls, functions and nodes the model has.
 
     Raises:
         UsageError: ``out`` is the model itself, cannot be written, or may not be replaced.
-        RefusedError: the schedule does not compute the model.
-        VerifyError: the schedule cannot be written as ONNX.
-        ModelError: the file is not usable.
+        RefusedError: The schedule does not compute the model.
+        VerifyError: The schedule cannot be written as ONNX.
+        ModelError: The file is not usable.
     """
     from autoturbo.verify.onnx_writer.partial_operator import RegionError
     from autoturbo.verify.onnx_writer.scheduled_model import BuildError, write_scheduled_model
@@ -199,12 +202,15 @@ def write_kernels(
 ) -> Path:
     """Write a schedule spelled out, for compilers without this code (docs/schedule-format.md).
 
-    Regions and memory are checked first, as :func:`apply_schedule` does. Gives the file.
+    Regions and memory are checked first, as :func:`apply_schedule` does.
+
+    Returns:
+        The file that was written: ``out``.
 
     Raises:
         UsageError: ``out`` is the model itself, cannot be written, may not be replaced, or the
             schedule is of a machine.
-        RefusedError: the schedule does not compute the model.
+        RefusedError: The schedule does not compute the model.
     """
     from autoturbo.schedule.kernels_file import kernels_text
     from autoturbo.schedule.schedule import Schedule

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
-    Noted,
+    ModelNotes,
     Pair,
     add_model_options,
     add_target_options,
@@ -95,7 +95,7 @@ UnitsJson = TypedDict("UnitsJson", {
 """A model shared out among the units of a machine."""
 
 
-class CompareLine(Noted):
+class CompareLine(ModelNotes):
     """Every scheduler's best schedule.
 
     On a machine of several units: every way to share the model out.
@@ -113,12 +113,12 @@ class Comparison:
     """What schedulers get out of a model on a target.
 
     Attributes:
-        model: its name.
-        target: its name.
-        dtype: what it computes in.
-        outcomes: by scheduler, what does not fit first, then the slowest; ``"tuned"`` is the best
+        model: Its name.
+        target: Its name.
+        dtype: What it computes in.
+        outcomes: By scheduler, what does not fit first, then the slowest; ``"tuned"`` is the best
             schedule of the database.
-        mixed_samples: why samples cannot be told apart, or None.
+        mixed_samples: Why samples cannot be told apart, or None.
     """
 
     model: str
@@ -160,15 +160,19 @@ def compare(
     """Measure every scheduler's best schedule of a model on a target.
 
     Args:
-        model: the graph with its batch.
-        target: the accelerator.
-        dtype: compute type; the target's default if None.
-        database: where tuned schedules are looked up; None, as in :func:`autoturbo.tune`, or a
+        model: The graph with its batch.
+        target: The accelerator.
+        dtype: Compute type; the target's default if None.
+        database: Where tuned schedules are looked up; None, as in :func:`autoturbo.tune`, or a
             file that is not there: none are.
-        measurer: what measures, by name.
+        measurer: What measures, by name.
+
+    Returns:
+        The outcome of every scheduler, of DLFusion where the chip is of its kind, and of the tuned
+        schedule where there is one; the fastest first.
 
     Raises:
-        UsageError: the target does not compute in the type, or there is no such measurer.
+        UsageError: The target does not compute in the type, or there is no such measurer.
     """
     from autoturbo.baselines.dlfusion import dlfusion_outcome
     from autoturbo.registry import SCHEDULERS, SIMULATOR
@@ -206,10 +210,13 @@ TRIALS = 400
 """Settings that our search measures beside the published tuners."""
 
 
-def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: Noted) -> int:
+def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: ModelNotes) -> int:
     """Compare the ways to share a model out among the units of a machine.
 
     The tuned one is the best schedule of the database; searched for now where it has none.
+
+    Returns:
+        The exit status: 0.
     """
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
 

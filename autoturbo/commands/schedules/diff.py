@@ -1,6 +1,7 @@
 """Compare two schedules or runs: what they measured and which knobs differ.
 
 ``--fail-if-slower`` makes it a check: the status is 1 where the second one is slower than allowed.
+``--html`` lays the two timelines side by side on one page that needs no network.
 """
 
 from __future__ import annotations
@@ -8,19 +9,30 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import origin_of, stored_run
+from autoturbo.commands.loading import (
+    StoredRun,
+    add_force_option,
+    model_path_of_run,
+    opened,
+    origin_of,
+    outputs_of,
+    stored_run,
+)
 from autoturbo.commands.parser import Parser, percentage
 from autoturbo.commands.scheduling import required
 from autoturbo.errors import Location, ScheduleFileError
-from autoturbo.files import read_json
+from autoturbo.files import Kind, read_json
 from autoturbo.report.units import count, duration, percent, ratio, size
-from autoturbo.schema import Bool, Entries, Real, TypedDict
+from autoturbo.schema import Bool, Entries, Natural, Real, TypedDict
 from autoturbo.simulate.measurement import MeasurementJson
 
-USAGE = "A B [options]"
+if TYPE_CHECKING:
+    from autoturbo.report.page import Compared
+
+USAGE = "A B [--html FILE] [options]"
 EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
 
 _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
@@ -38,14 +50,14 @@ _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
 """Figures of a measurement, as people read them."""
 
 
-class Side(NamedTuple):
+class DiffSide(NamedTuple):
     """One of the two.
 
     Attributes:
-        name: the run or the file, and where its figures come from.
-        of: model, batch, target, data type, scheduler.
-        measured: the object M of ``--json``.
-        knobs: plain values.
+        name: The run or the file, and where its figures come from.
+        of: Model, batch, target, data type, scheduler.
+        measured: The object M of ``--json``.
+        knobs: Plain values.
     """
 
     name: str
@@ -57,8 +69,15 @@ class Side(NamedTuple):
 _Both = Annotated[list[Any], Entries(least=2, most=2)]
 
 
+DiffPage = TypedDict("DiffPage", {"file": str, "bytes": Natural})
+"""The page of both, and how large it is."""
+
+
 class DiffLine(TypedDict):
-    """Two schedules or runs; 'of' has what makes a comparison doubtful, each as [A, B]."""
+    """Two schedules or runs; 'of' has what makes a comparison doubtful, each as [A, B].
+
+    With --html the page as well.
+    """
 
     a: MeasurementJson
     b: MeasurementJson
@@ -66,6 +85,7 @@ class DiffLine(TypedDict):
     of: dict[str, _Both]
     knobs: dict[str, _Both]
     slower_than_allowed: Bool
+    html: NotRequired[DiffPage]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -76,14 +96,15 @@ def add_arguments(parser: Parser) -> None:
     text = "status 1 if the latency of B is more than this above A's"
     slower = percentage("--fail-if-slower")
     parser.add_argument("--fail-if-slower", metavar="P%", type=slower, help=text)
+    text = "also write a page with both timelines on one axis of time"
+    parser.add_argument("--html", metavar="FILE", type=Path, help=text)
+    add_force_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Compare and print."""
     first, second = (
-        _of_file(Path(name))
-        if name.endswith(".json") or Path(name).is_file()
-        else _of_run(name, options.db)
+        _of_file(Path(name)) if _is_file(name) else _of_run(name, options.db)
         for name in (options.a, options.b)
     )
     slower = second.measured["latency_s"] / first.measured["latency_s"] - 1
@@ -98,19 +119,28 @@ def run(options: argparse.Namespace, console: Console) -> int:
         "of": {key: [first.of[key], second.of[key]] for key in unlike}, "knobs": knobs,
         "slower_than_allowed": failed,
     }  # fmt: skip
+    if options.html:
+        line["html"] = _write_page(options, (first, second), unlike, knobs)
     console.emit(line)
     if not console.json:
         _print(first, second, unlike, knobs, console)
+        if "html" in line:
+            console.answer(f"wrote {options.html}; open it in a browser")
     if failed:
         console.say(f"B is {percent(slower)} slower than A; {percent(allowed)} is allowed")
     return 1 if failed else 0
 
 
-def _of_file(path: Path) -> Side:
-    """Read a side from a schedule file, by the measurement that the file states.
+def _is_file(name: str) -> bool:
+    """Return whether a name is that of a schedule file, and not of a run."""
+    return name.endswith(".json") or Path(name).is_file()
+
+
+def _of_file(path: Path) -> DiffSide:
+    """Return a side as a schedule file states it; nothing is measured again.
 
     Raises:
-        ScheduleFileError: it cannot be read, is no schedule, or says nothing.
+        ScheduleFileError: It cannot be read, is no schedule, or says nothing.
     """
     try:
         document = read_json(path)
@@ -129,14 +159,14 @@ def _of_file(path: Path) -> Side:
         message = "the file does not say what the schedule measures"
         hint = "'autoturbo simulate MODEL --schedule FILE' measures it"
         raise ScheduleFileError(message, Location(path, field="expected"), hint)
-    return Side(f"{path} (figures of the file)", of, document["expected"], knobs)
+    return DiffSide(f"{path} (figures of the file)", of, document["expected"], knobs)
 
 
-def _of_run(name: str, path: str) -> Side:
-    """Read a side from the best trial of a run.
+def _of_run(name: str, path: str) -> DiffSide:
+    """Return a side from the best trial of a run.
 
     Raises:
-        RunError: no such run, or no trial of it fits.
+        RunError: No such run, or no trial of it fits.
     """
     from autoturbo.heterogeneous.evaluator import PUBLISHED, TUNED
     from autoturbo.tuning.keys import measurer_of
@@ -152,7 +182,7 @@ def _of_run(name: str, path: str) -> Side:
     }  # fmt: skip
     measured = required(best.outcome, f"run {info.id}").as_json()
     name = f"run {info.id} ({origin_of(measurer_of(info))})"
-    return Side(name, of, measured, best.knobs.as_dict())
+    return DiffSide(name, of, measured, best.knobs.as_dict())
 
 
 def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,16 +196,14 @@ def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print(
-    first: Side,
-    second: Side,
+    first: DiffSide,
+    second: DiffSide,
     unlike: Sequence[str],
     knobs: Mapping[str, Sequence[Any]],
     console: Console,
 ) -> None:
     for letter, side in (("A", first), ("B", second)):
-        of = side.of
-        what = f"{of['model']} @ {of['target']}, batch {of['batch']}, {of['dtype']}"
-        console.answer(f"{letter}: {side.name}: {what}, {of['scheduler']}")
+        console.answer(f"{letter}: {_titled(side)}")
     if unlike:  # another model, batch, target
         console.answer(
             f"A and B differ in {', '.join(unlike)}: their figures are of different problems"
@@ -188,7 +216,77 @@ def _print(
         console.answer("A and B have the same knobs")
 
 
-def _figures(first: Side, second: Side) -> Iterator[tuple[str, str, str, str]]:
+def _titled(side: DiffSide) -> str:
+    """Return a side's name, and what it is a schedule of."""
+    of = side.of
+    what = f"{of['model']} @ {of['target']}, batch {of['batch']}, {of['dtype']}"
+    return f"{side.name}: {what}, {of['scheduler']}"
+
+
+def _write_page(
+    options: argparse.Namespace,
+    sides: tuple[DiffSide, DiffSide],
+    unlike: Sequence[str],
+    knobs: Mapping[str, Sequence[Any]],
+) -> DiffPage:
+    """Build both schedules again and write them side by side."""
+    from autoturbo.report.filling import library
+    from autoturbo.report.page import difference
+
+    library()  # before anything long is done
+    names = (options.a, options.b)
+    runs = [_run_behind(name, options.db) for name in names]
+    outputs = outputs_of(options).reading(*(model_path_of_run(run.info) for run in runs))
+    outputs.check(options.html, Kind.REPORT)
+    first, second = (
+        _built(name, side, run) for name, side, run in zip(names, sides, runs, strict=True)
+    )
+    page = difference(first, second, unlike, _figures(*sides), knobs).encode()
+    outputs.write(options.html, Kind.REPORT, page)
+    return {"file": str(options.html), "bytes": len(page)}
+
+
+def _built(name: str, side: DiffSide, run: StoredRun) -> Compared:
+    """Return a side built and measured again.
+
+    Raises:
+        RunError: it is of a machine, or of another version.
+        ScheduleFileError: the file does not describe a schedule.
+    """
+    from autoturbo.report.facts import Measured
+    from autoturbo.report.page import Compared, how_known
+    from autoturbo.schedule.files import load_schedule
+
+    evaluator = run.evaluator_on_target()
+    model_scheduler = evaluator.model_scheduler
+    schedule = (
+        load_schedule(name, model_scheduler.model, model_scheduler.target)
+        if _is_file(name)
+        else evaluator.schedule(run.best().knobs)
+    )
+    measured = Measured.of(schedule, required(evaluator.measure(schedule), side.name))
+    return Compared(_titled(side), str(side.of["model"]), measured, how_known(run.info))
+
+
+def _run_behind(name: str, path: str) -> StoredRun:
+    """Return a run by its name; for a schedule file, one of its model, target and data type.
+
+    Raises:
+        ScheduleFileError: the database has none.
+    """
+    if not _is_file(name):
+        return stored_run(name, path)
+    document = read_json(Path(name))
+    wanted = (document["model"]["hash"], document["target"]["hash"], document["dtype"])
+    with opened(path) as database:
+        for info in reversed(database.runs()):
+            if (info.key.graph_hash, info.key.target_hash, info.key.dtype) == wanted:
+                return stored_run(info.id, path)
+    message = f"no run of {path} has its model and target, which a timeline needs"
+    raise ScheduleFileError(message, Location(name), "leave --html out, or tune the model first")
+
+
+def _figures(first: DiffSide, second: DiffSide) -> Iterator[tuple[str, str, str, str]]:
     for key, (title, shown) in _FIGURES.items():
         one, two = (dict[str, Any](side.measured).get(key) for side in (first, second))
         if one is None or two is None:

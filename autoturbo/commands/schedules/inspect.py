@@ -10,7 +10,7 @@ from collections import Counter
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
-    Noted,
+    ModelNotes,
     add_model_options,
     add_target_options,
     chosen_dtype,
@@ -40,7 +40,7 @@ ModelFacts = TypedDict("ModelFacts", {
 """What a model consists of."""
 
 
-class InspectLine(ModelFacts, Noted):
+class InspectLine(ModelFacts, ModelNotes):
     """What a model consists of, and its lower bound by target.
 
     Bytes are those of the model's own data types.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
-    Noted,
+    ModelNotes,
     add_model_options,
     add_target_options,
     load_any_pair,
@@ -33,7 +33,7 @@ USAGE = "MODEL [--target T] [--scheduler NAME | --schedule FILE | --knobs FILE] 
 EXAMPLE = "autoturbo simulate examples/models/resnet50.onnx --scheduler tvm"
 
 
-class SimulateLine(MeasurementJson, Noted):
+class SimulateLine(MeasurementJson, ModelNotes):
     """One schedule measured, and where its time went."""
 
     scheduler: str

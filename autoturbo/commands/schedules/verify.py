@@ -13,7 +13,7 @@ from autoturbo.commands.console import Console, warn
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     AnyPair,
-    Noted,
+    ModelNotes,
     add_model_options,
     add_target_options,
     load_any_pair,
@@ -24,20 +24,20 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.commands.scheduling import (
-    Chosen,
+    ChosenSchedule,
     add_schedule_options,
     chosen_schedule,
     require_runtime,
     schedule_of_run,
 )
 from autoturbo.errors import DatabaseError
-from autoturbo.schema import Later
+from autoturbo.schema import DeferredType
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import AnySchedule
     from autoturbo.verify.findings import OutputJson, RanJson, Verification, VerifyLine
 else:
-    VerifyLine = Annotated[Any, Later(of="autoturbo.verify.findings:VerifyLine")]
+    VerifyLine = Annotated[Any, DeferredType(of="autoturbo.verify.findings:VerifyLine")]
 
 USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
 EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 1 if skipped or not verification.ok else 0
 
 
-def _chosen(options: argparse.Namespace) -> tuple[AnyPair, Chosen]:
+def _chosen(options: argparse.Namespace) -> tuple[AnyPair, ChosenSchedule]:
     if options.run is None:
         options.target = options.target or DEFAULT_TARGET
         pair = load_any_pair(options)
@@ -90,7 +90,7 @@ def _chosen(options: argparse.Namespace) -> tuple[AnyPair, Chosen]:
 
 
 def _verify(
-    options: argparse.Namespace, pair: AnyPair, chosen: Chosen, console: Console
+    options: argparse.Namespace, pair: AnyPair, chosen: ChosenSchedule, console: Console
 ) -> Verification:
     """Run all checks; before each that may take long, print a line on standard error."""
     import dataclasses
@@ -112,7 +112,9 @@ def _tell(console: Console, line: str) -> None:
         warn(line)
 
 
-def _line(pair: AnyPair, chosen: Chosen, verification: Verification, notes: Noted) -> VerifyLine:
+def _line(
+    pair: AnyPair, chosen: ChosenSchedule, verification: Verification, notes: ModelNotes
+) -> VerifyLine:
     from autoturbo.report.tables import checked_sizes
 
     numbers = verification.numbers
@@ -133,9 +135,11 @@ def _line(pair: AnyPair, chosen: Chosen, verification: Verification, notes: Note
     }  # fmt: skip
 
 
-def _print(pair: AnyPair, chosen: Chosen, verification: Verification, console: Console) -> None:
+def _print(
+    pair: AnyPair, chosen: ChosenSchedule, verification: Verification, console: Console
+) -> None:
     from autoturbo.report.tables import checked_sizes, output_table, verdict_table
-    from autoturbo.search.handover import summary
+    from autoturbo.search.verified_selection import summary
 
     console.answer(f"{pair}, {pair.dtype}: {chosen.name}")
     console.show(verdict_table(verification, checked_sizes(chosen.schedule.schedules)))
@@ -157,8 +161,8 @@ def _record(
 ) -> None:
     """Record the verification in the database, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified
-    from autoturbo.search.handover import passed
     from autoturbo.search.progress import now
+    from autoturbo.search.verified_selection import passed
     from autoturbo.tuning.keys import pair_key
     from autoturbo.verify import VERIFIER_VERSION
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
-    Noted,
+    ModelNotes,
     StoredRun,
     add_shape_options,
     load_given,
@@ -27,7 +27,7 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser, whole_number, wrong
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import AUTO
-from autoturbo.schema import Later, Natural, Real, TypedDict
+from autoturbo.schema import DeferredType, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.search.space import Space
 else:
-    BoundsJson = Annotated[Any, Later(of="autoturbo.report.explanation:BoundsJson")]
+    BoundsJson = Annotated[Any, DeferredType(of="autoturbo.report.explanation:BoundsJson")]
 
 USAGE = "RUN | FILE --model MODEL [--target T] [options]"
 EXAMPLE = "autoturbo explain 4f1c"
@@ -54,10 +54,12 @@ class RunLine(TypedDict):
     failed: Natural
     explained: Real | None
     obstacle: str | None
-    knobs: list[Annotated[dict[str, Any], Later(of="autoturbo.report.importance:KnobReport")]]
+    knobs: list[
+        Annotated[dict[str, Any], DeferredType(of="autoturbo.report.importance:KnobReport")]
+    ]
 
 
-class FileLine(Noted):
+class FileLine(ModelNotes):
     """What bounds a schedule and what would help."""
 
     schedule: str
@@ -155,22 +157,22 @@ def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     if run.info.key.scheduler_version != scheduler_version(measurer_of(run.info)):
         console.say("no bounds: another version of the scheduler made the run")
         return None
-    return build_schedule(run.evaluator_on_target().bench, best.knobs)
+    return build_schedule(run.evaluator_on_target().model_scheduler, best.knobs)
 
 
 def _space(run: StoredRun) -> Space:
     """Return the space that a run's trials were proposed from.
 
     Raises:
-        RunError: it is on a machine, or its model or its target is not known any more.
-    """
-    from autoturbo.schedule.pipeline import Workbench
+        RunError: It is on a machine, or its model or its target is not known any more.
+    """  # noqa: DOC501  not_of_machines() makes the error
+    from autoturbo.schedule.pipeline import ModelScheduler
     from autoturbo.search.space import space_of_run
 
     pair, settings = run.pair("explain").on_target(), run.info.settings
     if pair is None:
         raise not_of_machines(run.info)
-    return space_of_run(settings, Workbench(pair.model, pair.target, settings["dtype"]))
+    return space_of_run(settings, ModelScheduler(pair.model, pair.target, settings["dtype"]))
 
 
 def _print(
@@ -206,7 +208,7 @@ def _print_bounds(bounds: Bounds, console: Console) -> None:
     console.say()
     console.show(explanation.layer_table(bounds, everything=everything))
     console.say()
-    console.show(explanation.spot_table(bounds))
+    console.show(explanation.bottleneck_table(bounds))
     if bounds.model_knobs:
         console.say()
         console.answer(explanation.model_knob_sentence(bounds))

@@ -20,7 +20,7 @@ EXAMPLE = "autoturbo replay 4f1c 12"
 
 
 _Replayed = TypedDict("_Replayed", {
-    "run": str, "trial": Natural, "same": Bool, "changed": list[str], "begun_with": list[str],
+    "run": str, "trial": Natural, "same": Bool, "changed": list[str], "warm_starts": list[str],
 })  # fmt: skip
 """Which trial it is, and the fields that differ."""
 
@@ -56,10 +56,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     recorded, replayed = trial.outcome, run.evaluator().evaluate(trial.knobs)
     before, now = recorded.as_dict(), replayed.as_dict()
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    begun_with = ["the heuristic", *info.settings.get("origins", ())]
+    warm_starts = ["the heuristic", *info.settings.get("origins", ())]
     said: _Replayed = {
         "run": info.id, "trial": options.trial, "same": not changed, "changed": changed,
-        "begun_with": begun_with,
+        "warm_starts": warm_starts,
     }  # fmt: skip
     if isinstance(replayed, Failure):
         failed: Failed = {**said, "failure": replayed.as_dict()}
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     origin = origin_of(measurer_of(info))
     name = f"{info.model} @ {info.target} ({origin})"
     console.answer(f"run {info.id}, trial {options.trial}: {name}")
-    console.answer(f"the search started from: {'; '.join(begun_with)}")
+    console.answer(f"the search started from: {'; '.join(warm_starts)}")
     console.compare({"recorded": recorded, "replayed": replayed}, "recorded")
     console.answer(
         f"replayed and recorded differ in {', '.join(changed)}"

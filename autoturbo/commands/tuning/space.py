@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
-    Noted,
+    ModelNotes,
     Pair,
     add_model_options,
     add_target_options,
@@ -58,7 +58,7 @@ KindJson = TypedDict("KindJson", {
 """Sub-graphs that have the same setting, and what it may be."""
 
 
-class SpaceLine(Noted):
+class SpaceLine(ModelNotes):
     """The knobs that a search would try; sizes are exact, however large."""
 
     model: str
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     notes = tell_notes(pair.model, console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
     evaluator = Evaluator(pair.model, pair.target, pair.dtype)
-    space = Space.of(evaluator.bench, subgraphs=own)
+    space = Space.of(evaluator.model_scheduler, subgraphs=own)
     seconds = seconds_per_trial(evaluator, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     of = space.as_json()

@@ -32,14 +32,14 @@ from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.files import Kind, Outputs
 from autoturbo.report.units import clock
-from autoturbo.schema import Later
+from autoturbo.schema import DeferredType
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.hardware.grid import GridPoint
     from autoturbo.report.sweep import Sweep, SweepLine
 else:
-    SweepLine = Annotated[Any, Later(of="autoturbo.report.sweep:SweepLine")]
+    SweepLine = Annotated[Any, DeferredType(of="autoturbo.report.sweep:SweepLine")]
 
 USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
 EXAMPLE = "autoturbo sweep resnet50 --vary lb.capacity_kib=256..4096 -o sweep.csv -o sweep.svg"
@@ -124,7 +124,7 @@ def _tell_cost(
     """Say how long all points take, where their trials and not time limit them.
 
     Raises:
-        UsageError: longer than :data:`_LONG_S`, and nobody agreed to that.
+        UsageError: Longer than :data:`_LONG_S`, and nobody agreed to that.
     """
     asked = config.resolved(pair.target)
     if config.time_budget or asked.measurer != SIMULATOR:
@@ -167,8 +167,8 @@ def _check_outputs(paths: Sequence[Path], outputs: Outputs) -> None:
     """Say before a long run what would fail after it.
 
     Raises:
-        UsageError: a file of no kind that is known, one that cannot be written, or no matplotlib.
-    """
+        UsageError: A file of no kind that is known, one that cannot be written, or no matplotlib.
+    """  # noqa: DOC501  wrong() makes the error
     from autoturbo.report.sweep import FORMATS, require_matplotlib
 
     known = (_TABLE, *(f".{form}" for form in FORMATS))
@@ -194,7 +194,7 @@ def _save_targets(grid: Sequence[GridPoint], folder: Path, outputs: Outputs) -> 
     """Write each target of the grid as a file that ``--target`` takes.
 
     Raises:
-        UsageError: the folder cannot be written.
+        UsageError: The folder cannot be written.
     """
     import json
 

@@ -29,7 +29,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence, sentence
-from autoturbo.commands.scheduling import Checked, RefusedJson, refused_json, require_runtime
+from autoturbo.commands.scheduling import CheckName, RefusedJson, refused_json, require_runtime
 from autoturbo.commands.tuning.space import seconds_per_trial
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
@@ -89,9 +89,9 @@ class TuneLine(TypedDict):
     schedule_file: str
     state: Annotated[str, Choice(of=("done", "interrupted"))]
     stopped: Annotated[str, Choice(of=_STOPS)]
-    begun_with: list[str]
+    warm_starts: list[str]
     mixed_samples: MixedSamples | None
-    verified: list[Checked]
+    verified: list[CheckName]
     refused: list[RefusedJson]
     numbers_skipped: NotRequired[str]
     notes: NotRequired[list[str]]
@@ -205,19 +205,19 @@ def expected_seconds(
     """Return about how long a search on the simulator takes, and how many trials it makes.
 
     Args:
-        pair: the model on the target.
-        asked: what is searched, with its defaults decided.
-        execution: on how many workers.
+        pair: The model on the target.
+        asked: What is searched, with its defaults decided.
+        execution: How it is carried out; the number of workers counts.
     """
     from autoturbo.search.space import Space
     from autoturbo.search.warm_starts.starts import placing_seconds
     from autoturbo.simulate.evaluator import Evaluator
 
     evaluator = Evaluator(pair.model, pair.target, pair.dtype)
-    space = Space.of(evaluator.bench, subgraphs=asked.subgraphs or 0)
+    space = Space.of(evaluator.model_scheduler, subgraphs=asked.subgraphs or 0)
     trials = min(asked.total or 0, space.size)
     measuring = seconds_per_trial(evaluator, space, _SAMPLES) / (execution.workers or 1)
-    placing = placing_seconds(evaluator.bench)
+    placing = placing_seconds(evaluator.model_scheduler)
     return placing + trials * (measuring + _LEARNING_S), trials
 
 
@@ -235,8 +235,8 @@ def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
     """Say before a long run what would fail after it.
 
     Raises:
-        UsageError: the file cannot be written, or would be written several times.
-    """
+        UsageError: The file cannot be written, or would be written several times.
+    """  # noqa: DOC501  wrong() makes the error
     if path is None:
         return
     if pairs > 1:
@@ -266,18 +266,18 @@ def finish(
     """Print the table, the files and what to do next; the object of ``tune --json``.
 
     Args:
-        ended: what became of each pair.
-        console: where it is printed.
-        database: where runs are kept.
-        copied: writes the best schedule where the user wants it too, and gives the files.
+        ended: What became of each pair.
+        console: Where it is printed.
+        database: Where runs are kept.
+        copied: Writes the best schedule where the user wants it too, and gives the files.
 
     Returns:
         The worst exit status. 1 where a schedule failed a check, although the next best is handed
         out, or where one could not be run that was to be run.
 
     Raises:
-        InterruptedRunError: some were stopped before their end.
-        AutoTurboError: the first of those that have no result; the others are told before it.
+        InterruptedRunError: Some were stopped before their end.
+        AutoTurboError: The first of those that have no result; the others are told before it.
     """
     status, failures = 0, [e for e in ended if isinstance(e, AutoTurboError)]
     results = [e for e in ended if not isinstance(e, AutoTurboError)]
@@ -314,10 +314,13 @@ def _tell(
 
 
 def write_copy(path: Path | None, outputs: Outputs, result: TuneResult) -> list[Path]:
-    """Write the best schedule where the user wants it too; the files written.
+    """Write the best schedule where the user wants it too.
+
+    Returns:
+        The file as a list of one; an empty list where ``path`` is None.
 
     Raises:
-        UsageError: the file cannot be written, or what is there may not be replaced.
+        UsageError: The file cannot be written, or what is there may not be replaced.
     """
     if path is None:
         return []
@@ -354,7 +357,7 @@ def as_json(result: TuneResult) -> TuneLine:
         "best": best.measurement.as_json(), "best_trial": best.trial,
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
         "schedule_file": str(result.schedule_file), "state": result.state,
-        "stopped": result.stopped.value, "begun_with": ["the heuristic", *result.origins],
+        "stopped": result.stopped.value, "warm_starts": ["the heuristic", *result.origins],
         "mixed_samples": _mixed_samples(result),
         "verified": [check.value for check in best.verified],
         "refused": refused_json(result.refused),
@@ -379,7 +382,7 @@ def _mixed_samples(result: TuneResult) -> MixedSamples | None:
     best = result.best.schedule
     if not isinstance(best, Schedule):
         return None
-    return mixed_samples(best.model, {result.target: best.problem.target.clusters})
+    return mixed_samples(best.model, {result.target: best.context.target.clusters})
 
 
 def _print(
@@ -490,8 +493,8 @@ def origins(found: Sequence[str], *, on_machine: bool) -> str:
     """Return in words what a search begins with.
 
     Args:
-        found: origins of its starts, besides the heuristic.
-        on_machine: it is on a machine of several units.
+        found: Origins of its starts, besides the heuristic.
+        on_machine: Whether the search is on a machine of several units.
     """
     counts = Counter(found)
     if on_machine:
@@ -504,10 +507,10 @@ def tell_start(info: RunInfo, console: Console, database: str, pair: str = "") -
     """Say which run it is, what it starts from and what it leaves out.
 
     Args:
-        info: the run.
-        console: where it is said.
-        database: where the run is kept.
-        pair: stands before each line, where several are tuned together.
+        info: The run.
+        console: Where it is said.
+        database: Where the run is kept.
+        pair: Stands before each line, where several are tuned together.
     """
     settings = info.settings
     on_machine = "units" in settings["target_description"]
@@ -521,8 +524,8 @@ def check_places(options: argparse.Namespace) -> None:
     """Refuse a database and a folder of runs that cannot be written, before the work.
 
     Raises:
-        InputError: one cannot.
-    """
+        InputError: One cannot.
+    """  # noqa: DOC501  wrong() makes the error
     from autoturbo.database import Database
 
     Database.check_place(options.db)

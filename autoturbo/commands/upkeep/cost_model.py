@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import add_force_option, outputs_of
 from autoturbo.commands.parser import Actions, OneOf, takes
-from autoturbo.schema import Later, TypedDict
+from autoturbo.schema import DeferredType, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.judging import ResultJson, Scores
     from autoturbo.cost_models.pretrained import Notes
     from autoturbo.cost_models.training import Table
 else:
-    ResultJson = Annotated[Any, Later(of="autoturbo.cost_models.judging:ResultJson")]
+    ResultJson = Annotated[Any, DeferredType(of="autoturbo.cost_models.judging:ResultJson")]
 
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
 
 
-_Card = Annotated[dict[str, Any], Later(of="autoturbo.cost_models.pretrained:ModelCard")]
+_Card = Annotated[dict[str, Any], DeferredType(of="autoturbo.cost_models.pretrained:ModelCard")]
 
 
 class TrainLine(TypedDict):

@@ -31,7 +31,7 @@ from autoturbo.errors import InterruptedRunError
 from autoturbo.graph.operators import Graph
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schema import Later, TypedDict
+from autoturbo.schema import DeferredType, TypedDict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.search.space import Space
 else:
-    DataCard = Annotated[Any, Later(of="autoturbo.datasets.measurements.card:DataCard")]
-    Rows = Annotated[Any, Later(of="autoturbo.datasets.measurements.card:Rows")]
+    DataCard = Annotated[Any, DeferredType(of="autoturbo.datasets.measurements.card:DataCard")]
+    Rows = Annotated[Any, DeferredType(of="autoturbo.datasets.measurements.card:Rows")]
     StatsLine = DataCard
 
 USAGE = "collect|stats"
@@ -69,7 +69,7 @@ _ACTION = Actions()
 add_arguments, run = _ACTION.add_arguments, _ACTION.run
 
 
-class SpaceDraws:
+class SpaceSource:
     """Settings of a search space, as a sample draws them."""
 
     def __init__(self, space: Space) -> None:
@@ -101,12 +101,12 @@ class SpaceDraws:
         return tuple(genes[0].tolist())
 
 
-def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> SpaceDraws:
+def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> SpaceSource:
     """Return draws of candidates from the space that a search would have."""
-    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.pipeline import ModelScheduler
     from autoturbo.search.space import Space
 
-    return SpaceDraws(Space.of(Workbench(graph, target, dtype), subgraphs=subgraphs))
+    return SpaceSource(Space.of(ModelScheduler(graph, target, dtype), subgraphs=subgraphs))
 
 
 @_ACTION(
@@ -197,8 +197,8 @@ def _dtypes(target: Target, asked: list[str]) -> list[str]:
     """Return the data types asked for that a target computes in; its default if none is asked.
 
     Raises:
-        UsageError: it computes in none of them.
-    """
+        UsageError: It computes in none of them.
+    """  # noqa: DOC501  wrong() makes the error
     if not asked:
         return [target.default_dtype]
     found = [dtype for dtype in dict.fromkeys(asked) if target.supports(dtype)]

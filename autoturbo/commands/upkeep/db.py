@@ -316,7 +316,8 @@ def _check_arguments(parser: Parser) -> None:
 def _check(options: argparse.Namespace, console: Console) -> int:
     """Check every record of the database, and save what a damaged one holds.
 
-    Status 1 where something is wrong.
+    Returns:
+        The exit status: 0 for a sound database, 1 where something is wrong.
     """
     from autoturbo.database import check
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from autoturbo.commands.console import Console, ErrorLine
 from autoturbo.commands.parser import Parser
 from autoturbo.errors import UsageError, did_you_mean
-from autoturbo.schema import JsonSchema, Later, TypedDict, json_schema
+from autoturbo.schema import DeferredType, JsonSchema, TypedDict, json_schema
 
 USAGE = "[COMMAND [ACTION]]"
 EXAMPLE = "autoturbo schema targets list"
@@ -78,10 +78,10 @@ def output_schema(name: str) -> dict[str, Any]:
     """Return the schema of one line that a command prints; an error is a line of its own.
 
     Args:
-        name: of a command, ``"targets list"`` where it has actions, or :data:`ERROR`.
+        name: Of a command, ``"targets list"`` where it has actions, or :data:`ERROR`.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: There is none of that name.
     """
     if name not in schema_names():
         raise UsageError(f"no schema of {name!r}", hint=did_you_mean(name, schema_names()))
@@ -99,5 +99,5 @@ def _about(record: Any) -> str:
     if get_origin(record) in (Union, UnionType):
         return " ".join(filter(None, map(_about, get_args(record))))
     for rule in getattr(record, "__metadata__", ()):
-        return rule.about or (_about(rule.type()) if isinstance(rule, Later) else "")
+        return rule.about or (_about(rule.type()) if isinstance(rule, DeferredType) else "")
     return " ".join(record.__doc__.split())

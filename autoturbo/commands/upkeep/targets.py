@@ -12,7 +12,7 @@ from autoturbo.commands.console import Console, Digest, Dtype, FaultJson, fault_
 from autoturbo.commands.parser import Actions, takes
 from autoturbo.errors import TargetError
 from autoturbo.report.units import capacity, macs, size
-from autoturbo.schema import JsonSchema, Later, Natural, Real, TypedDict
+from autoturbo.schema import DeferredType, JsonSchema, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
@@ -84,7 +84,7 @@ def described() -> Any:
 
 
 _ABOUT = "The description itself, as a file of it would be."
-ShowLine = Annotated[dict[str, Any], Later(of=f"{__name__}:described", about=_ABOUT)]
+ShowLine = Annotated[dict[str, Any], DeferredType(of=f"{__name__}:described", about=_ABOUT)]
 SchemaLine = Annotated[dict[str, Any], JsonSchema(about="The JSON schema of target files.")]
 
 _ACTION = Actions()

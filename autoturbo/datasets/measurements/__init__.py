@@ -16,13 +16,13 @@ byte of it.
 from autoturbo.datasets.measurements.card import make_card, readme, write_card
 from autoturbo.datasets.measurements.collect import Collection, Part, Progress, collect, parts_of
 from autoturbo.datasets.measurements.load import Measurements, forged, load_measurements
-from autoturbo.datasets.measurements.sampling import Draws, Origin, varied_targets
+from autoturbo.datasets.measurements.sampling import CandidateSource, Origin, varied_targets
 from autoturbo.datasets.measurements.shards import DATASET_SCHEMA
 
 __all__ = [
     "DATASET_SCHEMA",
+    "CandidateSource",
     "Collection",
-    "Draws",
     "Measurements",
     "Origin",
     "Part",

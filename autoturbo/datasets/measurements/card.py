@@ -307,7 +307,7 @@ def write_card(folder: Path, card: DataCard, outputs: Outputs = NO_OTHERS) -> No
     """Write both forms into the data set's folder.
 
     Raises:
-        UsageError: a file cannot be written, or what is there may not be replaced.
+        UsageError: A file cannot be written, or what is there may not be replaced.
     """
     text = json.dumps(card, indent=2, allow_nan=False) + "\n"
     outputs.write(folder / "card.json", Kind.DATASET_CARD, text)

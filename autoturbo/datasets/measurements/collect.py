@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from autoturbo.datasets.measurements.sampling import Draws, Sample, read_setting
+from autoturbo.datasets.measurements.sampling import CandidateSource, Sample, read_setting
 from autoturbo.datasets.measurements.shards import (
     DATASET_SCHEMA,
     VERSIONS,
@@ -41,7 +41,7 @@ from autoturbo.simulate.evaluator import Evaluator
 
 COLLECTION: Final = "collection.json"
 
-MakeDraws = Callable[[Graph, Target, str], Draws]
+MakeSource = Callable[[Graph, Target, str], CandidateSource]
 """Gives the settings of a model on a target in a data type; sent to workers."""
 
 
@@ -50,10 +50,10 @@ class Part:
     """One shard to be: a model at a batch size on a target in a data type.
 
     Attributes:
-        file: the model's ONNX file.
-        graph: the model at that batch size.
-        target: the accelerator.
-        dtype: the compute type.
+        file: The model's ONNX file.
+        graph: The model at that batch size.
+        target: The accelerator.
+        dtype: The compute type.
     """
 
     file: Path
@@ -86,17 +86,17 @@ class Collection:
     """The parts of a data set.
 
     Attributes:
-        parts: the shards.
-        settings: of each shard at most.
-        seed: of the sample.
-        draws: gives settings; its name and parameters are in ``recipe``.
-        recipe: what describes ``draws``, and the command.
+        parts: The shards.
+        settings: Of each shard at most.
+        seed: Of the sample.
+        draws: Gives settings; its name and parameters are in ``recipe``.
+        recipe: What describes ``draws``, and the command.
     """
 
     parts: tuple[Part, ...]
     settings: int
     seed: int
-    draws: MakeDraws
+    draws: MakeSource
     recipe: Mapping[str, Any]
 
     def described(self) -> dict[str, Any]:
@@ -113,11 +113,11 @@ class Progress:
     """The progress of a collection.
 
     Attributes:
-        done: shards that are there.
-        total: shards in all.
-        name: of the latest.
-        seal: its counts.
-        made: whether it was made now.
+        done: Shards that are there.
+        total: Shards in all.
+        name: Of the latest.
+        seal: Its counts.
+        made: Whether it was made now.
     """
 
     done: int
@@ -137,13 +137,13 @@ def parts_of(
 
     Args:
         files: ONNX files.
-        batches: None for the model's own.
-        targets: with the compute type.
-        dims: extents of named dimensions, of all models.
+        batches: Batch sizes; None for the model's own.
+        targets: Targets, each with the compute type.
+        dims: Extents of named dimensions, of all models.
 
     Raises:
-        ModelError: a model is not usable.
-        UsageError: two different ones would have the same name.
+        ModelError: A model is not usable.
+        UsageError: Two different ones would have the same name.
     """
     parts: dict[str, Part] = {}
     for file, batch in itertools.product(files, batches):
@@ -166,14 +166,15 @@ def collect(
     """Make the shards that are not there.
 
     Args:
-        collection: what to measure.
-        folder: made where it is missing.
-        jobs: processes; 1 for this one alone.
-        on_shard: called for each shard, those that are there first.
+        collection: What to measure.
+        folder: Made where it is missing.
+        jobs: Processes; 1 for this one alone.
+        on_shard: Called for each shard, those that are there first.
 
     Raises:
-        InputError: the folder holds something else, or a file cannot be written.
-        ExecutorError: a process died.
+        InputError: The folder holds something else, or a file cannot be written.
+        ExecutorError: A process died.
+        UsageError: PyArrow is missing, or there are too many jobs.
     """
     require_parquet()
     if jobs > JOBS.most:
@@ -193,7 +194,8 @@ def begin(collection: Collection, folder: Path) -> None:
     """Write the description of a data set, or check that it is the one that was begun.
 
     Raises:
-        InputError: another data set was begun here.
+        InputError: Another data set was begun here.
+        UsageError: The folder or the file cannot be made.
     """
     path, text = folder / COLLECTION, json.dumps(collection.described(), indent=2, sort_keys=True)
     if path.exists():
@@ -232,8 +234,8 @@ def read_collection(folder: Path) -> dict[str, Any]:
     """Return the parts of a data set.
 
     Raises:
-        InputError: the folder holds no data set, or one of another version.
-    """
+        InputError: The folder holds no data set, or one of another version.
+    """  # noqa: DOC501  other_version() makes the error
     path = folder / COLLECTION
     try:
         document = read_json(path)
@@ -254,6 +256,9 @@ def _made(
     """Yield the shards as they are made, here or in processes.
 
     These are started afresh: forking one that has threads may hang.
+
+    Raises:
+        ExecutorError: A process died; shards that are done stay.
     """
     if jobs <= 1 or not missing:
         yield from ((part.name, make_shard(collection, part, folder)) for part in missing)
@@ -291,9 +296,9 @@ def _end_with_parent() -> None:
 
 def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
     """Measure one part and write its shard."""
-    problem, seed = (part.graph, part.target, part.dtype), part.seed(collection.seed)
-    measure = functools.partial(read_setting, Evaluator(*problem))
-    sample = Sample(collection.draws(*problem), measure, np.random.default_rng(seed))
+    context, seed = (part.graph, part.target, part.dtype), part.seed(collection.seed)
+    measure = functools.partial(read_setting, Evaluator(*context))
+    sample = Sample(collection.draws(*context), measure, np.random.default_rng(seed))
     drawn = list(sample.take(collection.settings))
     same = {
         **part.described(),

@@ -25,7 +25,7 @@ from autoturbo.errors import InputError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 from autoturbo.simulate.sequence import run_passes
@@ -40,12 +40,12 @@ class Measurements:
     """Settings and their kernels; rows of ``offsets[i]:offsets[i + 1]`` are setting ``i``'s.
 
     Attributes:
-        settings: columns of :data:`autoturbo.datasets.measurements.shards.SETTINGS`.
-        kernels: columns of :data:`autoturbo.datasets.measurements.shards.KERNELS`.
+        settings: Columns of :data:`autoturbo.datasets.measurements.shards.SETTINGS`.
+        kernels: Columns of :data:`autoturbo.datasets.measurements.shards.KERNELS`.
         offsets: ``(settings + 1,)``.
-        pairs: per setting, the number of its shard: model, batch size, target and data type.
-        collection: what the data set is made of.
-        repeats: settings left out because their schedule was there already, by shard.
+        pairs: Per setting, the number of its shard: model, batch size, target and data type.
+        collection: What the data set is made of.
+        repeats: Settings left out because their schedule was there already, by shard.
     """
 
     settings: Columns
@@ -142,8 +142,11 @@ class Measurements:
         kernels = slice(int(self.offsets[setting]), int(self.offsets[setting + 1]))
         if kernels.start == kernels.stop:
             return None
-        texts = enumerate(self.kernels["own"][kernels])
-        overrides = {at: SubGraphKnobs(**json.loads(text)) for at, text in texts if text}
+        overrides = {
+            kernel: Knobs.from_dict({"overrides": [json.loads(text)]}).overrides[0]
+            for kernel, text in enumerate(self.kernels["own"][kernels])
+            if text
+        }
         return PlanStatistics(self.statistics[kernels], self.launches[kernels], overrides)
 
 
@@ -164,12 +167,12 @@ def replay(
     producer's last have ended, and that kernels of several sub-graphs may take turns.
 
     Args:
-        seconds: of each sub-graph on each of its clusters in one pass, ``(sub-graphs,)``.
-        first: first cluster of each.
-        clusters: how many clusters each has, from the first on.
-        reads: sub-graphs that each reads from, which come before it.
-        loops: number of passes.
-        barrier: seconds until another cluster knows of a kernel's end.
+        seconds: Of each sub-graph on each of its clusters in one pass, ``(sub-graphs,)``.
+        first: First cluster of each.
+        clusters: How many clusters each has, from the first on.
+        reads: Sub-graphs that each reads from, which come before it.
+        loops: Number of passes.
+        barrier: Seconds until another cluster knows of a kernel's end.
     """
     owner = np.repeat(np.arange(len(seconds)), clusters)
     begin = np.concatenate([[0], np.cumsum(clusters)])
@@ -185,12 +188,15 @@ def load_measurements(folder: str | Path, *, partial: bool = False) -> Measureme
     """Read a data set and check it: versions, counts and checksums.
 
     Args:
-        folder: as 'autoturbo dataset collect' has made it.
-        partial: whether shards may be missing, as of a collection that was interrupted.
+        folder: As 'autoturbo dataset collect' has made it.
+        partial: Whether shards may be missing, as of a collection that was interrupted.
+
+    Returns:
+        All rows of the shards that are there, in the order of the collection.
 
     Raises:
-        InputError: no data set, another version, an incomplete one, or a damaged file (named).
-        UsageError: pyarrow is missing.
+        InputError: No data set, another version, an incomplete one, or a damaged file (named).
+        UsageError: PyArrow is missing.
     """
     require_parquet()
     place = Path(folder)
@@ -220,7 +226,7 @@ def forged(place: Path) -> Iterator[None]:
     Checksums find damage; who makes them right again over other values is found here.
 
     Raises:
-        InputError: naming the data set.
+        InputError: Naming the data set.
     """
     try:
         yield
@@ -247,7 +253,7 @@ def _offsets(setting: Floats, settings: Sequence[int], kernels: Sequence[int]) -
     """Return where each setting's kernels begin; settings are numbered anew in every shard.
 
     Raises:
-        ValueError: a kernel is of no setting.
+        ValueError: A kernel is of no setting.
     """
     begin = np.cumsum([0, *settings])
     owner = np.repeat(begin[:-1], kernels) + setting.astype(np.int64)

@@ -60,7 +60,7 @@ TURNS = (Origin.NEAR_DEFAULT, Origin.SPARSE, Origin.NEAR_BEST, Origin.DENSE)
 """Who is next, over and over, after the default schedule."""
 
 
-class Draws(Protocol):
+class CandidateSource(Protocol):
     """A source of candidates: a search space of one model on one target."""
 
     @property
@@ -86,11 +86,11 @@ class Reading:
     """A setting, what came of it, and what the tables say of it.
 
     Attributes:
-        knobs: the setting.
-        outcome: measurement or failure.
-        schedule: equal for settings whose schedules measure the same in every respect.
-        shared: how clusters share out the work; empty where it does not fit the model.
-        kernels: a row for each of its sub-graphs; none likewise.
+        knobs: The setting.
+        outcome: Measurement or failure.
+        schedule: Equal for settings whose schedules measure the same in every respect.
+        shared: How clusters share out the work; empty where it does not fit the model.
+        kernels: A row for each of its sub-graphs; none likewise.
     """
 
     knobs: Knobs
@@ -101,14 +101,14 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnCandidate:
     """A setting of a sample.
 
     Attributes:
-        number: its place.
-        origin: how it came in.
-        parent: place of what it is a mutant of, -1 for none.
-        reading: the setting and what it measures.
+        number: Its place.
+        origin: How it came in.
+        parent: Place of what it is a mutant of, -1 for none.
+        reading: The setting and what it measures.
     """
 
     number: int
@@ -138,13 +138,13 @@ class Sample:
     """Draws settings, measures them, and leaves out what it has had.
 
     Attributes:
-        draws: where settings come from.
-        measure: measures one.
-        rng: where chance comes from.
-        repeats: settings left out because their schedule was there already.
+        draws: Where settings come from.
+        measure: Measures one.
+        rng: Where chance comes from.
+        repeats: Settings left out because their schedule was there already.
     """
 
-    draws: Draws
+    draws: CandidateSource
     measure: Callable[[Knobs], Reading]
     rng: np.random.Generator
     repeats: int = 0
@@ -152,7 +152,7 @@ class Sample:
     _schedules: set[object] = field(default_factory=set)
     _best: list[tuple[float, int, Point]] = field(default_factory=list)
 
-    def take(self, count: int) -> Iterator[Drawn]:
+    def take(self, count: int) -> Iterator[DrawnCandidate]:
         """Yield as many settings, or as many as there are."""
         default = self.draws.default
         yield self._keep(Origin.DEFAULT, -1, default, self.measure(self.draws.knobs(default)))
@@ -165,7 +165,7 @@ class Sample:
             if found:
                 yield found
 
-    def _next(self, origin: Origin) -> Drawn | None:
+    def _next(self, origin: Origin) -> DrawnCandidate | None:
         """Return the first new one of a few."""
         for _ in range(TRIES):
             point, parent = self._draw(origin)
@@ -187,20 +187,20 @@ class Sample:
         rate = FAR if self.rng.random() < FAR_SHARE else 0.0
         return self.draws.mutant(self.rng, parent, rate), self._numbers[parent]
 
-    def _keep(self, origin: Origin, parent: int, point: Point, reading: Reading) -> Drawn:
+    def _keep(self, origin: Origin, parent: int, point: Point, reading: Reading) -> DrawnCandidate:
         number = len(self._numbers)
         self._numbers[point] = number
         if isinstance(reading.outcome, Measurement):
             self._schedules.add(reading.schedule)
             ranked = [*self._best, (reading.outcome.latency, number, point)]
             self._best = heapq.nsmallest(ELITE, ranked)
-        return Drawn(number, origin, parent, reading)
+        return DrawnCandidate(number, origin, parent, reading)
 
 
 def read_setting(evaluator: Evaluator, knobs: Knobs) -> Reading:
     """Build the schedule of a setting and measure it; a failure is a value."""
     try:
-        schedule = build_schedule(evaluator.bench, knobs)
+        schedule = build_schedule(evaluator.model_scheduler, knobs)
     except KnobsError as error:
         return Reading(knobs, Failure("invalid", str(error)))
     outcome, share = evaluator.measure(schedule), schedule.share
@@ -232,7 +232,7 @@ def _kernels(evaluator: Evaluator, schedule: Schedule, outcome: Outcome) -> Iter
     count = len(known.values)
     # all clusters that work have all sub-graphs, where they work alike or there is only one
     everywhere = ((0, schedule.share.clusters),) * count
-    homes = plan(evaluator.bench, schedule.knobs).homes or everywhere
+    homes = plan(evaluator.model_scheduler, schedule.knobs).homes or everywhere
     times = _times(schedule, outcome) if isinstance(outcome, Measurement) else [{}] * count
     for at, reads in enumerate(_reads(schedule.instances)):
         own = known.overrides.get(at)
@@ -301,7 +301,7 @@ def varied_targets(target: Target, count: int, seed: int) -> list[Target]:
     """Return targets near one, all different, named ``NAME-vSEED.NUMBER``.
 
     Raises:
-        TargetError: none that is possible is found, which is no ordinary target's fault.
+        TargetError: None that is possible is found, which is no ordinary target's fault.
     """
     found = {target.hash: target}
     for number in range(1, count + 1):
@@ -314,10 +314,10 @@ def varied_targets(target: Target, count: int, seed: int) -> list[Target]:
 
 
 def _candidates(target: Target, rng: np.random.Generator) -> Iterator[Target]:
-    """Yield possible ones.
+    """Yield targets with other figures that make sense.
 
     Raises:
-        TargetError: after a while.
+        TargetError: None was found in many tries.
     """
     for _ in range(_TRIES):
         document = _varied(target.as_dict(), rng)

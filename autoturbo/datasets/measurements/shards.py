@@ -112,12 +112,12 @@ class Seal:
     """The row counts and digests of a complete shard.
 
     Attributes:
-        schema: version of the columns.
-        settings: rows of its table of settings.
-        kernels: rows of its table of kernels.
-        repeats: settings left out because their schedule was there already.
-        settings_sha256: of the file.
-        kernels_sha256: of the file.
+        schema: Version of the columns.
+        settings: Rows of its table of settings.
+        kernels: Rows of its table of kernels.
+        repeats: Settings left out because their schedule was there already.
+        settings_sha256: Of the file.
+        kernels_sha256: Of the file.
     """
 
     schema: Count
@@ -132,7 +132,7 @@ def require_parquet() -> None:
     """Find out whether Parquet files can be read and written here.
 
     Raises:
-        UsageError: pyarrow is not installed.
+        UsageError: PyArrow is not installed.
     """
     try:
         import pyarrow.parquet  # noqa: F401
@@ -144,8 +144,11 @@ def require_parquet() -> None:
 def write_shard(folder: Path, name: str, rows: Mapping[str, Sequence[Row]], repeats: int) -> Seal:
     """Write the tables, then the seal.
 
+    Returns:
+        The seal: rows and checksum of each table.
+
     Raises:
-        UsageError: a file cannot be written.
+        UsageError: A file cannot be written.
     """
     facts: dict[str, Any] = {}
     for table in TABLES:
@@ -171,8 +174,8 @@ def read_shard(folder: Path, name: str) -> tuple[Seal, dict[str, Any]]:
     """Return the seal of a shard, and its tables as pyarrow has them.
 
     Raises:
-        InputError: a file is missing or damaged, or of another version; it is named.
-    """
+        InputError: A file is missing or damaged, or of another version; it is named.
+    """  # noqa: DOC501  damaged() makes the error
     seal = read_seal(folder, name)
     told, found = asdict(seal), {}
     for table in TABLES:
@@ -187,8 +190,8 @@ def read_seal(folder: Path, name: str) -> Seal:
     """Return counts and checksums of a shard.
 
     Raises:
-        InputError: the file is missing or damaged, or of another version.
-    """
+        InputError: The file is missing or damaged, or of another version.
+    """  # noqa: DOC501  damaged() and other_version() make the errors
     path = _place(folder, "shards", name)
     try:
         seal = TypeAdapter(Seal).validate_json(read_text(path), strict=True)

@@ -66,9 +66,9 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
     The graph reads the node's inputs, and makes its outputs, under their own names.
 
     Args:
-        step: the node with its inputs looked up; its outputs need not be filled in.
-        schema: its operator's definition, None for one that ONNX does not know.
-        source: where the versions are from.
+        step: The node with its inputs looked up; its outputs need not be filled in.
+        schema: Its operator's definition, None for one that ONNX does not know.
+        source: Where the versions are from.
     """
     kind = (domain_of(step.node), step.node.op_type)
     known = all(value is None or value.shape is not None for value in step.inputs)
@@ -81,12 +81,12 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
         return None
 
 
-def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.Trips] | str:
+def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.TripCount] | str:
     """Return the first trip of a loop that is kept and its trips, or the reason they are unknown.
 
     Args:
-        step: the node with its inputs looked up.
-        source: where the versions are from.
+        step: The node with its inputs looked up.
+        source: Where the versions are from.
     """
     writer = Writer(step, source.opsets.get("", 1))
     write = bodies.loop if step.node.op_type == "Loop" else bodies.scan

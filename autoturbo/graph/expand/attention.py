@@ -31,11 +31,11 @@ class _Sizes:
     """Extents of an attention.
 
     Attributes:
-        heads: of queries.
-        key_heads: of keys and values.
-        rows: positions of queries.
-        length: positions of keys, past ones included.
-        channels: of a head of queries and keys.
+        heads: Of queries.
+        key_heads: Of keys and values.
+        rows: Positions of queries.
+        length: Positions of keys, past ones included.
+        channels: Of a head of queries and keys.
     """
 
     heads: int
@@ -83,11 +83,14 @@ def _attended(
     """Write the attention-weighted values: ``[batch, heads, rows, channels]``.
 
     Args:
-        w: where to.
-        operands: queries, keys and values, each ``[batch, heads, positions, channels]``.
-        sizes: the extents.
-        added: to the scores, ``""`` for nothing.
-        sink: writes a score that takes its share and has no value, ``""`` for none.
+        w: Where to.
+        operands: Queries, keys and values, each ``[batch, heads, positions, channels]``.
+        sizes: The extents.
+        added: To the scores, ``""`` for nothing.
+        sink: Writes a score that takes its share and has no value, ``""`` for none.
+
+    Returns:
+        The name of the values.
     """
     query, key, value = operands
     scores = _scores(w, query, key, sizes)
@@ -146,10 +149,10 @@ def _causal(w: Writer, sizes: _Sizes, first: str, window: int = -1) -> str:
     """Write the causal mask of each row, limited to a window where one is given.
 
     Args:
-        w: where to.
-        sizes: the extents.
-        first: position of the first row, ``[batch, 1, 1, 1]`` or without dimensions.
-        window: keys before its own that a row sees; negative for all.
+        w: Where to.
+        sizes: The extents.
+        first: Position of the first row, ``[batch, 1, 1, 1]`` or without dimensions.
+        window: Keys before its own that a row sees; negative for all.
 
     Returns:
         Truth values that broadcast to ``[batch, heads, rows, length]``.
@@ -392,12 +395,12 @@ class _Cache:
     """Where the new keys and values of a sample go.
 
     Attributes:
-        past: extent of the buffer of past ones.
-        rows: new ones.
-        length: past and new ones that are attended to.
-        extent: of the buffer that is made.
-        prompt: there are no past keys, even if the buffer holds some.
-        first: position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
+        past: Extent of the buffer of past ones.
+        rows: New ones.
+        length: Past and new ones that are attended to.
+        extent: Of the buffer that is made.
+        prompt: There are no past keys, even if the buffer holds some.
+        first: Position of the first new one, ``[batch, 1, 1, 1]``, or without dimensions.
     """
 
     past: int

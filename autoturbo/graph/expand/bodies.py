@@ -25,9 +25,9 @@ class Renaming:
     """Gives the values of a body names of their own.
 
     Attributes:
-        stem: in front of names.
-        names: by formal name; grows.
-        given: attributes of the node that the body stands for.
+        stem: In front of names.
+        names: By formal name; grows.
+        given: Attributes of the node that the body stands for.
     """
 
     stem: str
@@ -73,13 +73,13 @@ MOST_NODES = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Trips:
+class TripCount:
     """How often a loop goes through its body.
 
     Attributes:
-        count: trips.
-        nodes: of the body.
-        carried: names of the values that go from trip to trip: before the first and behind the
+        count: Trips.
+        nodes: Of the body.
+        carried: Names of the values that go from trip to trip: before the first and behind the
             last that is written.
     """
 
@@ -88,7 +88,7 @@ class Trips:
     carried: tuple[tuple[str, str], ...]
 
 
-def loop(w: Writer, *, once: bool = False) -> Trips:
+def loop(w: Writer, *, once: bool = False) -> TripCount:
     """Write a Loop of known trip count; write only the first trip if asked."""
     body = _body(w)
     trips = w.value(0).data
@@ -105,10 +105,10 @@ def loop(w: Writer, *, once: bool = False) -> Trips:
         carried, rows = trip_outputs[: len(carried)], trip_outputs[len(carried) :]
         stacked.append(rows)
     _finish(w, carried, stacked, [0] * (len(body.output) - 1 - len(carried)))
-    return Trips(count, len(body.node), tuple(zip(begun, carried, strict=True)))
+    return TripCount(count, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
-def scan(w: Writer, *, once: bool = False) -> Trips:
+def scan(w: Writer, *, once: bool = False) -> TripCount:
     """Write a Scan, one trip per entry of its scanned inputs."""
     body, count = _body(w), int(w.attribute("num_scan_inputs", 0))
     states = len(w.step.inputs) - count
@@ -133,7 +133,7 @@ def scan(w: Writer, *, once: bool = False) -> Trips:
         stacked.append(trip_outputs[states:])
     backwards = _list(w, "scan_output_directions", results)
     _finish(w, carried, stacked, _list(w, "scan_output_axes", results), backwards)
-    return Trips(trips, len(body.node), tuple(zip(begun, carried, strict=True)))
+    return TripCount(trips, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
 def _body(w: Writer) -> GraphProto:
@@ -212,12 +212,12 @@ def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProt
     """Return ONNX's function body of a node, under the names of its inputs and outputs.
 
     Args:
-        step: the node.
-        schema: its operator's definition.
-        source: where the versions are from.
+        step: The node.
+        schema: Its operator's definition.
+        source: Where the versions are from.
 
     Raises:
-        NoExpansionError: there is none for the model's opset.
+        NoExpansionError: There is none for the model's opset.
     """
     function = _function(step, schema, source.opsets.get("", 1))
     return _graph(step.node, function, schema)
@@ -227,6 +227,9 @@ def _function(step: Step, schema: Any, opset: int) -> FunctionProto:
     """Return the function body of the newest version up to the model's opset.
 
     Its operators must mean the same in both opsets.
+
+    Raises:
+        NoExpansionError: There is no body for this opset, or an operator in it has changed since.
     """
     if schema.has_context_dependent_function:
         versions = schema.context_dependent_function_opset_versions

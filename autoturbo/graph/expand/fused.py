@@ -212,8 +212,8 @@ def einsum(w: Writer) -> None:
     """Write an Einsum of three or more operands as pairwise Einsums, in the cheapest order.
 
     Raises:
-        OneOperatorError: it has two operands at most.
-        NoExpansionError: an ellipsis, or operands that do not go with the equation.
+        OneOperatorError: It has two operands at most.
+        NoExpansionError: An ellipsis, or operands that do not go with the equation.
     """
     count = len(w.step.inputs)
     one_operator_unless(count > 2)  # noqa: PLR2004
@@ -247,11 +247,14 @@ def _real(w: Writer, position: int, scale: int, zero: int, axis: int | None = No
     """Write the real numbers that a quantised input stands for.
 
     Args:
-        w: where to.
-        position: of the input.
-        scale: position of its scale.
-        zero: position of its zero point, which may be absent.
-        axis: the dimension that has a scale per entry, if any has.
+        w: Where to.
+        position: Of the input.
+        scale: Position of its scale.
+        zero: Position of its zero point, which may be absent.
+        axis: The dimension that has a scale per entry, if any has.
+
+    Returns:
+        The name of the real numbers, which have the shape of the input.
     """
     several = w.shape(scale) not in ((), (1,))
     given = (w.input(position), _scalar(w, scale), _scalar(w, zero) if w.has(zero) else "")

@@ -32,7 +32,7 @@ def refuse_unless(condition: object, what: str) -> None:
     """Refuse a node in a form that is not written out.
 
     Raises:
-        NoExpansionError: the condition does not hold.
+        NoExpansionError: The condition does not hold.
     """
     if not condition:
         raise NoExpansionError(what)
@@ -42,7 +42,7 @@ def one_operator_unless(condition: object) -> None:
     """Leave a node to the operator table, which describes this form of it.
 
     Raises:
-        OneOperatorError: the condition does not hold.
+        OneOperatorError: The condition does not hold.
     """
     if not condition:
         raise OneOperatorError
@@ -53,10 +53,10 @@ class Writer:
     """The body of one node while it is written.
 
     Attributes:
-        step: the node, its inputs looked up.
-        opset: version of ONNX's own operators.
-        nodes: written so far.
-        constants: likewise.
+        step: The node, its inputs looked up.
+        opset: Version of ONNX's own operators.
+        nodes: Written so far.
+        constants: Likewise.
     """
 
     step: Step
@@ -89,7 +89,7 @@ class Writer:
         """Return an input that the operator cannot do without.
 
         Raises:
-            NoExpansionError: it is absent.
+            NoExpansionError: It is absent.
         """
         value = self.step.inputs[position] if self.has(position) else None
         if value is None:
@@ -117,14 +117,17 @@ class Writer:
     def op(
         self, op_type: str, *inputs: str, to: str | None = None, domain: str = "", **attributes: Any
     ) -> str:
-        """Write a node of one output and return that output's name; the same one is written once.
+        """Write a node of one output; the same node is written once.
 
         Args:
-            op_type: of the node.
-            inputs: names, ``""`` for an absent one.
-            to: the name of the output; a new one if None.
-            domain: of the type.
-            attributes: by name.
+            op_type: Of the node.
+            inputs: Names, ``""`` for an absent one.
+            to: The name of the output; a new one if None.
+            domain: Of the type.
+            attributes: By name.
+
+        Returns:
+            The name of the output.
         """
         key = (op_type, inputs, domain, repr(sorted(attributes.items())))
         if to is not None or key not in self._known:

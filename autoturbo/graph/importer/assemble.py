@@ -33,11 +33,11 @@ class Assembled:
     """A graph and the steps of its operators.
 
     Attributes:
-        graph: the graph.
-        steps: per operator, its node.
-        positions: per operator and input of it, the place among the inputs of its node and what the
+        graph: The graph.
+        steps: Per operator, its node.
+        positions: Per operator and input of it, the place among the inputs of its node and what the
             bodies of control flow read from outside.
-        names: the tensors' numbers and names; further values may be given unique names.
+        names: The tensors' numbers and names; further values may be given unique names.
     """
 
     graph: Graph
@@ -50,11 +50,11 @@ def build_graph(program: Program, source: Source) -> Assembled:
     """Return the graph of a propagated model.
 
     Args:
-        program: its inputs, steps and outputs.
-        source: where it is from.
+        program: The inputs, steps and outputs of the model.
+        source: The file, for messages.
 
     Raises:
-        ModelError: nothing depends on an input; a needed shape is not known or empty; too large.
+        ModelError: Nothing depends on an input; a needed shape is not known or empty; too large.
     """
     steps = _alive(program)
     if not steps:
@@ -174,7 +174,7 @@ def check_size(values: Sequence[Value], source: Source) -> None:
     """Refuse tensors that no machine can hold: they come from a mistake in a shape.
 
     Raises:
-        ModelError: naming the largest tensor.
+        ModelError: Naming the largest tensor.
     """
     sizes = [math.prod(value.shape or ()) for value in values]
     if sum(sizes) < MOST_ELEMENTS:
@@ -279,7 +279,7 @@ def _check_channels(step: Step, name: str, source: Source) -> None:
     """Refuse a convolution whose data and weights differ in channels: ONNX does not check it.
 
     Raises:
-        ModelError: they differ.
+        ModelError: They differ.
     """
     if step.node.op_type != "Conv" or domain_of(step.node):
         return
@@ -297,7 +297,7 @@ def _check_states(step: Step, name: str, source: Source) -> None:
     """Refuse a recurrence whose states and inputs differ in samples: ONNX does not check it.
 
     Raises:
-        ModelError: they are of more or fewer.
+        ModelError: They are of more or fewer.
     """
     if step.node.op_type not in ("LSTM", "GRU", "RNN") or domain_of(step.node):
         return

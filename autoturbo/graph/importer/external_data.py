@@ -65,9 +65,9 @@ def read_without_weights(path: Path) -> ModelProto:
     """Return the model in a file, without payloads above :data:`LARGE` bytes.
 
     Raises:
-        WireError: the file is not a protobuf message.
-        TruncatedError: the file ends within a field.
-        OSError: the file cannot be read.
+        WireError: The file is not a protobuf message.
+        TruncatedError: The file ends within a field.
+        OSError: The file cannot be read.
     """
     with (
         path.open("rb") as file,
@@ -94,7 +94,7 @@ def restore(tensor: TensorProto, path: Path) -> None:
     """Read a skipped payload into the tensor.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: The file cannot be read.
     """
     place = next(entry.value for entry in tensor.external_data if entry.key == _PLACE)
     start, stop = map(int, place.split())
@@ -212,8 +212,8 @@ class DataFiles:
     """Data files of a model: those that are missing, and how much may still be read.
 
     Attributes:
-        missing: the file of each tensor whose data file does not exist.
-        left: elements above :data:`SMALL` that may still be read.
+        missing: The file of each tensor whose data file does not exist.
+        left: Elements above :data:`SMALL` that may still be read.
     """
 
     missing: dict[str, str] = field(default_factory=dict)
@@ -271,8 +271,11 @@ def attach(graph: GraphProto, source: Source, *, seeded: bool = False) -> DataFi
         source: Names the file and takes the notes.
         seeded: Whether missing weights are made from a seed, so that there is nothing to note.
 
+    Returns:
+        Data files that are missing, and how many elements may still be read.
+
     Raises:
-        ModelError: a data file outside the model's folder, or shorter than a tensor needs; a
+        ModelError: A data file outside the model's folder, or shorter than a tensor needs; a
             negative extent; an inline payload of the wrong length.
     """
     files = DataFiles()
@@ -406,10 +409,10 @@ def put_outside(
     """Append the elements of a tensor to a data file and point the tensor to them.
 
     Args:
-        tensor: loses the elements that it holds.
-        values: its elements, piece by piece; they may be read from where it refers to now.
-        stream: the data file.
-        location: the file's name beside the model.
+        tensor: Loses the elements that it holds.
+        values: Its elements, piece by piece; they may be read from where it refers to now.
+        stream: The data file.
+        location: The file's name beside the model.
     """
     offset = -(-stream.tell() // _PAGE) * _PAGE
     stream.seek(offset)

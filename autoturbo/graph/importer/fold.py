@@ -62,7 +62,7 @@ def small_array(tensor: TensorProto) -> np.ndarray | None:
     """Return the elements of a stored tensor, or None if they are many or were skipped.
 
     Raises:
-        ValueError: the payload does not fit the extents or the element type.
+        ValueError: The payload does not fit the extents or the element type.
     """
     if not is_stored(tensor) or math.prod(tensor.dims) > most_elements(tensor.data_type):
         return None
@@ -93,7 +93,7 @@ class FoldError(Exception):
 
 
 class Folder:
-    """Evaluates single nodes on arrays; evaluators of like nodes are kept.
+    """CandidateEvaluator single nodes on arrays; evaluators of like nodes are kept.
 
     ONNX's reference implementation follows the newest definition of an operator. Where it does not
     know an older one, the node is computed as ONNX's version converter spells it today.
@@ -109,11 +109,11 @@ class Folder:
         """Return the outputs of a node.
 
         Args:
-            node: the node.
-            inputs: its inputs by position, each with data or absent.
+            node: The node.
+            inputs: Its inputs by position, each with data or absent.
 
         Raises:
-            FoldError: the node cannot be computed, or its outputs are large.
+            FoldError: The node cannot be computed, or its outputs are large.
         """
         plain = _plain(node, [value is not None for value in inputs])
         given = {f"i{k}": value for k, value in enumerate(inputs) if value is not None}

@@ -57,10 +57,10 @@ class Extents:
     """Extents that are asked for.
 
     Attributes:
-        batch: of the dimensions of samples; None for the file's own.
-        shapes: all extents of an input, by its name; they win over the others.
-        dims: by the name that the file gives a dimension, in all inputs; they win over ``batch``.
-        own: the file's own batch, where its inputs do not agree on it; None where they do.
+        batch: Of the dimensions of samples; None for the file's own.
+        shapes: All extents of an input, by its name; they win over the others.
+        dims: By the name that the file gives a dimension, in all inputs; they win over ``batch``.
+        own: The file's own batch, where its inputs do not agree on it; None where they do.
     """
 
     batch: int | None = None
@@ -74,13 +74,13 @@ class Frozen:
     """Static shapes of the real inputs.
 
     Attributes:
-        shapes: by input name.
-        bindings: extents that were given to named dimensions.
-        baked: the shapes with the batch that the file was made for, where it has been changed; else
+        shapes: By input name.
+        bindings: Extents that were given to named dimensions.
+        baked: The shapes with the batch that the file was made for, where it has been changed; else
             None.
-        batch: the batch that the file was made for, where it has been changed.
-        ratio: new batch over the file's, 1 unless ``baked``.
-        as_declared: no static extent but a leading batch was changed, so that the shapes the file
+        batch: The batch that the file was made for, where it has been changed.
+        ratio: New batch over the file's, 1 unless ``baked``.
+        as_declared: No static extent but a leading batch was changed, so that the shapes the file
             states for other values hold.
     """
 
@@ -103,13 +103,13 @@ def freeze(
     A batch that the file leaves open and nobody gives is 1, with a note.
 
     Args:
-        inputs: the real inputs, in file order.
-        asked: extents that the user wants.
-        source: where the model is from.
-        samples: the dimension that counts samples, of inputs in which it is not the first.
+        inputs: The real inputs, in file order.
+        asked: Extents that the user wants.
+        source: Where the model is from.
+        samples: The dimension that counts samples, of inputs in which it is not the first.
 
     Raises:
-        ModelError: a dimension without a value, an unknown name, a wrong rank, an extent below 1.
+        ModelError: A dimension without a value, an unknown name, a wrong rank, an extent below 1.
     """
     declared = {value.name: _declared(value) for value in inputs}
     _check_request(declared, asked, source)

@@ -35,11 +35,11 @@ def open_model(source: Source, *, weights: bool = False) -> ModelProto:
     Model-local functions are inlined; attributes that an operator does not have are left out.
 
     Args:
-        source: names the file.
-        weights: read the large values that the file itself holds, too.
+        source: Names the file.
+        weights: Read the large values that the file itself holds, too.
 
     Raises:
-        ModelError: no file, not ONNX, truncated, empty graph, a version not supported.
+        ModelError: No file, not ONNX, truncated, empty graph, a version not supported.
     """
     model = _read(source, weights=weights)
     if not model.HasField("graph"):
@@ -169,7 +169,7 @@ def check_calls(model: ModelProto, source: Source) -> None:
     """Refuse a model that is too large once its functions are inlined.
 
     Raises:
-        ModelError: more nodes or bytes than the limits; a function that calls itself.
+        ModelError: More nodes or bytes than the limits; a function that calls itself.
     """
     functions = {_key_of(f.domain, f.name, f.overload): f for f in model.functions}
     sizes: dict[_Key, _Size] = {}

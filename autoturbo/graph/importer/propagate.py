@@ -48,9 +48,9 @@ from autoturbo.graph.importer.structure import (
     stored_tensor,
 )
 from autoturbo.graph.importer.values import (
+    NotFolded,
     Repeats,
     Step,
-    Unfolded,
     Value,
     element_type,
     static_shape,
@@ -71,14 +71,14 @@ class Program:
     """A model after propagation: the steps that depend on its inputs, with static shapes.
 
     Attributes:
-        inputs: the real inputs.
-        steps: the nodes that depend on them, in topological order.
-        outputs: the outputs of the graph, without repetition.
-        shapes: static shapes by value name, folded values included.
-        constants: the nodes that make constants whose elements are not known, likewise in order.
-        results: the value of every output of the graph, by its place in the file.
-        samples: the dimension that counts samples, of inputs in which it is not the first.
-        batch: the number of samples that was asked for, if any was.
+        inputs: The real inputs.
+        steps: The nodes that depend on them, in topological order.
+        outputs: The outputs of the graph, without repetition.
+        shapes: Static shapes by value name, folded values included.
+        constants: The nodes that make constants whose elements are not known, likewise in order.
+        results: The value of every output of the graph, by its place in the file.
+        samples: The dimension that counts samples, of inputs in which it is not the first.
+        batch: The number of samples that was asked for, if any was.
     """
 
     inputs: list[Value]
@@ -96,13 +96,13 @@ class Propagation:
     """The pass over one graph.
 
     Attributes:
-        source: where the model is from.
-        declared: types that the file states for its values, and that hold.
-        missing: data file by tensor, where the file does not exist.
-        rebatch: the change of batch, if any.
-        steps: the nodes kept so far.
-        constants: nodes whose constant outputs are not known element by element.
-        shapes: static shapes found so far, by value name.
+        source: Where the model is from.
+        declared: Types that the file states for its values, and that hold.
+        missing: Data file by tensor, where the file does not exist.
+        rebatch: The change of batch, if any.
+        steps: The nodes kept so far.
+        constants: Nodes whose constant outputs are not known element by element.
+        shapes: Static shapes found so far, by value name.
     """
 
     source: Source
@@ -128,12 +128,16 @@ class Propagation:
         """Propagate through the whole graph.
 
         Args:
-            graph: the graph.
-            inputs: its real inputs, of static shape.
-            weights: inputs that are weights, of static shape.
+            graph: The graph.
+            inputs: Its real inputs, of static shape.
+            weights: Inputs that are weights, of static shape.
+
+        Returns:
+            The graph's steps in order, with the shape of every value and the constants found on the
+            way.
 
         Raises:
-            ModelError: a node that is not valid, or names that do not fit together.
+            ModelError: A node that is not valid, or names that do not fit together.
         """
         for value in inputs:
             self.shapes[value.name] = value.shape or ()
@@ -378,7 +382,7 @@ class Propagation:
 
     def _data(
         self, step: Step, types: Mapping[str, TypeProto]
-    ) -> tuple[list[np.ndarray] | None, Unfolded | None]:
+    ) -> tuple[list[np.ndarray] | None, NotFolded | None]:
         """Return the elements of constant outputs, or why they were not computed."""
         earlier = next((value.unfolded for value in step.inputs if value and value.unfolded), None)
         if earlier is not None and not _only_shape_matters(step):
@@ -388,7 +392,7 @@ class Propagation:
         except FoldError as error:
             version = self.source.opsets.get(domain_of(step.node), 1)
             text = f"{kind_of(step.node)} of opset {version} was not computed ({error})"
-            return None, Unfolded(step.name, text)
+            return None, NotFolded(step.name, text)
 
     def _computed(self, step: Step, types: Mapping[str, TypeProto]) -> list[np.ndarray]:
         """Compute the elements of constant outputs; raise FoldError if they cannot be computed."""

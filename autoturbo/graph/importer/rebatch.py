@@ -92,8 +92,8 @@ class Layout:
     """Where a value holds the batch.
 
     Attributes:
-        axis: the dimension.
-        inner: elements of that dimension per sample that follow each other (``S`` in ``B * S``).
+        axis: The dimension.
+        inner: Elements of that dimension per sample that follow each other (``S`` in ``B * S``).
     """
 
     axis: int
@@ -105,9 +105,9 @@ class Rebatch:
     """A change of batch.
 
     Attributes:
-        batch: the file's own.
-        ratio: new batch over the file's.
-        baked: shapes at the file's own batch, by value name.
+        batch: The file's own.
+        ratio: New batch over the file's.
+        baked: Shapes at the file's own batch, by value name.
     """
 
     batch: int
@@ -378,7 +378,7 @@ class Rebatch:
         """Refuse a graph if an output has not followed the batch.
 
         Raises:
-            ModelError: naming the output, its shape and what it should have been.
+            ModelError: Naming the output, its shape and what it should have been.
         """
         for value in outputs:
             before = self.baked.get(value.name)

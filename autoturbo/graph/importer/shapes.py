@@ -55,13 +55,13 @@ def infer(
     """Return the types of a node's outputs by name, as far as its inputs determine them.
 
     Args:
-        node: the node.
-        schema: its operator's definition.
-        inputs: its inputs, and the outer values that its bodies read, by name.
-        source: where the versions are from.
+        node: The node.
+        schema: Its operator's definition.
+        inputs: Its inputs, and the outer values that its bodies read, by name.
+        source: Where the versions are from.
 
     Raises:
-        InferenceError: shapes or types do not fit together.
+        InferenceError: Shapes or types do not fit together.
     """
     if any(element_type(value.type) == 0 for value in inputs.values()):
         return {}
@@ -148,7 +148,7 @@ def foreign_types(step: Step) -> dict[str, TypeProto]:
     standard operator, or of a matrix product.
 
     Args:
-        step: the node; its outputs need not be filled in.
+        step: The node; its outputs need not be filled in.
     """
     shape = _by_rule(step, _FOREIGN)
     typed = _TYPE_FROM.get(step.node.op_type, 0)
@@ -267,8 +267,8 @@ def upper_bounds(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypePr
     ``Loop`` of known trip count runs at most that often and carries values that keep their shape.
 
     Args:
-        step: the node.
-        types: the known types of its outputs.
+        step: The node.
+        types: The known types of its outputs.
     """
     if step.node.op_type == "Loop" and not domain_of(step.node):
         return _loop(step, types)

@@ -63,12 +63,12 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
     """Refuse names that are defined twice or not at all.
 
     Args:
-        graph: the graph, or a body of control flow.
-        outer: names that it may read from outside.
-        source: where it is from.
+        graph: The graph, or a body of control flow.
+        outer: Names that it may read from outside.
+        source: Where it is from.
 
     Raises:
-        ModelError: naming the value and the node.
+        ModelError: Naming the value and the node.
     """
     stored = initializer_names(graph)
     inputs = [value.name for value in graph.input]
@@ -95,7 +95,7 @@ def in_order(nodes: Sequence[NodeProto], source: Source) -> list[NodeProto]:
     """Return the nodes in topological order, as near to the file's order as possible.
 
     Raises:
-        ModelError: the nodes form a cycle.
+        ModelError: The nodes form a cycle.
     """
     maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     needs = [

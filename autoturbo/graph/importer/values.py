@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfolded:
+class NotFolded:
     """Why the elements of a constant were not computed.
 
     Attributes:
-        node: the node that could not be computed, as messages call it.
-        why: one sentence that names its operator.
+        node: The node that could not be computed, as messages call it.
+        why: One sentence that names its operator.
     """
 
     node: str
@@ -34,17 +34,17 @@ class Value:
     """A value while the model is imported.
 
     Attributes:
-        name: as in the file.
-        type: element type and shape as far as they are known.
-        constant: depends on no real input.
-        data: its elements, where it is a small constant.
-        literal: its data come from the file alone, not from the shape of another value.
-        missing: the data file without which its elements are not known.
-        unfolded: why its elements were not computed, where it is a constant without ``data``.
-        unknown: why its type or shape is not known: raised if the graph needs it.
-        repeated: the constant of the file's own batch that this one has repeated for another.
-        stored: the narrow constant that a DequantizeLinear makes it of, perhaps rearranged.
-        original: the constant whose elements it has in another order, if any.
+        name: As in the file.
+        type: Element type and shape as far as they are known.
+        constant: Depends on no real input.
+        data: Its elements, where it is a small constant.
+        literal: Its data come from the file alone, not from the shape of another value.
+        missing: The data file without which its elements are not known.
+        unfolded: Why its elements were not computed, where it is a constant without ``data``.
+        unknown: Why its type or shape is not known: raised if the graph needs it.
+        repeated: The constant of the file's own batch that this one has repeated for another.
+        stored: The narrow constant that a DequantizeLinear makes it of, perhaps rearranged.
+        original: The constant whose elements it has in another order, if any.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Value:
     data: np.ndarray | None = None
     literal: bool = False
     missing: str | None = None
-    unfolded: Unfolded | None = None
+    unfolded: NotFolded | None = None
     unknown: ModelError | None = None
     repeated: Repetition | None = None
     stored: Stored | None = None
@@ -75,10 +75,10 @@ class Repetition:
     """Where a constant of the file's own batch holds its samples.
 
     Attributes:
-        original: the constant.
-        dim: the dimension.
-        batch: the file's own.
-        inner: elements of that dimension per sample that follow each other.
+        original: The constant.
+        dim: The dimension.
+        batch: The file's own.
+        inner: Elements of that dimension per sample that follow each other.
     """
 
     original: Value
@@ -92,9 +92,9 @@ class Repeats:
     """The body of a kept loop and how often it runs.
 
     Attributes:
-        trips: how often it goes through its body; 0 where that is not known.
-        steps: the nodes of one trip.
-        why: why it stays whole.
+        trips: How often it goes through its body; 0 where that is not known.
+        steps: The nodes of one trip.
+        why: Why it stays whole.
     """
 
     trips: int
@@ -107,12 +107,12 @@ class Step:
     """A node that stays in the graph, with its values looked up.
 
     Attributes:
-        node: as in the file.
-        name: a name for people, not necessarily unique.
-        inputs: by position, None where absent.
-        captured: outer values that bodies of control flow read.
-        outputs: by position, None where absent.
-        repeats: its body and trips, if it is a loop.
+        node: As in the file.
+        name: A name for people, not necessarily unique.
+        inputs: By position, None where absent.
+        captured: Outer values that bodies of control flow read.
+        outputs: By position, None where absent.
+        repeats: Its body and trips, if it is a loop.
     """
 
     node: NodeProto

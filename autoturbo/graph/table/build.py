@@ -31,10 +31,10 @@ class NodeView:
     """A node as a row sees it.
 
     Attributes:
-        attributes: ints, floats, strings, tuples of them, arrays for tensors; bodies of control
+        attributes: Ints, floats, strings, tuples of them, arrays for tensors; bodies of control
             flow are left out.
-        inputs: by ONNX position; None where an optional input is absent.
-        outputs: by ONNX position; None where an optional output is absent.
+        inputs: By ONNX position; None where an optional input is absent.
+        outputs: By ONNX position; None where an optional output is absent.
     """
 
     name: str
@@ -118,10 +118,10 @@ class OperatorSpec:
     """A row's answer: the domain of one node and how it addresses its tensors.
 
     Attributes:
-        axes: the iteration domain.
-        inputs: one access map per ONNX input position; None where the input is absent or is a
+        axes: The iteration domain.
+        inputs: One access map per ONNX input position; None where the input is absent or is a
             parameter that the domain has already absorbed (a target shape, slice bounds, axes).
-        outputs: one access map per ONNX output position; None where absent.
+        outputs: One access map per ONNX output position; None where absent.
     """
 
     axes: tuple[Axis, ...]
@@ -227,14 +227,14 @@ class Domain:
         """Return the description of an operator.
 
         Args:
-            node: the node described.
-            inputs: access maps by position; positions left out at the end were absorbed.
-            outputs: access maps by position.
-            work: arithmetic per point.
-            engine: the engine that it keeps busy.
-            pattern: its class in TVM's fusion pass.
-            parameterised: whether it has learned parameters.
-            extra: absorbed parameters that neither shapes nor maps show.
+            node: The node described.
+            inputs: Access maps by position; positions left out at the end were absorbed.
+            outputs: Access maps by position.
+            work: Arithmetic per point.
+            engine: The engine that it keeps busy.
+            pattern: Its class in TVM's fusion pass.
+            parameterised: Whether it has learned parameters.
+            extra: Absorbed parameters that neither shapes nor maps show.
         """
         return OperatorSpec(
             axes=tuple(self.axes),

@@ -48,10 +48,10 @@ def windows(
     """Return the windows of a node, from its attributes and its input and output extents.
 
     Args:
-        node: a convolution or a pool.
-        kernel: extents of the window.
-        source: spatial extents that the window slides over.
-        target: number of window positions.
+        node: A convolution or a pool.
+        kernel: Extents of the window.
+        source: Spatial extents that the window slides over.
+        target: Number of window positions.
     """
     rank = len(kernel)
     agree(len(source) == len(target) == rank, f"{rank} spatial dimensions expected")
@@ -79,10 +79,13 @@ def _first_part(automatic: str, padding: int) -> int:
 def slide(
     domain: Domain, positions: Sequence[int], windows: Sequence[Window], *, always: bool = False
 ) -> list[DimAccess]:
-    """Add the window axes; return how the dimensions that the windows slide over are addressed.
+    """Add the axes along which windows move over their elements.
 
     Windows of one element get no axis, unless ``always``: in outputs, a window axis says that
     positions may be reached several times, or never.
+
+    Returns:
+        How the dimensions that the windows slide over are addressed, in the order of ``positions``.
     """
     accesses = []
     for index, (position, window) in enumerate(zip(positions, windows, strict=True)):
@@ -189,8 +192,9 @@ def _fused_conv(node: NodeView) -> OperatorSpec:
 def _deform_conv(node: NodeView) -> OperatorSpec:
     """Describe DeformConv, which samples anywhere in the image.
 
-    Offsets (and weights) are per window point and position. A bilinear sample is 8 operations, made
-    once for all output channels of a group.
+    Returns:
+        The convolution with offsets, and weights if any, per window point and position. A bilinear
+        sample is 8 vector operations, made once for all output channels of a group.
     """
     conv = _convolution(node, 0, 1)
     spatial = conv.output.dims[2:]
@@ -207,7 +211,8 @@ def _deform_conv(node: NodeView) -> OperatorSpec:
 def _conv_integer(node: NodeView) -> OperatorSpec:
     """Describe ConvInteger: zero points cost one subtraction per output.
 
-    The sums of windows and kernels are computed before.
+    Returns:
+        The convolution; sums of windows and kernels count as computed before.
     """
     conv = _convolution(node, 0, 1)
     points = [everything(node.value_in(2)), _per_output(node.value_in(3), conv)]
@@ -218,7 +223,8 @@ def _conv_integer(node: NodeView) -> OperatorSpec:
 def _qlinear_conv(node: NodeView) -> OperatorSpec:
     """Describe QLinearConv: 5 operations per output to requantise, 1 for a bias.
 
-    Requantising subtracts, scales, rounds, adds the zero point and saturates.
+    Returns:
+        The convolution; requantising subtracts, scales, rounds, adds the zero point and saturates.
     """
     conv = _convolution(node, 0, 3)
     bias = _per_output(node.value_in(8), conv)
@@ -241,9 +247,11 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
 
     It starts at row ``i * stride + k * dilation - pad``.
 
-    Domain ``n, g, oc, i0.., ic, k0..``: the multiply-accumulates of the definition, those that fall
-    into the padding included. Output elements are reached by several points, or by none; windows
-    that leave gaps between them or before the end are widened (:func:`_gapless`).
+    Returns:
+        The domain ``n, g, oc, i0.., ic, k0..``, with the multiply-accumulates of the definition,
+        those that fall into the padding included. Output elements are reached by several points, or
+        by none; windows that leave gaps between them or before the end are widened
+        (:func:`_gapless`).
     """
     source, kernel, target = node.shape_in(0), node.shape_in(1), node.shape_out()
     groups = node.integer("group", 1)
@@ -346,8 +354,9 @@ def _global_pool(work: Work) -> Row:
 def _roi_align(node: NodeView) -> OperatorSpec:
     """Describe RoiAlign: boxes and channels are independent; a box may lie anywhere in any image.
 
-    A bilinear sample is 4 multiplications and 4 additions; ``sampling_ratio`` squared of them per
-    output, taken as 4 where the ratio adapts to the box.
+    Returns:
+        One point per output element. A bilinear sample is 4 multiplications and 4 additions; there
+        are ``sampling_ratio`` squared of them, taken as 4 where the ratio adapts to the box.
     """
     source, target = node.shape_in(0), node.shape_out()
     agree(len(source) == len(target) == 4, "four dimensions expected")  # noqa: PLR2004

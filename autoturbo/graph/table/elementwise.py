@@ -183,7 +183,9 @@ def _blocked(node: NodeView, domain: Domain, axis: int) -> tuple[AccessMap, Scal
 def _dynamic(node: NodeView) -> OperatorSpec:
     """Describe DynamicQuantizeLinear: its scale, and so each output, depends on every element.
 
-    Minimum, maximum, round, add, saturate per element; the division by the scale.
+    Returns:
+        A domain that cannot be divided; minimum, maximum, round, add and saturate per element, and
+        the division by the scale.
     """
     domain = Domain()
     shape = node.shape_in(0)

@@ -48,9 +48,9 @@ class _Lookup:
     """Accesses of indices, and of the dimensions that they index.
 
     Attributes:
-        dims: per dimension of the indices.
-        rows: per component of an index, the access of the dimension that it counts along.
-        read: whether the indices say more than that, and so are read.
+        dims: Per dimension of the indices.
+        rows: Per component of an index, the access of the dimension that it counts along.
+        read: Whether the indices say more than that, and so are read.
     """
 
     dims: tuple[DimAccess, ...]
@@ -73,10 +73,10 @@ def _lookup(
     """Return how indices are addressed, and which axes they count along if known and regular.
 
     Args:
-        domain: gets the axes.
-        indices: one index per position, or several components of it in a last dimension.
-        extents: of the dimensions that the components count along.
-        shape: of the indices, without a dimension of components.
+        domain: Gets the axes.
+        indices: One index per position, or several components of it in a last dimension.
+        extents: Of the dimensions that the components count along.
+        shape: Of the indices, without a dimension of components.
     """
     if indices is None or indices.value is None or indices.value.size == 0:
         return _Lookup(_numbered(domain, shape), (WHOLE_DIM,) * len(extents), read=True)
@@ -173,7 +173,9 @@ def _tensor_scatter(node: NodeView) -> OperatorSpec:
 def _gather_blocks(node: NodeView) -> OperatorSpec:
     """Describe com.microsoft.GatherBlockQuantized: rows of a table, unpacked when read.
 
-    Subtract the zero point and scale, per element; the table stays packed where it is stored.
+    Returns:
+        One point per output element, which subtracts the zero point and scales; the table is read
+        as it is packed.
     """
     table, picks, target = node.shape_in(0), node.shape_in(1), node.shape_out()
     axis = positive_axis(node.integer("gather_axis", 0), len(table))

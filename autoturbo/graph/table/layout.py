@@ -130,9 +130,13 @@ def _cells(node: NodeView, deep: tuple[int, ...], order: str) -> OperatorSpec:
     """Describe a depth/space exchange: axes ``n, c``, and per spatial dimension a cell and a place.
 
     Args:
-        node: the node.
-        deep: shape of the side with many channels.
-        order: of the axes that are channels there.
+        node: The node.
+        deep: Shape of the side with many channels.
+        order: Of the axes that are channels there.
+
+    Returns:
+        A move of elements without work: to the side with many channels or away from it, whichever
+        the node's output is.
     """
     block, domain = node.integer("blocksize", 0), Domain()
     agree(len(deep) == 4 and block > 0, "four dimensions expected")  # noqa: PLR2004
@@ -186,11 +190,11 @@ class _Side:
     """One of the two shapes while it is consumed from the front.
 
     Attributes:
-        shape: its extents.
-        dim: the dimension being consumed.
-        rest: the remaining factor of that dimension's extent.
-        axes: per dimension, the ``(axis, extent)`` factors found so far.
-        whole: dimensions that are read in full.
+        shape: Its extents.
+        dim: The dimension being consumed.
+        rest: The remaining factor of that dimension's extent.
+        axes: Per dimension, the ``(axis, extent)`` factors found so far.
+        whole: Dimensions that are read in full.
     """
 
     shape: tuple[int, ...]

@@ -135,7 +135,8 @@ def _fused_matmul(node: NodeView) -> OperatorSpec:
 def _gemm(node: NodeView) -> OperatorSpec:
     """Describe Gemm, ``alpha A B + beta C``: the third operand costs one addition per output.
 
-    com.microsoft.FusedGemm has an activation after it, one operation more.
+    Returns:
+        The product; com.microsoft.FusedGemm has an activation after it, one operation more.
     """
     left, right, target = node.shape_in(0), node.shape_in(1), node.shape_out()
     agree(len(left) == len(right) == len(target) == 2, "operands are not matrices")  # noqa: PLR2004
@@ -158,7 +159,8 @@ def _matmul_integer(node: NodeView) -> OperatorSpec:
 def _qlinear_matmul(node: NodeView) -> OperatorSpec:
     """Describe QLinearMatMul: 5 operations per output to requantise.
 
-    Requantising subtracts, scales, rounds, adds the zero point and saturates.
+    Returns:
+        The product; requantising subtracts, scales, rounds, adds the zero point and saturates.
     """
     product = _product_of(node, 3)
     left = [product.left, *_scales(node, product, product.rows, 1, 2)]
@@ -181,8 +183,9 @@ def _scales(
 def _matmul_nbits(node: NodeView) -> OperatorSpec:
     """Describe com.microsoft.MatMulNBits: a K x N weight in packed blocks, unpacked when read.
 
-    Unpacking (subtract the zero point, scale) is counted once per weight element as vector work,
-    since the packed weight is what is stored.
+    Returns:
+        The product with its unpacking (subtract the zero point, scale), which is counted once per
+        weight element as vector work, since the packed weight is what is stored.
     """
     left, packed = node.shape_in(0), node.value_in(1)
     inner, outer = node.integer("K", -1), node.integer("N", -1)
@@ -209,8 +212,12 @@ _GATE = (4.0, 2.0)
 def _experts(node: NodeView) -> OperatorSpec:
     """Describe com.microsoft.MoE: each token goes through the ``k`` experts that its router picks.
 
-    Two or three products per expert, counted for the experts of a token. All experts are read:
-    the router's choice is not known.
+    Returns:
+        One product that stands for the two or three of each expert, counted for the experts of a
+        token. All experts are read: the router's choice is not known.
+
+    Raises:
+        NoRowError: The weights of the first or the second product are missing.
     """
     source, router = node.shape_in(0), node.shape_in(1)
     first, second, third = node.value_in(2), node.value_in(4), node.value_in(6)
@@ -236,8 +243,10 @@ def _experts(node: NodeView) -> OperatorSpec:
 def _einsum(node: NodeView) -> OperatorSpec:
     """Describe Einsum: one axis per letter, summed over if the result lacks it.
 
-    ``f`` operands take ``f - 1`` multiply-accumulates per point of the whole domain. An imported
-    node has two at most: :func:`autoturbo.graph.expand.fused.einsum` contracts more by pairs.
+    Returns:
+        ``f - 1`` multiply-accumulates per point of the whole domain for ``f`` operands, a plain sum
+        for one. An imported node has two at most: :func:`autoturbo.graph.expand.fused.einsum`
+        contracts more by pairs.
     """
     terms, result = _equation(node)
     domain, letters = Domain(), dict[str, DimAccess]()

@@ -57,9 +57,9 @@ def _reduction(vector: float, special: float = 0.0, finish: float = 0.0) -> Row:
     """Return the row of a ``Reduce`` operator.
 
     Args:
-        vector: plain operations per element read.
-        special: transcendental operations per output.
-        finish: plain operations per output.
+        vector: Plain operations per element read.
+        special: Transcendental operations per output.
+        finish: Plain operations per output.
     """
     work = Work(vector=finish, special=special, vector_per_point=vector)
 
@@ -72,7 +72,8 @@ def _reduction(vector: float, special: float = 0.0, finish: float = 0.0) -> Row:
 def _log_sum_exp(node: NodeView) -> OperatorSpec:
     """Describe ReduceLogSumExp: maximum, subtraction and sum per element.
 
-    Each element takes an exponential, each output a logarithm.
+    Returns:
+        The reduction; each element takes an exponential as well, each output a logarithm.
     """
     return _reduce(
         node, _reduced(node), lambda count: Work(special=count + 1.0, vector_per_point=3.0)
@@ -94,7 +95,9 @@ def _cumulative(node: NodeView) -> OperatorSpec:
 def _top_k(node: NodeView) -> OperatorSpec:
     """Describe TopK: sorted along one dimension, which every part of the result reads in full.
 
-    Counted as a heap of ``k``: ``log2(k) + 1`` comparisons per element read, over ``k`` outputs.
+    Returns:
+        The work of a heap of ``k``: ``log2(k) + 1`` comparisons per element read, over ``k``
+        outputs.
     """
     source, target = node.shape_in(0), node.shape_out()
     axis = positive_axis(node.integer("axis", -1), len(source))
@@ -163,8 +166,9 @@ def _mean_variance(node: NodeView) -> OperatorSpec:
 def _local_response(node: NodeView) -> OperatorSpec:
     """Describe LRN: division by a power of a sum of squares over ``size`` neighbouring channels.
 
-    A square and an addition per neighbour; scale and add a constant, then logarithm, exponential
-    and division. In TVM it is opaque.
+    Returns:
+        A window over the channels, opaque as in TVM. A square and an addition per neighbour; scale
+        and add a constant, then logarithm, exponential and division.
     """
     shape, size = node.shape_in(0), node.integer("size", 1)
     agree(len(shape) > 1, "no channels")
@@ -181,8 +185,8 @@ def _layer(vector: float, *, skip: bool = False) -> Row:
     """Return the row of a normalisation over all dimensions from ``axis`` on, then scaled.
 
     Args:
-        vector: operations per element.
-        skip: whether the second input is added first, and the sum is the fourth output.
+        vector: Operations per element.
+        skip: Whether the second input is added first, and the sum is the fourth output.
     """
     scale = 2 if skip else 1
 

@@ -131,9 +131,10 @@ def _of_rows(
 def _rotary(node: NodeView) -> OperatorSpec:
     """Describe RotaryEmbedding: two multiplications and an addition per element.
 
-    Channels stay whole, and heads too if they are folded into the channels. Angles are looked up by
-    position if positions are an input; positions, and angles without a table, are per sample and
-    row.
+    Returns:
+        One point per element. Channels stay whole, and heads too if they are folded into the
+        channels. Angles are looked up by position if positions are an input; positions, and angles
+        without a table, are per sample and row.
     """
     shape, domain = node.shape_in(0), Domain()
     agree(shape == node.shape_out() and len(shape) in (_FLAT, _HEADS), "3 or 4 dimensions expected")

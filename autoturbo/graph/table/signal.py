@@ -127,9 +127,9 @@ class _Method:
     """How samples are placed and combined.
 
     Attributes:
-        mode: nearest, linear or cubic.
-        exact: scales are the ratios of the extents.
-        reach: rows before and after that a whole factor needs; None if there is no rule for it.
+        mode: Nearest, linear or cubic.
+        exact: Scales are the ratios of the extents.
+        reach: Rows before and after that a whole factor needs; None if there is no rule for it.
     """
 
     mode: str

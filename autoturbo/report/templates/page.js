@@ -1,5 +1,6 @@
 "use strict";
-// Draws the figures and lets buttons, keys and the pointer choose the stretch of time shown.
+// Draws the figures, lets buttons, keys and the pointer choose the stretch of time shown, and finds
+// rows of long tables.
 (async () => {
   const charts = JSON.parse(document.getElementById("figures").textContent);
   const views = [];
@@ -117,6 +118,72 @@
     whole = [zoomed[0].signal("t0"), zoomed[0].signal("t1")];
     shown = whole;
   }
+  // Long tables show their beginning until all is asked for; the text field shows what holds a text,
+  // opens what it is in, and fades all else in the figures.
+  const first = 30;
+  const field = document.getElementById("find");
+  const lists = [...document.querySelectorAll("details table")].map((table) => {
+    const rows = [...table.tBodies[0].rows].map((row) => [row, row.textContent.toLowerCase()]);
+    const list = { rows, whole: rows.length <= 1.5 * first, more: null };
+    if (!list.whole) {
+      list.more = document.createElement("button");
+      list.more.type = "button";
+      list.more.className = "screen";
+      list.more.textContent = `show all ${rows.length} rows`;
+      list.more.addEventListener("click", () => {
+        list.whole = true;
+        find();
+      });
+      table.closest(".wide").after(list.more);
+    }
+    return list;
+  });
+  let shut = []; // what was folded before the text field opened it
+
+  function find() {
+    const wanted = field === null ? "" : field.value.trim().toLowerCase();
+    let found = 0;
+    let total = 0;
+    for (const { rows, whole, more } of lists) {
+      rows.forEach(([row, text], at) => {
+        const here = wanted ? text.includes(wanted) : whole || at < first;
+        row.classList.toggle("left-out", !here);
+        found += here ? 1 : 0;
+      });
+      total += rows.length;
+      if (more !== null) more.hidden = wanted !== "" || whole;
+    }
+    if (!shut.length && wanted) {
+      shut = [...document.querySelectorAll("details:not([open])")];
+    }
+    for (const fold of shut) {
+      fold.open = wanted !== "" && fold.querySelector("tbody tr:not(.left-out)") !== null;
+    }
+    if (!wanted) shut = [];
+    if (field !== null) {
+      field.form.querySelector("output").textContent = wanted ? `${found} of ${total} rows` : "";
+    }
+    for (const [, view] of views) {
+      if ("wanted" in view.getState().signals) view.signal("wanted", wanted).runAsync();
+    }
+  }
+
+  if (field !== null) {
+    field.form.hidden = false;
+    field.addEventListener("input", find);
+    field.form.addEventListener("submit", (event) => event.preventDefault());
+  }
+  find();
+
+  // Figures that were folded away have had no width.
+  for (const fold of document.querySelectorAll("details")) {
+    fold.addEventListener("toggle", () => {
+      for (const [place, view] of views) {
+        if (fold.open && fold.contains(place)) view.width(place.clientWidth).run();
+      }
+    });
+  }
+
   // Paper shows what is folded away, and figures as wide as it is, with letters of full size.
   const opened = [];
   function fit() {

@@ -27,7 +27,14 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import IN_LB, InstructionRules, Role, Roles, RulesOf, Tiling
+from autoturbo.schedule.codegen.tiling import (
+    IN_LB,
+    InstructionRules,
+    Role,
+    Roles,
+    Tiling,
+    TilingRules,
+)
 from autoturbo.schedule.codegen.work import Flags, Floats
 
 DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_OUT = range(5)
@@ -82,12 +89,12 @@ class Kernel(NamedTuple):
     """Inputs of a kernel's code generation.
 
     Attributes:
-        stages: its template's table.
-        streams: bytes that its layers move from and to GB and DDR.
-        edges: per layer, positions of the layers of the kernel that it waits for.
-        rules: knobs and capacities.
-        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-        clear: per layer, positions of the layers whose work has to be over before it begins, though
+        stages: Its template's table.
+        streams: Bytes that its layers move from and to GB and DDR.
+        edges: Per layer, positions of the layers of the kernel that it waits for.
+        rules: Knobs and capacities.
+        weights_resident: Where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        clear: Per layer, positions of the layers whose work has to be over before it begins, though
             it reads nothing of them; none if empty.
     """
 
@@ -108,13 +115,13 @@ def instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
         resident = np.repeat([int(kernel.weights_resident) for kernel in batch], layers)
         stages = np.concatenate([kernel.stages for kernel in batch])
         streams = np.concatenate([kernel.streams for kernel in batch])
-        known = Roles(stages, streams, RulesOf(*rules.T), resident)
+        known = Roles(stages, streams, TilingRules(*rules.T), resident)
         tiles, weights = np.ascontiguousarray(known.tiles.T), known.weight_tiles()
         emits, steps = np.ascontiguousarray(known.emits.T), stages[:, Stage.SEQUENCE] > 0
         for kernel, count in zip(batch, layers, strict=True):
             span, end = slice(end, end + count), end + count
             where = _program(
-                RulesOf(*map(int, kernel.rules)), tiles[span], weights[span], emits[span],
+                TilingRules(*map(int, kernel.rules)), tiles[span], weights[span], emits[span],
                 steps[span], _flat(kernel.edges), _flat(kernel.clear or [()] * count),
             )  # fmt: skip
             amounts = known.amounts[where[:, Column.ROLE], span.start + where[:, Column.LAYER]]
@@ -190,7 +197,14 @@ def _program(
 ) -> Ints:
     """Return the instructions of a kernel, ``(instructions, INSTRUCTION_COLUMNS)``.
 
-    Arguments are those of :class:`_Program`, and per layer the weight tiles that it loads.
+    Args:
+        rules: Of all layers of the kernel.
+        tiles: Tile counts, ``(layers, columns)``, the columns of :class:`Tiling`.
+        weights: Weight tiles that each layer loads, ``(layers,)``.
+        emits: Whether tiles of a layer have instructions of a role, ``(layers, roles)``.
+        steps: Whether a layer is a recurrence's, ``(layers,)``.
+        edges: Per layer, where the layers begin that it waits for, and these.
+        clear: Likewise those whose work has to be over.
     """
     first, first_weight = np.zeros(len(tiles) + 1, np.int64), np.zeros(len(tiles) + 1, np.int64)
     for layer in range(len(tiles)):
@@ -277,7 +291,17 @@ def _has_room(p: _Program, index: int, passed: int) -> bool:
 
 @borrowing
 def _emit(p: _Program, role: int, layer: int, index: int) -> int:
-    """Emit an instruction for a tile of a layer, or for a weight tile; return its number."""
+    """Emit an instruction.
+
+    Args:
+        p: The program, which grows by one instruction.
+        role: What the instruction does.
+        layer: Its layer.
+        index: Its tile, or its weight tile where the role brings weights, counted over all layers.
+
+    Returns:
+        Its number in the program.
+    """
     at = int(p.size[0])
     loads = role in (Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS)
     p.where[at, Column.ENGINE], p.where[at, Column.ROLE] = ENGINE_OF[role], role

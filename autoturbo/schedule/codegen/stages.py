@@ -10,6 +10,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit
 
+from autoturbo.caches import remembered
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
     GraphArrays,
@@ -41,10 +42,9 @@ from autoturbo.schedule.codegen.work import (
     depth_of,
     shown_points,
 )
+from autoturbo.schedule.context import LayerArrays, SchedulingContext
 from autoturbo.schedule.partition.split import workspace
 from autoturbo.schedule.place.bind import Binding
-from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.stores import remembered
 
 
 class Stage(IntEnum):
@@ -99,9 +99,20 @@ and a count, of 32 bits."""
 def _core_region(
     g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, out: Ints
 ) -> bool:
-    """Compute the part of a tensor's region that a core has; return False if it has none.
+    """Compute the part of a tensor's region that a core has.
 
-    Arguments are those of :func:`_core_table`. Cores count row-major over the factors.
+    Cores count row-major over the factors.
+
+    Args:
+        g: The graph.
+        tensor: The tensor's number.
+        core: The core.
+        part: Regions of the part.
+        table: Per tensor, the factors of its binding, 0 where it has none.
+        out: Output: the first element along each dimension, and one past the last, ``(2, rank)``.
+
+    Returns:
+        False if the core has none; ``out`` says nothing then.
     """
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     left = core
@@ -123,7 +134,16 @@ def _core_region(
 def _foreign_bytes(
     g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, regions: Regions
 ) -> int:
-    """Return the bytes of a tensor that a core needs from other cores; 0 if it is not bound."""
+    """Return the bytes of a tensor that a core needs from other cores; 0 if it is not bound.
+
+    Args:
+        g: The graph.
+        tensor: The tensor's number.
+        core: The core.
+        part: Regions of the part, which the cores divide.
+        table: Per tensor, the factors of its binding, 0 where it has none.
+        regions: What the core needs; ``room`` is overwritten.
+    """
     if table[tensor, 0] == 0:
         return 0
     own = regions.room[:2]
@@ -141,7 +161,16 @@ def _foreign_bytes(
 def _add_operator(
     w: WorkArrays, g: GraphArrays, op: int, regions: Regions, row: Floats, moved: int
 ) -> None:
-    """Add one operator's work on one core to its layer's row."""
+    """Add one operator's work on one core to its layer's row.
+
+    Args:
+        w: Work of the graph's operators.
+        g: The graph.
+        op: The operator.
+        regions: The core's part; ``room`` is overwritten.
+        row: Of the layer, a column per :class:`Stage`.
+        moved: Bytes of the outputs that the core makes.
+    """
     sizes = regions.room[0]
     sizes[:ROLES] = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
@@ -166,7 +195,16 @@ def _add_operator(
 def _add_recurrence(
     w: WorkArrays, g: GraphArrays, op: int, regions: Regions, share: float, row: Floats
 ) -> None:
-    """Add the steps of a recurrence: the bytes that each rereads, the state that cores exchange."""
+    """Add the steps of a recurrence: the bytes that each rereads, the state that cores exchange.
+
+    Args:
+        w: Work of the graph's operators.
+        g: The graph.
+        op: The recurrence.
+        regions: The core's part.
+        share: The core's share of the points that cores divide (:func:`_narrow_spread`).
+        row: Of the layer, a column per :class:`Stage`.
+    """
     for position in range(g.in_start[op], g.in_start[op + 1]):
         tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
         for term in range(g.term_start[g.slot_dim[slot]], g.term_start[g.slot_dim[slot + 1]]):
@@ -186,9 +224,18 @@ def _add_recurrence(
 
 @borrowing
 def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> float:
-    """Narrow the axes that cores divide to one core's part; return its share of their points.
+    """Narrow the axes that cores divide to one core's part.
 
     Its part of the first wanted output determines its part of the axes.
+
+    Args:
+        g: The graph.
+        w: Work of its operators.
+        op: The operator.
+        regions: Of the part; its axis intervals are narrowed, ``room`` is overwritten.
+
+    Returns:
+        The part's share of the points, 1 where cores divide nothing.
     """
     box_low, box_high = regions.box_low, regions.box_high
     own_low, own_high = regions.room[2], regions.room[3]
@@ -228,6 +275,13 @@ def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, made: int, regions: Re
     """Return the bytes of constants that an operator reads; a lookup counts only what it picks.
 
     Elements picked from constants that are kept narrow count as narrow too.
+
+    Args:
+        g: The graph.
+        w: Work of its operators.
+        op: The operator.
+        made: Bytes of its outputs, the most that a lookup picks.
+        regions: The regions that are read.
     """
     total, moves = 0, w.engine[op] == MOVE or w.engine[op] == NONE
     output = g.out_tensor[g.out_start[op]]
@@ -255,15 +309,15 @@ def _core_table(
     """Return one row per layer, the work of one of its cores, ``(layers, STAGE_COLUMNS)``.
 
     Args:
-        g: the graph.
-        a: its layers.
-        w: its work.
-        layers: of the part.
-        cores: per layer, the core that is looked at.
-        part: regions of the part.
-        table: per tensor, the factors of its binding, 0 where it has none.
-        regions: any contents.
-        foreign: output: bytes that the core gets from others, by input, layer by layer.
+        g: The graph.
+        a: Its layers.
+        w: Its work.
+        layers: Of the part.
+        cores: Per layer, the core that is looked at.
+        part: Regions of the part.
+        table: Per tensor, the factors of its binding, 0 where it has none.
+        regions: Any contents.
+        foreign: Output: bytes that the core gets from others, by input, layer by layer.
     """
     rows, at = np.zeros((len(layers), STAGE_COLUMNS)), 0
     for index in range(len(layers)):
@@ -296,7 +350,7 @@ def _core_table(
 
 
 def stage_table(
-    problem: Problem,
+    context: SchedulingContext,
     layers: tuple[int, ...],
     shape: Regions,
     extents: Mapping[int, Sequence[int]],
@@ -306,36 +360,36 @@ def stage_table(
     """Return the stages of a part and, per layer, a core's bytes of each input from other cores.
 
     Args:
-        problem: the model on the target.
-        layers: of the part.
-        shape: its regions.
-        extents: of the tensors that it makes, along each dimension.
-        held: bindings of tensors.
-        memory: its parts of the tensors that it accesses.
+        context: The model on the target.
+        layers: Of the part.
+        shape: Its regions.
+        extents: Of the tensors that it makes, along each dimension.
+        held: Bindings of tensors.
+        memory: Its parts of the tensors that it accesses.
     """
-    part_layers = [problem.layers[layer] for layer in layers]
+    part_layers = [context.layers[layer] for layer in layers]
     outputs = [layer.outputs[0] for layer in part_layers]
-    table = np.zeros((len(problem.graph.tensors), MAX_RANK), np.int64)
+    table = np.zeros((len(context.graph.tensors), MAX_RANK), np.int64)
     for tensor, binding in held.items():
         table[tensor, : len(binding)] = binding
     spread = [_spread(extents[tensor], held[tensor]) for tensor in outputs]
     foreign = np.zeros(sum(len(layer.inputs) for layer in part_layers), np.int64)
     rows = _core_table(
-        problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
+        context.arrays, context.layer_arrays, context.work, np.asarray(layers, np.int64),
         np.asarray([core for core, _ in spread], np.int64), shape, table,
-        workspace(problem).regions, foreign,
+        workspace(context).regions, foreign,
     )  # fmt: skip
     rows[:, Stage.CORES] = [cores for _, cores in spread]
     # cores reduce their parts of one whole, and one of them combines what they found
-    sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in part_layers]
+    sharing = [max(context.work.sharing[list(layer.operators)]) for layer in part_layers]
     shared = np.where(rows[:, Stage.MACS] > 0, 1, sharing)
     for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
         rows[:, column] /= shared
     rows[:, Stage.VECTOR] += shared - 1
     rows[:, Stage.EXCHANGED] += PARTIAL_BYTES * (shared - 1)
-    runs = [_runs(problem, layer, memory) for layer in layers]
+    runs = [_runs(context, layer, memory) for layer in layers]
     rows[:, [Stage.RUN_READ, Stage.RUN_WRITTEN, Stage.RUN_WEIGHTS]] = runs
-    element = np.maximum(problem.arrays.element[outputs], 1)
+    element = np.maximum(context.arrays.element[outputs], 1)
     rows[:, Stage.STEPS] = np.maximum(rows[:, Stage.WRITTEN] // element, 1)
     sizes = iter(foreign.tolist())
     return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in part_layers)
@@ -355,12 +409,12 @@ def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
     return core, cores
 
 
-def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
+def _runs(context: SchedulingContext, layer: int, memory: PartMemory) -> list[float]:
     """Return the contiguous bytes in memory of a layer's inputs, outputs and weights.
 
     These are the bytes of their regions over the number of runs; of weights, per read.
     """
-    kinds = [[memory[t] for t in tensors] for tensors in _touched(problem, layer)]
+    kinds = [[memory[t] for t in tensors] for tensors in _touched(context, layer)]
     runs = [sum(math.ceil(size / run) for size, run in pairs) for pairs in kinds]
     # scales are part of the instructions: they may be no bytes
     return [
@@ -369,10 +423,10 @@ def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
 
 
 @remembered(1 << 14)
-def _touched(problem: Problem, layer: int) -> tuple[list[int], list[int], list[int]]:
+def _touched(context: SchedulingContext, layer: int) -> tuple[list[int], list[int], list[int]]:
     """Return the inputs, the outputs and, once per read, the weights of a layer."""
-    record, tensors = problem.layers[layer], problem.graph.tensors
-    read = [t for op in record.operators for t in problem.graph.operators[op].inputs]
+    record, tensors = context.layers[layer], context.graph.tensors
+    read = [t for op in record.operators for t in context.graph.operators[op].inputs]
     inputs, outputs = (
         [t for t in kind if not tensors[t].constant] for kind in (record.inputs, record.outputs)
     )
@@ -383,11 +437,11 @@ PartMemory = dict[int, tuple[int, int]]
 """By tensor, the bytes that a part has of it, and how many of them are consecutive in memory."""
 
 
-def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> PartMemory:
+def part_memory(context: SchedulingContext, layers: tuple[int, ...], shape: Regions) -> PartMemory:
     """Return the memory layout of the parts of tensors that some layers access."""
-    touched = (t for layer in layers for kind in _touched(problem, layer) for t in kind)
-    tensors, arrays = list(dict.fromkeys(touched)), problem.arrays
-    dims = _memory_layout(problem)[tensors]
+    touched = (t for layer in layers for kind in _touched(context, layer) for t in kind)
+    tensors, arrays = list(dict.fromkeys(touched)), context.arrays
+    dims = _memory_layout(context)[tensors]
     there = dims >= 0
     places, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
     part[there] = shape.high[places] - shape.low[places]
@@ -402,14 +456,14 @@ def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> Pa
 
 
 @remembered(1)
-def _memory_layout(problem: Problem) -> Ints:
+def _memory_layout(context: SchedulingContext) -> Ints:
     """Return the dimensions of each tensor from the innermost in memory; cached.
 
     Positions in the arrays over all dimensions, ``(tensors, rank)``, -1 after the last.
     """
-    tensors, starts = problem.graph.tensors, problem.arrays.dim_start.tolist()
+    tensors, starts = context.graph.tensors, context.arrays.dim_start.tolist()
     layout = np.full((len(tensors), MAX_RANK), -1, np.int64)
-    for index, (tensor, order) in enumerate(zip(tensors, problem.loop_order, strict=True)):
+    for index, (tensor, order) in enumerate(zip(tensors, context.loop_order, strict=True)):
         dims = range(len(tensor.shape)) if tensor.constant else order
         layout[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
     return layout

@@ -14,9 +14,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autoturbo.caches import remembered
 from autoturbo.graph.arrays import Regions, whole_bytes
 from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
 from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.place.instances import (
     InstanceGraph,
@@ -24,8 +26,6 @@ from autoturbo.schedule.place.instances import (
     external_inputs,
     part_shape,
 )
-from autoturbo.schedule.problem import Problem
-from autoturbo.stores import remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,19 +33,19 @@ class Template:
     """Code-generation data shared by the instances of one sub-graph, part shape and binding.
 
     Attributes:
-        layers: layer indices in order.
-        binding: of the output.
-        stages: array (layers, :data:`STAGE_COLUMNS`).
-        bindings: per layer, the binding of its output.
-        inputs: external input tensors.
-        wanted: per external input, the binding that the kernel wants.
-        reads: per layer, ``(tensor, cluster bytes)`` of its activations.
-        writes: per layer, ``(tensor, cluster bytes, bytes per core)`` of its outputs.
-        exchanged: per layer, of each activation that it reads, bytes that a core gets from others.
-        reuse: per layer, the tensor that an elementwise one may write over, -1 for none: what other
+        layers: Layer indices in order.
+        binding: Of the output.
+        stages: Array (layers, :data:`STAGE_COLUMNS`).
+        bindings: Per layer, the binding of its output.
+        inputs: External input tensors.
+        wanted: Per external input, the binding that the kernel wants.
+        reads: Per layer, ``(tensor, cluster bytes)`` of its activations.
+        writes: Per layer, ``(tensor, cluster bytes, bytes per core)`` of its outputs.
+        exchanged: Per layer, of each activation that it reads, bytes that a core gets from others.
+        reuse: Per layer, the tensor that an elementwise one may write over, -1 for none: what other
             cores still get of a tensor is not written over.
-        local_bytes: bytes that a core reads and writes in its local buffer.
-        digest: of all that its time depends on.
+        local_bytes: Bytes that a core reads and writes in its local buffer.
+        digest: Of all that its time depends on.
     """
 
     layers: tuple[int, ...]
@@ -86,12 +86,12 @@ def template_of(book: PartBook, shape: int, binding: Binding) -> Template:
     known = known_templates(book)
     template = known.get((shape, binding))
     if template is None:
-        problem, layers, alike = book.problem, book.shapes[shape].layers, book.alike
+        context, layers, alike = book.context, book.shapes[shape].layers, book.alike
         if alike[shape] == shape:
-            template = stitch(problem, layers, part_shape(book, shape), binding)
+            template = stitch(context, layers, part_shape(book, shape), binding)
         else:
             first = template_of(book, alike[shape], binding)
-            pairs = zip(*(_tensors(problem, own) for own in (first.layers, layers)), strict=True)
+            pairs = zip(*(_tensors(context, own) for own in (first.layers, layers)), strict=True)
             template = first.renamed(layers, dict(pairs))
         known[shape, binding] = template
     return template
@@ -104,19 +104,28 @@ def known_templates(book: PartBook) -> dict[tuple[int, Binding], Template]:
     return {}
 
 
-def _tensors(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
+def _tensors(context: SchedulingContext, layers: Sequence[int]) -> tuple[int, ...]:
     """Return the tensors of layers, in an order that isomorphic sub-graphs share."""
-    members = (problem.layers[layer] for layer in layers)
+    members = (context.layers[layer] for layer in layers)
     return tuple(dict.fromkeys(t for layer in members for t in layer.inputs + layer.outputs))
 
 
-def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
-    """Return the template of a part for a binding of its output."""
-    members, memory = [problem.layers[x] for x in layers], part_memory(problem, layers, shape)
+def stitch(
+    context: SchedulingContext, layers: tuple[int, ...], shape: Regions, binding: Binding
+) -> Template:
+    """Return the template of a part for a binding of its output.
+
+    Args:
+        context: The model on the target.
+        layers: Of the part.
+        shape: Regions of the part.
+        binding: Parts of the output along each dimension, one per core.
+    """
+    members, memory = [context.layers[x] for x in layers], part_memory(context, layers, shape)
     outputs = [t for layer in members for t in layer.outputs]
-    extents = dict(zip(outputs, extents_in(problem, outputs, shape), strict=True))
+    extents = dict(zip(outputs, extents_in(context, outputs, shape), strict=True))
     firsts = tuple(extents[layer.outputs[0]] for layer in members)
-    chosen, wanted = layer_bindings(problem, layers, firsts, binding)
+    chosen, wanted = layer_bindings(context, layers, firsts, binding)
     bindings = tuple(map(chosen.__getitem__, layers))
     held = dict[int, Binding]()
     for layer, first in zip(members, bindings, strict=True):
@@ -124,30 +133,30 @@ def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: B
             held[tensor] = (*first, *(1,) * len(extents[tensor]))[: len(extents[tensor])]
 
     def core_bytes(tensor: int) -> int:  # on the busiest core
-        element = int(problem.arrays.element[tensor]) if shape.seen[tensor] else 0
+        element = int(context.arrays.element[tensor]) if shape.seen[tensor] else 0
         pairs = zip(extents[tensor], held[tensor], strict=True)
         return element * math.prod(-(-max(n, 0) // parts) for n, parts in pairs)
 
-    stages, exchanged = stage_table(problem, layers, shape, extents, held | wanted, memory)
+    stages, exchanged = stage_table(context, layers, shape, extents, held | wanted, memory)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
-    waits = local_edges(problem, layers), clearances(problem, layers)
+    waits = local_edges(context, layers), clearances(context, layers)
     digest.update(repr(waits).encode())
     return Template(
-        layers, binding, stages, bindings, external_inputs(problem, layers), wanted,
+        layers, binding, stages, bindings, external_inputs(context, layers), wanted,
         tuple(tuple((t, memory[t][0]) for t in layer.inputs) for layer in members),
         tuple(tuple((t, memory[t][0], core_bytes(t)) for t in layer.outputs) for layer in members),
-        exchanged, _reused(problem, layers, exchanged),
+        exchanged, _reused(context, layers, exchanged),
         float(stages[:, [Stage.READ, Stage.WRITTEN, Stage.CORE_WEIGHTS]].sum()), digest.digest(),
     )  # fmt: skip
 
 
 def _reused(
-    problem: Problem, layers: tuple[int, ...], exchanged: Sequence[Sequence[int]]
+    context: SchedulingContext, layers: tuple[int, ...], exchanged: Sequence[Sequence[int]]
 ) -> tuple[int, ...]:
     """Return the inputs whose space outputs may reuse, as :attr:`Template.reuse` has them."""
-    last, made_tensors, reused = last_readers(problem, layers), set[int](), []
+    last, made_tensors, reused = last_readers(context, layers), set[int](), []
     for position, (index, crossing) in enumerate(zip(layers, exchanged, strict=True)):
-        layer = problem.layers[index]
+        layer = context.layers[index]
         pairs = zip(layer.inputs, crossing, strict=True) if layer.in_place else ()
         dying = (t for t, size in pairs if t in made_tensors and last[t] == position and not size)
         reused.append(next(dying, -1))
@@ -155,45 +164,48 @@ def _reused(
     return tuple(reused)
 
 
-def last_readers(problem: Problem, layers: tuple[int, ...]) -> dict[int, int]:
+def last_readers(context: SchedulingContext, layers: tuple[int, ...]) -> dict[int, int]:
     """Return, per tensor, the position of the last layer of a kernel that reads it."""
     return {
-        t: position for position, layer in enumerate(layers) for t in problem.layers[layer].inputs
+        t: position for position, layer in enumerate(layers) for t in context.layers[layer].inputs
     }
 
 
-def shares_weights(problem: Problem, template: Template) -> bool:
+def shares_weights(context: SchedulingContext, template: Template) -> bool:
     """Return whether the sub-graph has weights and every part of it reads all of them.
 
     Parts along output channels each have weights of their own, lookups different rows.
     """
-    tensors, operators, total = problem.graph.tensors, problem.graph.operators, 0
-    for index in (op for layer in template.layers for op in problem.layers[layer].operators):
+    tensors, operators, total = context.graph.tensors, context.graph.operators, 0
+    for index in (op for layer in template.layers for op in context.layers[layer].operators):
         weights = [t for t in operators[index].inputs if tensors[t].constant]
         elements = [tensors[t].elements for t in weights]
-        total += int(whole_bytes(problem.arrays, elements, weights).sum())
+        total += int(whole_bytes(context.arrays, elements, weights).sum())
     return 0 < total == int(template.stages[:, Stage.WEIGHTS].sum())
 
 
 @remembered(1 << 14)
-def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
+def local_edges(context: SchedulingContext, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return, per layer of a kernel, the positions of the layers that it waits for; cached."""
     position = {layer: p for p, layer in enumerate(layers)}
-    makers = ([problem.producer[t] for t in problem.layers[layer].inputs] for layer in layers)
+    makers = ([context.producer[t] for t in context.layers[layer].inputs] for layer in layers)
     return [tuple(position[maker] for maker in needed if maker in position) for needed in makers]
 
 
 @remembered(1 << 14)
-def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return, per layer of a kernel, the positions of layers whose space it may overwrite; cached.
+def clearances(context: SchedulingContext, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Find the layers whose space in LB each layer of a kernel may overwrite; cached.
 
     Space in LB is reused as if layers ran one after another. They do not: the matrix engine may be
     at a layer while the vector engine still works on an earlier one of another branch. So a layer
     waits for every earlier one that accesses a tensor whose space may be its own by then, though it
     reads nothing of it. Layers that it waits for anyway, directly or through others, are left out.
+
+    Returns:
+        Per layer, the positions in the kernel of the layers that it waits for, the latest first.
     """
     # sets of positions are the bits of integers: a kernel may have all layers
-    kernel_layers = [problem.layers[layer] for layer in layers]
+    kernel_layers = [context.layers[layer] for layer in layers]
     maker, last, touching = dict[int, int](), dict[int, int](), defaultdict[int, int](int)
     for position, layer in enumerate(kernel_layers):
         maker |= dict.fromkeys(layer.outputs, position)

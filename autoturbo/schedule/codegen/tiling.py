@@ -27,6 +27,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import element_bytes
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.context import STAGING_SHARE, SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import (
@@ -39,7 +40,6 @@ from autoturbo.schedule.memory.timeline import (
     READ,
     ROOM,
 )
-from autoturbo.schedule.problem import STAGING_SHARE, Problem
 
 MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""
@@ -125,29 +125,29 @@ class Amount(IntEnum):
 AMOUNT_COLUMNS = len(Amount)
 
 
-class RulesOf(NamedTuple, Generic[N]):
+class TilingRules(NamedTuple, Generic[N]):
     """Knobs and capacities that instructions depend on, of one kernel or a column per layer.
 
     Attributes:
-        ahead: tiles fetched ahead of the one computed.
-        divisor: tiles per largest tile that fits.
-        across: fetch over layer boundaries.
-        weight_room: bytes of LB per core for weight tiles.
-        staging: bytes of LB per core for streams.
-        tile_bytes: largest result of a tile per core.
-        cores: cores of a cluster.
+        ahead: Tiles fetched ahead of the one computed.
+        divisor: Tiles per largest tile that fits.
+        across: Fetch over layer boundaries.
+        weight_room: Bytes of LB per core for weight tiles.
+        staging: Bytes of LB per core for streams.
+        tile_bytes: Largest result of a tile per core.
+        cores: Cores of a cluster.
         has_gb: DDR traffic passes a global buffer.
-        broadcast: one read of GB feeds all cores.
-        native_rows: rows of the matrix engine.
-        native_columns: its columns.
-        least_depth: of a depth tile, if columns may be split instead: adding sums takes LB at most
+        broadcast: One read of GB feeds all cores.
+        native_rows: Rows of the matrix engine.
+        native_columns: Its columns.
+        least_depth: Of a depth tile, if columns may be split instead: adding sums takes LB at most
             :data:`SUMS_SHARE` of what the product takes the array.
-        gb_staging: bytes of GB for streams and weights on their way.
-        ddr_cost: how many times slower a byte of DDR is than one of GB.
-        link_cost: how many times slower a byte between cores is than one of GB, or of DDR where
+        gb_staging: Bytes of GB for streams and weights on their way.
+        ddr_cost: How many times slower a byte of DDR is than one of GB.
+        link_cost: How many times slower a byte between cores is than one of GB, or of DDR where
             there is no GB.
-        serial: no software pipeline at all: one instruction after another.
-        rereads: every native block of a result reads its operands from LB anew.
+        serial: No software pipeline at all: one instruction after another.
+        rereads: Every native block of a result reads its operands from LB anew.
     """
 
     ahead: N
@@ -176,20 +176,20 @@ class RulesOf(NamedTuple, Generic[N]):
         return rules._replace(weight_room=room, gb_staging=staging)
 
     @staticmethod
-    def of(problem: Problem, knobs: Knobs) -> InstructionRules:
+    def of(context: SchedulingContext, knobs: Knobs) -> InstructionRules:
         """Return the rules of a candidate on a target."""
-        target, zones = problem.target, Zones.of(problem.target)
+        target, zones = context.target, Zones.of(context.target)
         serial = knobs.instruction_scheduling == "off"
         # of LB for weight tiles: what is more than the target's buffer for them is taken from the
         # room for tensors
-        asked = 0.0 if knobs.weight_share == AUTO else float(knobs.weight_share)
+        asked = 0.0 if knobs.weight_buffer_fraction == AUTO else float(knobs.weight_buffer_fraction)
         share = int(asked * target.lb.capacity)
         ahead = 1 if knobs.prefetch_depth == AUTO else int(knobs.prefetch_depth)
         has_gb = target.gb.capacity > 0
         shared = target.gb.bandwidth if has_gb else target.ddr_bandwidth_per_cluster
         return InstructionRules(
             ahead=0 if serial else ahead,
-            divisor=1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor),
+            divisor=1 if knobs.tile_subdivision == AUTO else int(knobs.tile_subdivision),
             across=knobs.instruction_scheduling == AUTO,
             weight_room=max(share, target.lb.weight_capacity, zones.lb_staging),
             staging=zones.lb_staging,
@@ -199,7 +199,7 @@ class RulesOf(NamedTuple, Generic[N]):
             broadcast=target.transfer.broadcast,
             native_rows=target.matrix.rows,
             native_columns=target.matrix.columns,
-            least_depth=_least_depth(problem),
+            least_depth=_least_depth(context),
             gb_staging=zones.gb_staging,
             ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
             link_cost=max(round(shared / target.transfer.bandwidth), 1),
@@ -208,15 +208,15 @@ class RulesOf(NamedTuple, Generic[N]):
         )
 
 
-InstructionRules = RulesOf[int]
+InstructionRules = TilingRules[int]
 
 
-def _least_depth(problem: Problem) -> int:
+def _least_depth(context: SchedulingContext) -> int:
     """Return the least depth of a tile at which moving partial sums is hidden by its products.
 
     The sums then take LB a small part of the time that the products take the array.
     """
-    target, dtype = problem.target, problem.dtype
+    target, dtype = context.target, context.dtype
     bytes_per_cycle = target.lb.bandwidth / target.clock
     sums = SUMS_MOVED * element_bytes("float32", dtype) * target.matrix.macs_per_cycle(dtype)
     return max(math.ceil(sums / bytes_per_cycle / SUMS_SHARE), target.matrix.rows)
@@ -243,18 +243,18 @@ class _Product(NamedTuple):
     """Size of a matrix layer on one core, and the costs that its tiling depends on.
 
     Attributes:
-        products: of ``m`` x ``n`` x ``depth``.
-        parts: weight tiles, at least.
-        tiles: tiles of rows, at least, where the reduction is not split.
-        results: likewise, for results alone.
-        read: bytes of inputs that are not in LB.
-        slots: for tiles of them, where there is more than one that stays.
-        sums: bytes of partial sums.
-        weights: cost of loading its weights once more.
-        inputs: cost of reading its inputs once more, where they do not stay on the chip.
-        near: likewise, where they stay in GB.
-        gb: bytes of inputs that would stay in GB.
-        least_depth: of a depth tile, where columns may be split instead.
+        products: Of ``m`` x ``n`` x ``depth``.
+        parts: Weight tiles, at least.
+        tiles: Tiles of rows, at least, where the reduction is not split.
+        results: Likewise, for results alone.
+        read: Bytes of inputs that are not in LB.
+        slots: For tiles of them, where there is more than one that stays.
+        sums: Bytes of partial sums.
+        weights: Cost of loading its weights once more.
+        inputs: Cost of reading its inputs once more, where they do not stay on the chip.
+        near: Likewise, where they stay in GB.
+        gb: Bytes of inputs that would stay in GB.
+        least_depth: Of a depth tile, where columns may be split instead.
     """
 
     products: float
@@ -341,15 +341,15 @@ def _product_tiles(
 
 
 def tile_counts(
-    stages: Floats, streams: Ints, rules: InstructionRules | RulesOf[Ints], resident: Ints | int
+    stages: Floats, streams: Ints, rules: InstructionRules | TilingRules[Ints], resident: Ints | int
 ) -> Ints:
     """Return the tile counts of layers, ``(layers, len(Tiling))``.
 
     Args:
-        stages: of templates.
-        streams: bytes that the layers move from and to GB and DDR.
-        rules: for all layers or of each.
-        resident: where the weights are already, for all layers or of each: 0 in DDR only, 1 in GB,
+        stages: Stages of the layers, by column.
+        streams: Bytes that the layers move from and to GB and DDR.
+        rules: Of all layers, or a value per layer.
+        resident: Where the weights are already, for all layers or of each: 0 in DDR only, 1 in GB,
             2 in LB.
     """
     row, stream, slots = stages.T, streams.T, rules.ahead + 1
@@ -403,7 +403,7 @@ def _ceil(a: Floats, b: Ints | int) -> Ints:
 
 
 def weight_passes(
-    stages: Floats, tiles: Ints, rules: InstructionRules | RulesOf[Ints]
+    stages: Floats, tiles: Ints, rules: InstructionRules | TilingRules[Ints]
 ) -> tuple[Floats, Floats]:
     """Return how many times the weights of layers are loaded, from DDR and to the cores.
 
@@ -412,9 +412,9 @@ def weight_passes(
     that fit in GB beside one tile of every core's streams come from DDR once.
 
     Args:
-        stages: columns of the layers.
-        tiles: likewise.
-        rules: likewise, or for all layers.
+        stages: Columns of the layers.
+        tiles: Likewise.
+        rules: Likewise, or for all layers.
     """
     core, step_bytes = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
     often = (stages[Stage.SEQUENCE] > 0) & (core > rules.weight_room)
@@ -438,24 +438,26 @@ class Roles:
     """Amounts that each kind of instruction moves and computes, the same for all tiles of a layer.
 
     Attributes:
-        stages: of the layers, by column.
-        streams: bytes that they move from and to GB and DDR, by column.
-        rules: of the layers.
-        tiles: tile counts of the layers, by column.
-        has_gb: whether there is a global buffer, per layer.
-        slots: for tiles that are fetched or stored, per layer.
+        stages: Of the layers, by column.
+        streams: Bytes that they move from and to GB and DDR, by column.
+        rules: Of the layers.
+        tiles: Tile counts of the layers, by column.
+        has_gb: Whether there is a global buffer, per layer.
+        slots: For tiles that are fetched or stored, per layer.
         amounts: ``(roles, layers, AMOUNT_COLUMNS)``.
-        emits: whether tiles of a layer have instructions of a role, ``(roles, layers)``.
+        emits: Whether tiles of a layer have instructions of a role, ``(roles, layers)``.
     """
 
-    def __init__(self, stages: Floats, streams: Ints, rules: RulesOf[Ints], resident: Ints) -> None:
+    def __init__(
+        self, stages: Floats, streams: Ints, rules: TilingRules[Ints], resident: Ints
+    ) -> None:
         """Compute the amounts of all roles.
 
         Args:
-            stages: of templates.
-            streams: bytes that the layers move from and to GB and DDR.
-            rules: of each layer.
-            resident: per layer, where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+            stages: Of templates.
+            streams: Bytes that the layers move from and to GB and DDR.
+            rules: Of each layer.
+            resident: Per layer, where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         """
         self.stages, self.streams, self.rules = stages.T, streams.T, rules
         self.tiles = tile_counts(stages, streams, rules, resident).T
@@ -479,7 +481,15 @@ class Roles:
             self.amounts[role, :, amount] = values
 
     def _move(self, role: Role, emitted: Flags, size: Floats, run: Stage, core: Floats) -> None:
-        """Record moves of bytes between DDR and GB, or the cores if there is no GB."""
+        """Record moves of bytes between DDR and GB, or the cores if there is no GB.
+
+        Args:
+            role: The kind of instruction that moves them.
+            emitted: Whether the layer has such instructions, ``(layers,)``.
+            size: Bytes of a tile, ``(layers,)``.
+            run: The column with the bytes that are consecutive in DDR.
+            core: Bytes that one core takes of them, where there is no GB.
+        """
         far = np.where(self.has_gb, size, 0.0)
         self._note(role, emitted, {
             Amount.DDR: size, Amount.RUN: np.minimum(self.stages[run], size), Amount.GB: far,

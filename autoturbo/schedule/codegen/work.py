@@ -65,7 +65,14 @@ class WorkArrays(NamedTuple):
 
 @borrowing
 def shown_points(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> int:
-    """Return the points of an operator's unreduced axes, inside its axis intervals."""
+    """Return the points of an operator's unreduced axes, inside its axis intervals.
+
+    Args:
+        g: The graph.
+        w: Work of its operators.
+        op: The operator.
+        regions: With the axis intervals.
+    """
     points = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         if w.shown[axis]:
@@ -77,7 +84,9 @@ def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
     """Flatten the work of a graph's operators for one target."""
     operators = graph.operators
     costs = np.asarray([priced(op, target, dtype) for op in operators], np.float64)
-    engine, macs, vector, special, per_point = costs.reshape(-1, len(Priced._fields)).T.copy()
+    engine, macs, vector, special, per_point = costs.reshape(
+        -1, len(TargetOperations._fields)
+    ).T.copy()
     axes = [axis for op in operators for axis in op.axes]
     return WorkArrays(
         engine.astype(np.int64),
@@ -94,7 +103,7 @@ def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
     )
 
 
-class Priced(NamedTuple):
+class TargetOperations(NamedTuple):
     """An operator's arithmetic on a target, in operations of the run's compute type.
 
     ``engine`` is the code of the engine that does it. ``macs`` and ``per_point`` are per point of
@@ -119,7 +128,7 @@ def work_of(operator: Operator, *, integers: bool) -> Work:
     return operator.integer if integers and operator.integer is not None else operator.work
 
 
-def priced(operator: Operator, target: Target, dtype: str) -> Priced:
+def priced(operator: Operator, target: Target, dtype: str) -> TargetOperations:
     """Return the operations of an operator, as the simulator and the lower bound count them.
 
     Operations in int8 count as the number of operations of the compute type that take as long.
@@ -132,7 +141,7 @@ def priced(operator: Operator, target: Target, dtype: str) -> Priced:
         lanes = target.vector.elements_per_cycle(dtype) / target.vector.elements_per_cycle("int8")
         macs = target.matrix.macs_per_cycle(dtype) / target.matrix.macs_per_cycle("int8")
     unpacking = 0.0 if integers else operator.unpacking / max(operator.output_points, 1)
-    return Priced(
+    return TargetOperations(
         code, work.macs * (macs if code == MATRIX else lanes),
         work.vector * lanes + unpacking, work.special, work.vector_per_point * lanes,
     )  # fmt: skip
@@ -265,6 +274,13 @@ def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> 
 
     With ``swap_operands`` the shorter of the product and its transposed form is taken: sums stay
     where they are, and stationary weights become stationary inputs.
+
+    Args:
+        count: How many products.
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Length of the sums.
+        array: Figures of the array, by :class:`Array`.
     """
     cycles = _cycles(m, n, k, array)
     if array[Array.SWAP]:
@@ -274,7 +290,14 @@ def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> 
 
 @borrowing
 def _cycles(m: float, n: float, k: float, array: Floats) -> float:
-    """Return the cycles of all folds, for one orientation of a product."""
+    """Return the cycles of all folds, for one orientation of a product.
+
+    Args:
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Length of the sums.
+        array: Figures of the array, by :class:`Array`.
+    """
     rows, columns, dataflow = array[Array.ROWS], array[Array.COLUMNS], int(array[Array.DATAFLOW])
     k = np.ceil(k / array[Array.DEPTH])
     if dataflow == _IDEAL:

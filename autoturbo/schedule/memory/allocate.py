@@ -25,8 +25,8 @@ from numba import njit
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Flags
+from autoturbo.schedule.context import STAGING_SHARE
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.problem import STAGING_SHARE
 
 ALIGNMENT = 64
 """Bytes: a burst of every memory in the presets."""
@@ -34,7 +34,7 @@ ALIGNMENT = 64
 VICTIMS: Mapping[str, Callable[[int, int], int]] = {
     "longest": lambda life, _: life,
     "largest": lambda _, size: size,
-    "size_x_life": operator.mul,
+    "size_times_lifetime": operator.mul,
 }
 """Spill rules: by steps of its life and bytes, the buffer with most leaves first."""
 
@@ -48,10 +48,10 @@ class Zones:
     """Capacities of the buffers that the allocator may use, in bytes.
 
     Attributes:
-        lb: per core.
-        gb: per cluster.
-        lb_staging: per core, at the top of LB.
-        gb_staging: per cluster, at the top of GB.
+        lb: Per core.
+        gb: Per cluster.
+        lb_staging: Per core, at the top of LB.
+        gb_staging: Per cluster, at the top of GB.
     """
 
     lb: int
@@ -73,12 +73,12 @@ class Buffers:
     """Tensors in time. Arrays of one entry per buffer.
 
     Attributes:
-        birth: step that makes it.
-        death: last step that reads it.
-        core_bytes: in the local buffer of the busiest core.
-        cluster_bytes: all of it.
-        scope: where it is declared on entry of :func:`allocate`; where it is kept in its result.
-        address: offset in LB of every core or in GB; -1 in DDR. On entry, what is fixed already.
+        birth: Step that makes it.
+        death: Last step that reads it.
+        core_bytes: In the local buffer of the busiest core.
+        cluster_bytes: All of it.
+        scope: Where it is declared on entry of :func:`allocate`; where it is kept in its result.
+        address: Offset in LB of every core or in GB; -1 in DDR. On entry, what is fixed already.
     """
 
     birth: Ints
@@ -95,9 +95,12 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
     Buffers with an address on entry stay there.
 
     Args:
-        buffers: with the scopes that binding declared.
-        zones: capacities.
-        victims: per buffer, which one leaves first when it is made: keys of :data:`VICTIMS`.
+        buffers: With the scopes that binding declared.
+        zones: Capacities.
+        victims: Per buffer, which one leaves first when it is made: keys of :data:`VICTIMS`.
+
+    Returns:
+        The buffers with their scopes and addresses; those in DDR have no address.
     """
     scope, address = buffers.scope.copy(), buffers.address.copy()
     born = np.argsort(buffers.birth, kind="stable")
@@ -118,8 +121,14 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
 def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room: int) -> list[int]:
     """Return the buffers that leave a level while its live set exceeds its capacity.
 
-    ``born`` are its buffers in order of birth, ``lives`` birth, death and bytes of all buffers;
-    those that are ``fixed`` stay. Of equal ones the first born leaves.
+    Of equal ones the first born leaves.
+
+    Args:
+        born: The level's buffers in order of birth.
+        lives: Birth, death (steps) and bytes of all buffers, ``(3, buffers)``.
+        fixed: Whether a buffer stays in any case, for all buffers.
+        victims: Which one leaves first when a buffer is made: keys of :data:`VICTIMS`.
+        room: Capacity of the level in bytes.
     """
     birth, death, size = lives.tolist()
     alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()
@@ -148,6 +157,12 @@ def _place(order: Ints, lives: Ints, room: int, address: Ints) -> None:
     """Place buffers in turn, each at the lowest address that is free for its whole life.
 
     Buffers with an address stay there; those that find no room get none.
+
+    Args:
+        order: The buffers, in turn.
+        lives: Birth, death (steps) and bytes of all buffers, ``(3, buffers)``.
+        room: Capacity in bytes.
+        address: Of all buffers, -1 for none; those found are written into it.
     """
     birth, death, size = lives
     placed, count = np.empty_like(order), 0  # by address

@@ -57,19 +57,19 @@ class Timeline:
     """Kernels in order with their buffers placed.
 
     Attributes:
-        graph: the instances.
-        order: instances in order of execution.
-        templates: per instance, of its kernel.
-        movements: movements of the pieces that kernels read.
-        rows: first row of each kernel in :attr:`streams`; one entry more than kernels.
-        streams: array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
-        copied: per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
-        crossing: per kernel, bytes that movements bring to the busiest core from other cores.
-        resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-        kind: per buffer, index into :data:`KINDS`.
-        tensor: per buffer, the tensor, -1 for weights and tiles.
-        owner: per buffer, the instance that makes it or that it is brought in for.
-        buffers: placed.
+        graph: The instances.
+        order: Instances in order of execution.
+        templates: Per instance, of its kernel.
+        movements: Movements of the pieces that kernels read.
+        rows: First row of each kernel in :attr:`streams`; one entry more than kernels.
+        streams: Array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
+        copied: Per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
+        crossing: Per kernel, bytes that movements bring to the busiest core from other cores.
+        resident: Per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        kind: Per buffer, index into :data:`KINDS`.
+        tensor: Per buffer, the tensor, -1 for weights and tiles.
+        owner: Per buffer, the instance that makes it or that it is brought in for.
+        buffers: Placed.
     """
 
     graph: InstanceGraph
@@ -95,9 +95,9 @@ class Timeline:
         ``(kernels, 2)``.
         """
         spare_bytes = np.zeros((len(self.order), len(LEVELS)), np.int64)
-        problem, placed = self.graph.problem, self.buffers
-        zones = Zones.of(problem.target)
-        recurrent = problem.work.recurrent.any()
+        context, placed = self.graph.context, self.buffers
+        zones = Zones.of(context.target)
+        recurrent = context.work.recurrent.any()
         for kernel, index in enumerate(self.order.tolist() if recurrent else ()):
             recurrences = np.count_nonzero(self.templates[index].stages[:, Stage.SEQUENCE])
             if not recurrences:
@@ -117,9 +117,9 @@ class BufferRules:
     """The knobs that the buffers of one sub-graph depend on.
 
     Attributes:
-        victim: which tensor leaves LB first when its tensors find no room, a key of ``VICTIMS``.
-        residence: where its weights stay between its instances, a key of :data:`RESIDENCES`.
-        tiles: bytes of every core's LB that its kernels take for weight tiles.
+        victim: Which tensor leaves LB first when its tensors find no room, a key of ``VICTIMS``.
+        residence: Where its weights stay between its instances, a key of :data:`RESIDENCES`.
+        tiles: Bytes of every core's LB that its kernels take for weight tiles.
     """
 
     victim: str = "longest"
@@ -136,14 +136,14 @@ def build_timeline(
     """Return the buffers of a cluster's kernels in time, placed, with their streams.
 
     Args:
-        graph: instances and the links between them.
-        order: order of execution; instances that are not in it run on other clusters, and what they
+        graph: Instances and the links between them.
+        order: Order of execution; instances that are not in it run on other clusters, and what they
             make is read from DDR.
-        placement: bindings and declared scopes; what instances that are not in the order read is
+        placement: Bindings and declared scopes; what instances that are not in the order read is
             declared in DDR.
-        rules: per sub-graph.
+        rules: Per sub-graph.
     """
-    zones = Zones.of(graph.problem.target)
+    zones = Zones.of(graph.context.target)
     templates, steps = templates_of(graph, placement.bindings), np.asarray(order, np.int64)
     movements = move(graph, steps, placement, templates)
     kept = _kept(graph, steps, templates, rules, zones)
@@ -173,17 +173,19 @@ def build_timeline(
 def _rooms(
     kernels: Sequence[Template], streams: Ints, free: Ints, rows: Ints, zones: Zones
 ) -> Ints:
-    """Return, per layer of kernels with products, the bytes of LB in which its streams may stay.
-
-    Kernels with recurrences have none: their weights stay there. A layer that reads streams has
-    room from the one before it on, which fetches ahead: the two divide the free bytes.
+    """Compute the bytes of LB in which each layer's streams may stay.
 
     Args:
-        kernels: in order.
-        streams: of their layers.
-        free: bytes of LB in each step.
-        rows: first layer of each kernel, and one entry more.
-        zones: of the buffers.
+        kernels: In order.
+        streams: Of their layers.
+        free: Bytes of LB in each step.
+        rows: First layer of each kernel, and one entry more.
+        zones: Of the buffers.
+
+    Returns:
+        Bytes per layer of all kernels, 0 where a layer has no product or its kernel a recurrence,
+        whose weights stay there. A layer that reads streams has room from the one before it on,
+        which fetches ahead: the two divide the free bytes.
     """
     columns = [Stage.MACS, Stage.SEQUENCE, Stage.EXCHANGED]
     macs, sequence, exchanged = np.concatenate([part.stages[:, columns] for part in kernels]).T
@@ -200,7 +202,14 @@ def _rooms(
 
 
 def _free_bytes(buffers: Buffers, kind: Ints, steps: int, zones: Zones) -> Ints:
-    """Return the free bytes of a core's LB per step, between tensors and kept weights."""
+    """Return the free bytes of a core's LB per step, between tensors and kept weights.
+
+    Args:
+        buffers: Placed; tensors lie from the bottom of LB up, kept weights at its top.
+        kind: Per buffer.
+        steps: Number of steps.
+        zones: Capacities.
+    """
     top, bottom = np.zeros(steps, np.int64), np.full(steps, zones.lb)
     pinned = np.isin(kind, (WEIGHTS, TILES)).tolist()
     ends = -(-(buffers.address + buffers.core_bytes) // ALIGNMENT) * ALIGNMENT
@@ -248,7 +257,15 @@ def build_timelines(
     rules: Sequence[BufferRules],
     cluster: Ints,
 ) -> tuple[Timeline, ...]:
-    """Return one timeline per cluster, or one in all if ``cluster`` (per instance) is empty."""
+    """Return one timeline per cluster, or one in all if all clusters work alike.
+
+    Args:
+        graph: Instances and the links between them.
+        order: Of execution, over all clusters.
+        placement: Bindings and declared scopes.
+        rules: Per sub-graph.
+        cluster: Per instance; empty if all clusters work alike.
+    """
     if not len(cluster):
         return (build_timeline(graph, order, placement, rules),)
     steps = np.asarray(order, np.int64)
@@ -263,7 +280,15 @@ def _kept(
     rules: Sequence[BufferRules],
     zones: Zones,
 ) -> dict[int, _Buffer]:
-    """Return the weight buffers that stay, of sub-graphs with several instances, by sub-graph."""
+    """Return the weight buffers that stay, of sub-graphs with several instances, by sub-graph.
+
+    Args:
+        graph: Instances and the links between them.
+        order: Of execution.
+        templates: Of the kernels, in that order.
+        rules: Per sub-graph.
+        zones: Capacities.
+    """
     kernels = defaultdict[int, list[Template]](list)
     for index, subgraph in zip(order.tolist(), graph.subgraph[order].tolist(), strict=True):
         kernels[subgraph].append(templates[index])
@@ -273,7 +298,7 @@ def _kept(
         weights, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
         if residence == "stream" or len(kernels[subgraph]) == 1:
             continue
-        if not all(shares_weights(graph.problem, template) for template in weights):
+        if not all(shares_weights(graph.context, template) for template in weights):
             continue
         # parts that are not alike may be spread over the cores in other ways: the largest has room
         sums = [template.stages[:, columns].sum(axis=0) for template in weights]
@@ -323,15 +348,15 @@ class _Walk:
     """Writes the timeline while it walks over the order.
 
     Attributes:
-        clock: the step.
-        buffers: so far.
-        made: buffers of instances' outputs, by instance and output.
-        rows: streams of the layers so far; those of buffers are added once these have a place.
-        ddr: tensors that are not made here, and those that leave for good.
-        uses: of buffers by layers: a row of the streams, its column where bytes count if the buffer
+        clock: The step.
+        buffers: So far.
+        made: Buffers of instances' outputs, by instance and output.
+        rows: Streams of the layers so far; those of buffers are added once these have a place.
+        ddr: Tensors that are not made here, and those that leave for good.
+        uses: Of buffers by layers: a row of the streams, its column where bytes count if the buffer
             is in GB (in DDR they count in the next), buffer, bytes, and what is read instead if the
             buffer found no room.
-        moved: per kernel, pieces that are brought in before: from where and into which buffer.
+        moved: Per kernel, pieces that are brought in before: from where and into which buffer.
     """
 
     def __init__(
@@ -354,16 +379,23 @@ class _Walk:
         self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
 
     def kernel(self, index: int, template: Template, scope: Scope, rules: BufferRules) -> int:
-        """Add the buffers that a kernel reads and writes; return where its weights are already.
+        """Add the buffers that a kernel reads and writes.
 
-        0 in DDR only, 1 in GB, 2 in LB.
+        Args:
+            index: The number of the instance.
+            template: The instance's template.
+            scope: The scope that its output is declared in.
+            rules: The rules of its sub-graph.
+
+        Returns:
+            Where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         """
         pieces = self._bring(index, template, rules)
         self.clock += 1
         resident = self._pin(index, len(template.layers), rules)
         inner: dict[int, _Buffer] = {}
-        problem = self._graph.problem
-        consumers, outputs = problem.consumers, problem.graph.outputs
+        context = self._graph.context
+        consumers, outputs = context.consumers, context.graph.outputs
         for position, reused in enumerate(template.reuse):
             free = inner.get(reused)
             self.rows.append([0] * STREAM_COLUMNS)
@@ -392,13 +424,29 @@ class _Walk:
     def _add(
         self, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: Scope
     ) -> _Buffer:
-        """Return a new buffer, born now."""
+        """Return a new buffer, born now.
+
+        Args:
+            kind: The kind of its content, a tensor for example.
+            tensor: The number of the tensor, -1 for none.
+            owner: The number of the instance that has it.
+            core: Bytes in the LB of the busiest core.
+            cluster: Bytes of all of it.
+            scope: The scope that it is declared in.
+        """
         now = self.clock
         self.buffers.append(_Buffer(kind, tensor, owner, now, now, core, cluster, scope))
         return self.buffers[-1]
 
     def _use(self, column: int, buffer: _Buffer, size: int, instead: _Buffer | None = None) -> None:
-        """Record that the last layer so far uses a buffer, which lives until then."""
+        """Record that the last layer so far uses a buffer, which lives until then.
+
+        Args:
+            column: Of the streams, where the bytes count if the buffer is in GB.
+            buffer: The buffer.
+            size: Bytes.
+            instead: What is read if the buffer found no room.
+        """
         buffer.death = self.clock
         self.uses.append((self.rows[-1], column, buffer, size, instead))
 
@@ -457,6 +505,9 @@ class _Walk:
 
         A piece without room is not copied from one place outside LB to another: the kernel streams
         it from its source, which lives until then.
+
+        Returns:
+            The buffers, placed, in the order in which they were added.
         """
         while True:
             columns = np.asarray([
@@ -501,9 +552,9 @@ def without_outputs(streams: Ints, last: Ints, outputs: Ints) -> Ints:
     """Return the streams of kernels whose outputs stay in LB; what they spill goes to DDR.
 
     Args:
-        streams: with outputs in DDR, layer by layer of every kernel.
-        last: per kernel, the row of its last layer.
-        outputs: per kernel, bytes that it hands over.
+        streams: Streams with outputs in DDR, layer by layer of every kernel.
+        last: Per kernel, the row of its last layer.
+        outputs: Per kernel, bytes that it hands over.
     """
     kept_streams = streams.copy()
     kept_streams[last, OUT_DDR] = np.maximum(kept_streams[last, OUT_DDR] - outputs, 0)

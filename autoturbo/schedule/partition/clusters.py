@@ -1,4 +1,4 @@
-"""Sharing one pass out over clusters: the knob ``cluster_split``.
+"""Sharing one pass out over clusters: the knob ``cluster_partitioning``.
 
 As published, clusters share out samples and work alike. Here they work on the same samples: each on
 a part of every sub-graph's output (``"spatial"``, ``"channel"``), or each on some sub-graphs of its
@@ -14,15 +14,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autoturbo.caches import remembered
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import MATRIX, NONE, Floats
+from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph, middle_part_work, operator_work
-from autoturbo.schedule.problem import BATCH, Problem
-from autoturbo.stores import remembered
 
 PIPELINE = "pipeline"
 
@@ -30,14 +30,14 @@ PARTS = ("spatial", "channel")
 """Kinds of axes along which clusters divide every sub-graph's output."""
 
 
-def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
+def cluster_axis(context: SchedulingContext, layers: tuple[int, ...], kind: str) -> int:
     """Return the outermost axis of a kind with a step for every cluster, -1 if there is none."""
-    axes, clusters = sink(problem, layers).axes, problem.target.clusters
-    ways = (axis for _, axis in split_axes(problem, layers, kind) if axes[axis].extent >= clusters)
+    axes, clusters = sink(context, layers).axes, context.target.clusters
+    ways = (axis for _, axis in split_axes(context, layers, kind) if axes[axis].extent >= clusters)
     return next(ways, -1)
 
 
-def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
+def group_for(context: SchedulingContext, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
     """Return the partition of Algorithm 2, refined for clusters that divide the work.
 
     A part of an output needs all the results of several layers before it, and a sub-graph is never
@@ -45,82 +45,89 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
     then split after the layer nearest to half of its work, until none is too large.
     """
     while True:
-        subgraphs = group(problem, rules)
+        subgraphs = group(context, rules)
         if split == BATCH:
             return subgraphs
         layers = (s.layers for s in subgraphs)
-        after = [(own, _cut_after(problem, first_alike(problem, own), split)) for own in layers]
-        ends = {problem.layers[own[at]].name for own, at in after if at >= 0}
+        after = [(own, _cut_after(context, first_alike(context, own), split)) for own in layers]
+        ends = {context.layers[own[at]].name for own, at in after if at >= 0}
         if ends <= rules.cuts:
             return subgraphs
         rules = dataclasses.replace(rules, cuts=rules.cuts | ends)
 
 
 @remembered(1 << 14)
-def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+def _cut_after(context: SchedulingContext, layers: tuple[int, ...], split: str) -> int:
     """Return the position of the layer to split after, -1 if a sub-graph is not too large.
 
     It is too large with more than a stage's work, or if it is slower than its halves or than its
     layers one by one.
     """
-    narrow = _narrow(problem, layers)
-    position = _middle(problem, layers, split, narrow)
+    narrow = _narrow(context, layers)
+    position = _middle(context, layers, split, narrow)
     if position < 0:
         return -1
     if split == PIPELINE:
-        seconds = layer_seconds(problem)
-        large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
+        seconds = layer_seconds(context)
+        large = seconds[list(layers)].sum() * context.target.clusters > seconds.sum()
         return position if large else -1
     parts = layers, layers[: position + 1], layers[position + 1 :]
-    whole, *halves = (shared_seconds(problem, part, split) for part in parts)
-    single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
+    whole, *halves = (shared_seconds(context, part, split) for part in parts)
+    single = sum(shared_seconds(context, (layer,), split) for layer in layers)
     return position if single < whole or (position in narrow and sum(halves) < whole) else -1
 
 
 @remembered(1 << 16)
-def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
+def shared_seconds(context: SchedulingContext, layers: tuple[int, ...], kind: str) -> float:
     """Return the roofline time of one cluster's part of a sub-graph, in seconds; cached.
 
     One kernel with all its inputs in DDR. It is rough on purpose: it only decides which layers are
     kept apart before anything is placed.
     """
-    target, axis = problem.target, cluster_axis(problem, layers, kind)
+    target, axis = context.target, cluster_axis(context, layers, kind)
     split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
-    part = middle_part_work(problem, layers, split)
-    work = max(target.peak_seconds(problem.dtype, part.macs, part.vector_ops, part.special_ops))
+    part = middle_part_work(context, layers, split)
+    work = max(target.peak_seconds(context.dtype, part.macs, part.vector_ops, part.special_ops))
     moved = part.weight_bytes + part.input_bytes + part.output_bytes
     fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
     return max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster) + fixed
 
 
-def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[int]) -> int:
+def _middle(
+    context: SchedulingContext, layers: tuple[int, ...], split: str, narrow: set[int]
+) -> int:
     """Return the position of the layer nearest to half of the work, -1 if there is none.
 
-    If possible, all later layers depend on it alone (``narrow``). In a sub-graph whose end clusters
-    cannot divide, it is the last layer that they can.
+    In a sub-graph whose end clusters cannot divide, it is the last layer that they can.
+
+    Args:
+        context: The model on the target.
+        layers: Of the sub-graph, in topological order.
+        split: What clusters divide, one of ``SPLITS``.
+        narrow: Positions of layers that all later ones depend on alone; preferred.
     """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
         ends = [
             position
             for position in ends
-            if cluster_axis(problem, layers[: position + 1], split) >= 0
+            if cluster_axis(context, layers[: position + 1], split) >= 0
         ]
-        if ends and cluster_axis(problem, layers, split) < 0:
+        if ends and cluster_axis(context, layers, split) < 0:
             return ends[-1]
     if not ends:
         return -1
-    done = np.cumsum(layer_seconds(problem)[list(layers)])
+    done = np.cumsum(layer_seconds(context)[list(layers)])
     chosen = np.asarray([position for position in ends if position in narrow] or ends, np.int64)
     return int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])
 
 
-def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
+def _narrow(context: SchedulingContext, layers: tuple[int, ...]) -> set[int]:
     """Return the positions after which only the last output and inputs are read."""
     place = {layer: position for position, layer in enumerate(layers)}
-    output_groups = (problem.layers[layer].outputs for layer in layers)
+    output_groups = (context.layers[layer].outputs for layer in layers)
     readers = (
-        itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in output_groups
+        itertools.chain(*(context.consumers[t] for t in outputs)) for outputs in output_groups
     )
     last = (max((place.get(reader, 0) for reader in some), default=0) for some in readers)
     reached = itertools.accumulate(last, max, initial=0)
@@ -135,7 +142,9 @@ Home = tuple[int, int]
 """First cluster of a sub-graph, and the number of clusters that it is divided over."""
 
 
-def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tuple[Home, ...]:
+def homes_of(
+    context: SchedulingContext, subgraphs: Sequence[SubGraph], split: str
+) -> tuple[Home, ...]:
     """Return the clusters that run each sub-graph's instances; none where clusters work alike.
 
     A sub-graph that is split for clusters is on all of them, another on the first. In a pipeline
@@ -145,13 +154,13 @@ def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tup
     """
     if split == BATCH:
         return ()
-    clusters = problem.target.clusters
+    clusters = context.target.clusters
     if split == PIPELINE:
-        seconds = layer_seconds(problem)
+        seconds = layer_seconds(context)
         work = [float(seconds[list(s.layers)].sum()) for s in subgraphs]
         homes = tuple((stage, 1) for stage in _runs(work, clusters))
     else:
-        cut = (cluster_axis(problem, s.layers, split) >= 0 for s in subgraphs)
+        cut = (cluster_axis(context, s.layers, split) >= 0 for s in subgraphs)
         homes = tuple((0, clusters if own else 1) for own in cut)
     return homes if clusters_at_work(homes) > 1 else ()
 
@@ -182,20 +191,20 @@ def _runs(work: Sequence[float], most: int) -> list[int]:
 
 
 @remembered(1)
-def layer_seconds(problem: Problem) -> Floats:
+def layer_seconds(context: SchedulingContext) -> Floats:
     """Return the seconds of each layer's work at the chip's peak rates; cached.
 
     An operator's engines work side by side, operators one after another.
     """
-    work = operator_work(problem, problem.arrays.axis_extent)
-    rows = zip(problem.work.engine.tolist(), *(column.tolist() for column in work), strict=True)
+    work = operator_work(context, context.arrays.axis_extent)
+    rows = zip(context.work.engine.tolist(), *(column.tolist() for column in work), strict=True)
     operator_seconds = [
-        max(problem.target.peak_seconds(problem.dtype, macs * (code == MATRIX), plain, special))
+        max(context.target.peak_seconds(context.dtype, macs * (code == MATRIX), plain, special))
         if code != NONE
         else 0.0
         for code, macs, plain, special in rows
     ]
-    return np.asarray([sum(operator_seconds[i] for i in x.operators) for x in problem.layers])
+    return np.asarray([sum(operator_seconds[i] for i in x.operators) for x in context.layers])
 
 
 def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:

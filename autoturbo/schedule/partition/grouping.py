@@ -32,13 +32,13 @@ from dataclasses import dataclass
 from operator import or_
 from typing import Final, NamedTuple, Self
 
+from autoturbo.caches import BoundedCache, remembered
 from autoturbo.graph.arrays import whole_bytes
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.partition.split import Asked, Split, SplitRules, best_split
-from autoturbo.schedule.problem import Problem
-from autoturbo.stores import Recent, remembered
+from autoturbo.schedule.partition.split import RuleQueries, Split, SplitRules, best_split
 
 _GROUPINGS, _SUBGRAPHS, _RUNS = 4096, 1 << 16, 1024
 """Groupings that a problem remembers at most, their sub-graphs together, and runs."""
@@ -49,10 +49,10 @@ class SubGraph:
     """Layers that form one kernel per instance.
 
     Attributes:
-        index: position in topological order.
-        layers: indices into :attr:`Problem.layers`, in topological order; the last makes the
-            output.
-        split: how it is split into instances.
+        index: Position in topological order.
+        layers: Indices into :attr:`SchedulingContext.layers`, in topological order; the last
+            makes the output.
+        split: How it is split into instances.
     """
 
     index: int
@@ -71,7 +71,7 @@ class GroupRules(SplitRules):
     producer_factor_ratio: float = 1.0
     merged_factor_ratio: float = 1.0
     max_layers: int = 1 << 30
-    merge_order: str = "sdb"
+    merge_order: str = "straight-diamond-branch"
     cuts: frozenset[str] = frozenset()
     merges: frozenset[str] = frozenset()
 
@@ -83,23 +83,23 @@ class GroupRules(SplitRules):
         return dataclasses.replace(super(GroupRules, cls).of(knobs), cuts=cuts, merges=merges)
 
 
-def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+def group(context: SchedulingContext, rules: GroupRules) -> tuple[SubGraph, ...]:
     """Return the partition of Algorithm 2: sub-graphs in topological order; cached.
 
     A partition is reused for all rules that give the same answers to the questions asked of its own
-    (:class:`autoturbo.schedule.partition.split.Asked`); most rules of a search fall into the bounds
-    of others.
+    (:class:`autoturbo.schedule.partition.split.RuleQueries`); most rules of a search fall into
+    the bounds of others.
     """
-    model = groupings(problem)
+    model = groupings(context)
 
     def make() -> tuple[SubGraph, ...]:
         # where no layer reads from several all patterns but the straight one match nothing
         branching = any(len(node.producers) > 1 for node in model.alone)
-        fitting_rules = rules if branching else dataclasses.replace(rules, merge_order="s")
+        fitting_rules = rules if branching else dataclasses.replace(rules, merge_order="straight")
         for asked, subgraphs in model.runs:
             if asked.holds(fitting_rules):
                 return subgraphs
-        merging = Merging(problem, fitting_rules)
+        merging = Merging(context, fitting_rules)
         partition = merging.subgraphs()
         model.runs.append((merging.asked, partition))
         return partition
@@ -111,9 +111,9 @@ class Need(NamedTuple):
     """Bytes that a sub-graph may need as a whole: a bound that adds up layer by layer.
 
     Attributes:
-        peak: at once, at most.
-        given: of tensors that no layer makes.
-        unread: of tensors that nobody reads, which stay to the end.
+        peak: At once, at most.
+        given: Of tensors that no layer makes.
+        unread: Of tensors that nobody reads, which stay to the end.
     """
 
     peak: int
@@ -131,12 +131,12 @@ class Node:
     """A sub-graph while it grows.
 
     Attributes:
-        bits: its layers, a bit for each.
-        producers: the nodes that it reads from.
-        consumers: the nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
-        need: whole; None where there is no bound.
-        ceiling: the smallest factor that a producer inside had before its output was up-sampled.
-        split: how it is split; None until it is computed.
+        bits: Its layers, a bit for each.
+        producers: The nodes that it reads from.
+        consumers: The nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
+        need: Whole; None where there is no bound.
+        ceiling: The smallest factor that a producer inside had before its output was up-sampled.
+        split: How it is split; None until it is computed.
     """
 
     bits: int
@@ -166,43 +166,45 @@ class Groupings(NamedTuple):
     """Partitions of a problem found so far, and the data that all runs of Algorithm 2 read.
 
     Attributes:
-        alone: a sub-graph of each layer.
-        opaque: the layers with an opaque operator, a bit for each.
-        enlarging: the layers that up-sample.
-        known: sub-graphs by rules.
-        runs: the questions that each of the latest runs asked of its rules, and its sub-graphs.
+        alone: A sub-graph of each layer.
+        opaque: The layers with an opaque operator, a bit for each.
+        enlarging: The layers that up-sample.
+        known: Sub-graphs by rules.
+        runs: The questions that each of the latest runs asked of its rules, and its sub-graphs.
     """
 
     alone: list[Node]
     opaque: int
     enlarging: frozenset[int]
-    known: Recent[GroupRules, tuple[SubGraph, ...]]
-    runs: deque[tuple[Asked, tuple[SubGraph, ...]]]
+    known: BoundedCache[GroupRules, tuple[SubGraph, ...]]
+    runs: deque[tuple[RuleQueries, tuple[SubGraph, ...]]]
 
 
 @remembered(1)
-def groupings(problem: Problem) -> Groupings:
+def groupings(context: SchedulingContext) -> Groupings:
     """Return the cached partitions of a problem."""
-    operators = problem.graph.operators
-    opaque = (x.index for x in problem.layers if any(operators[op].opaque for op in x.operators))
-    enlarging = frozenset(x.index for x in problem.layers if upsamples(problem, x))
-    known: Recent[GroupRules, tuple[SubGraph, ...]] = Recent(_GROUPINGS, _SUBGRAPHS, len)
+    operators = context.graph.operators
+    opaque = (x.index for x in context.layers if any(operators[op].opaque for op in x.operators))
+    enlarging = frozenset(x.index for x in context.layers if upsamples(context, x))
+    known: BoundedCache[GroupRules, tuple[SubGraph, ...]] = BoundedCache(
+        _GROUPINGS, _SUBGRAPHS, len
+    )
     bits = sum(1 << layer for layer in opaque)
-    return Groupings(_alone(problem), bits, enlarging, known, deque(maxlen=_RUNS))
+    return Groupings(_alone(context), bits, enlarging, known, deque(maxlen=_RUNS))
 
 
-def _alone(problem: Problem) -> list[Node]:
+def _alone(context: SchedulingContext) -> list[Node]:
     """Return one node per layer."""
-    nodes, outputs, tensors = [], set(problem.graph.outputs), problem.graph.tensors
-    sizes = whole_bytes(problem.arrays, [tensor.elements for tensor in tensors]).tolist()
-    for layer in problem.layers:
+    nodes, outputs, tensors = [], set(context.graph.outputs), context.graph.tensors
+    sizes = whole_bytes(context.arrays, [tensor.elements for tensor in tensors]).tolist()
+    for layer in context.layers:
         outside = set() if outputs.isdisjoint(layer.outputs) else {OUTSIDE}
-        consumers = outside.union(*(problem.consumers[t] for t in layer.outputs))
-        producers = {problem.producer[t] for t in layer.inputs} - {-1}
+        consumers = outside.union(*(context.consumers[t] for t in layer.outputs))
+        producers = {context.producer[t] for t in layer.inputs} - {-1}
         need = Need(
             sum(sizes[t] for t in (*layer.inputs, *layer.outputs)),
-            sum(sizes[t] for t in layer.inputs if problem.producer[t] < 0),
-            sum(sizes[t] for t in layer.outputs if not problem.consumers[t]),
+            sum(sizes[t] for t in layer.inputs if context.producer[t] < 0),
+            sum(sizes[t] for t in layer.outputs if not context.consumers[t]),
         )
         nodes.append(Node(1 << layer.index, producers, consumers, need))
     return nodes
@@ -212,14 +214,14 @@ class Merging:
     """One run of Algorithm 2.
 
     Attributes:
-        nodes: sub-graphs while they grow, by their last layer, which makes the output.
-        asked: the questions asked of the rules.
+        nodes: Sub-graphs while they grow, by their last layer, which makes the output.
+        asked: The questions asked of the rules.
     """
 
-    def __init__(self, problem: Problem, rules: GroupRules) -> None:
-        self._problem, self._rules, self._model = problem, rules, groupings(problem)
-        self._room, self._fitting, self._refused = rules.room(problem), 0, set[int]()
-        self.asked = Asked(rules)
+    def __init__(self, context: SchedulingContext, rules: GroupRules) -> None:
+        self._problem, self._rules, self._model = context, rules, groupings(context)
+        self._room, self._fitting, self._refused = rules.room(context), 0, set[int]()
+        self.asked = RuleQueries(rules)
         self.asked.exactly("merge_order")
         self.nodes = {
             index: Node(node.bits, node.producers, node.consumers, node.need)
@@ -228,17 +230,18 @@ class Merging:
 
     def subgraphs(self) -> tuple[SubGraph, ...]:
         """Return the sub-graphs after rounds of merge patterns, until one merges nothing."""
-        while sum(map(self.merge, self._rules.merge_order)):
+        while sum(map(self.merge, self._rules.merge_order.split("-"))):
             pass
-        self.asked.side("lb_fill", self._fitting / self._problem.cluster_lb_bytes)
+        self.asked.side("lb_occupancy_limit", self._fitting / self._problem.cluster_lb_bytes)
         return tuple(
             SubGraph(index, node.layers, self._split(node))
             for index, (_, node) in enumerate(sorted(self.nodes.items()))
         )
 
-    def merge(self, letter: str) -> int:
+    def merge(self, pattern_name: str) -> int:
         """Merge by the straight, diamond or branch pattern; return the number of merges."""
-        pattern = {"s": self._straight, "d": self._diamond, "b": self._branch}[letter]
+        patterns = {"straight": self._straight, "diamond": self._diamond, "branch": self._branch}
+        pattern = patterns[pattern_name]
         return sum(number in self.nodes and pattern(number) for number in sorted(self.nodes))
 
     def _straight(self, producer: int) -> bool:
@@ -254,6 +257,9 @@ class Merging:
         """Merge Q, with several producers, and one of them, P, if Q is the only consumer of P.
 
         The latest such P is taken; straight merges take the chain that is left.
+
+        Returns:
+            Whether anything was merged.
         """
         producers = self.nodes[consumer].producers
         return len(producers) > 1 and any(
@@ -317,9 +323,12 @@ class Merging:
         """Merge nodes if size, splits and the rule allow it.
 
         Args:
-            nodes: the last makes the output.
-            before: the factor that the rule compares theirs with; None for a merge that a knob asks
+            nodes: The last makes the output.
+            before: The factor that the rule compares theirs with; None for a merge that a knob asks
                 for.
+
+        Returns:
+            Whether they were merged; those that were not are refused from then on.
         """
         merged = [self.nodes[node] for node in nodes]
         bits = functools.reduce(or_, (node.bits for node in merged))
@@ -380,32 +389,32 @@ class Merging:
         return node.split
 
 
-def upsamples(problem: Problem, layer: Layer) -> bool:
+def upsamples(context: SchedulingContext, layer: Layer) -> bool:
     """Return whether a layer makes several output positions out of one input position.
 
     A layer is a straight line, so its input passes all of its operators.
     """
-    tensors = problem.graph.tensors
-    operators = (problem.graph.operators[index] for index in layer.operators)
+    tensors = context.graph.tensors
+    operators = (context.graph.operators[index] for index in layer.operators)
     return any(
         not operator.opaque
         and bool(operator.outputs)
         and not tensors[tensor].constant
-        and _stretches(problem, operator, position)
+        and _stretches(context, operator, position)
         for operator in operators
         for position, tensor in enumerate(operator.inputs)
     )
 
 
-def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
+def _stretches(context: SchedulingContext, operator: Operator, position: int) -> bool:
     """Return whether an output advances faster than an input along a dimension, and grows.
 
     Channels are left out. A reshape or a pixel shuffle also advances faster, but has as many
     elements as before; if a dimension is read in full (a resize by a fraction), its extents are
     compared.
     """
-    source = problem.graph.tensors[operator.inputs[position]]
-    output = problem.graph.tensors[operator.outputs[0]]
+    source = context.graph.tensors[operator.inputs[position]]
+    output = context.graph.tensors[operator.outputs[0]]
     if output.elements <= source.elements or len(output.shape) != len(source.shape):
         return False
     read, written = operator.input_maps[position].dims, operator.output_maps[0].dims
@@ -413,5 +422,5 @@ def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
     return any(
         any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
         or (read[dim].whole and output.shape[dim] > source.shape[dim])
-        for dim in problem.loop_order[operator.outputs[0]][:-1]
+        for dim in context.loop_order[operator.outputs[0]][:-1]
     )

@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from autoturbo.schedule.problem import Problem
-from autoturbo.stores import remembered
+from autoturbo.caches import remembered
+from autoturbo.schedule.context import SchedulingContext
 
 _GIVEN, _INNER, _ESCAPING = -1, -2, -3
 """Where a tensor comes from, if no layer outside the sub-graph makes it: made by no layer (given, a
@@ -29,10 +29,10 @@ class _Kinds:
     """Numbers that parts of a model share with those that differ in names only.
 
     Attributes:
-        operators: per operator.
-        tensors: per tensor.
-        alone: per layer, whatever makes its inputs; empty while these are computed.
-        first: by signature, the layers that had it first.
+        operators: Per operator.
+        tensors: Per tensor.
+        alone: Per layer, whatever makes its inputs; empty while these are computed.
+        first: By signature, the layers that had it first.
     """
 
     operators: list[int]
@@ -42,8 +42,8 @@ class _Kinds:
 
 
 @remembered(1)
-def _kinds(problem: Problem) -> _Kinds:
-    graph, readers = problem.graph, problem.consumers
+def _kinds(context: SchedulingContext) -> _Kinds:
+    graph, readers = context.graph, context.consumers
     operators = (
         replace(
             operator, name="", inputs=(), outputs=(), counted=True,
@@ -52,34 +52,34 @@ def _kinds(problem: Problem) -> _Kinds:
         for operator in graph.operators
     )  # fmt: skip
     tensors = (
-        (replace(tensor, name=""), problem.loop_order[t], t in graph.outputs, bool(readers[t]))
+        (replace(tensor, name=""), context.loop_order[t], t in graph.outputs, bool(readers[t]))
         for t, tensor in enumerate(graph.tensors)
     )
     kinds = _Kinds(_numbered(operators), _numbered(tensors))
-    kinds.alone = _numbered([_signature(problem, (x.index,), kinds) for x in problem.layers])
+    kinds.alone = _numbered([_signature(context, (x.index,), kinds) for x in context.layers])
     return kinds
 
 
 @remembered(1 << 16)
-def first_alike(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
+def first_alike(context: SchedulingContext, layers: tuple[int, ...]) -> tuple[int, ...]:
     """Return the layers of the first known sub-graph that is isomorphic to the given one."""
-    kinds = _kinds(problem)
-    return kinds.first.setdefault(_signature(problem, layers, kinds), layers)
+    kinds = _kinds(context)
+    return kinds.first.setdefault(_signature(context, layers, kinds), layers)
 
 
-def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
+def _signature(context: SchedulingContext, layers: Sequence[int], kinds: _Kinds) -> bytes:
     """Return a digest that isomorphic sub-graphs share."""
-    graph, inside = problem.graph, frozenset(layers)
+    graph, inside = context.graph, frozenset(layers)
     words, tensors, makers = array("q"), dict[int, int](), dict[int, int]()
 
     def origin(tensor: int) -> list[int]:
-        maker = problem.producer[tensor]
+        maker = context.producer[tensor]
         if maker < 0 or not kinds.alone:
             return [_GIVEN]
         if maker in inside:
-            return [_INNER if inside.issuperset(problem.consumers[tensor]) else _ESCAPING]
+            return [_INNER if inside.issuperset(context.consumers[tensor]) else _ESCAPING]
         # makers outside are numbered as they are met
-        place = problem.layers[maker].outputs.index(tensor)
+        place = context.layers[maker].outputs.index(tensor)
         return [makers.setdefault(maker, len(makers)), kinds.alone[maker], place]
 
     def note(several: Iterable[int]) -> None:
@@ -92,7 +92,7 @@ def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
         words.append(_END)
 
     for index in layers:
-        layer = problem.layers[index]
+        layer = context.layers[index]
         words.extend((layer.in_place, layer.operators.index(layer.anchor), len(layer.operators)))
         note(layer.inputs)
         note(layer.outputs)

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from autoturbo.caches import remembered
 from autoturbo.errors import KnobsError, Location
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, box_cost, sink, split_axes
 from autoturbo.schedule.place.instances import boxes_of
-from autoturbo.schedule.problem import Problem
-from autoturbo.stores import remembered
 
 Cut = tuple[int, int]
 """An axis and its parts."""
@@ -30,7 +30,7 @@ _HALVINGS: Final = 6
 
 
 def resolve(
-    problem: Problem, subgraphs: Iterable[SubGraph], knobs: Knobs
+    context: SchedulingContext, subgraphs: Iterable[SubGraph], knobs: Knobs
 ) -> dict[int, SubGraphKnobs]:
     """Return the override of each sub-graph that has one, by :attr:`SubGraph.index`.
 
@@ -39,11 +39,11 @@ def resolve(
     the result carries that layer's name.
 
     Raises:
-        KnobsError: an override names a layer that the model does not have.
+        KnobsError: An override names a layer that the model does not have.
     """
     if not knobs.overrides:
         return {}
-    layers, named = problem.layer_index, set[int]()
+    layers, named = context.layer_index, set[int]()
     for override in knobs.overrides:
         if override.layer not in layers:
             place = Location(field="overrides")
@@ -58,7 +58,7 @@ def resolve(
 
 
 def settled(
-    problem: Problem,
+    context: SchedulingContext,
     subgraph: SubGraph,
     scale: int,
     override: SubGraphKnobs | None,
@@ -68,26 +68,26 @@ def settled(
     """Return a sub-graph with its final split.
 
     Args:
-        problem: where it comes from.
-        subgraph: as it was grouped.
-        scale: instances over the smallest number that fits.
-        override: its own knobs; its factors count the parts of a cluster.
-        kind: how clusters divide the work; each has parts of its own if it is one of
+        context: Where it comes from.
+        subgraph: As it was grouped.
+        scale: Instances over the smallest number that fits.
+        override: Its own knobs; its factors count the parts of a cluster.
+        kind: How clusters divide the work; each has parts of its own if it is one of
             :data:`autoturbo.schedule.partition.clusters.PARTS`.
-        room: bytes of local buffers that a part may take.
+        room: Bytes of local buffers that a part may take.
 
     Raises:
-        KnobsError: a split of its own that is impossible.
+        KnobsError: A split of its own that is impossible.
     """
     if scale == 1 and override is None and kind not in PARTS:
         return subgraph
-    axis = cluster_axis(problem, subgraph.layers, kind) if kind in PARTS else -1
+    axis = cluster_axis(context, subgraph.layers, kind) if kind in PARTS else -1
     if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
-        shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
-        return _scaled(problem, shared, scale)
+        shared = subgraph if axis < 0 else _divided(context, subgraph, axis, room)
+        return _scaled(context, shared, scale)
     requested = override.dim, override.factor, override.inner_dim, override.inner_factor
-    settled_subgraph = _overridden(problem, subgraph, scale, override.layer, requested)
-    return settled_subgraph if axis < 0 else _on_each_cluster(problem, settled_subgraph, axis)
+    settled_subgraph = _overridden(context, subgraph, scale, override.layer, requested)
+    return settled_subgraph if axis < 0 else _on_each_cluster(context, settled_subgraph, axis)
 
 
 UNSPLIT: Final = SubGraphKnobs("")
@@ -100,18 +100,29 @@ def split_fields(own: SubGraphKnobs) -> dict[str, Any]:
 
 
 def possible_split(
-    problem: Problem, subgraph: SubGraph, scale: int, own: SubGraphKnobs, kind: str, room: int
+    context: SchedulingContext,
+    subgraph: SubGraph,
+    scale: int,
+    own: SubGraphKnobs,
+    kind: str,
+    room: int,
 ) -> SubGraphKnobs:
     """Return the knobs of a sub-graph with the possible split nearest to the requested one.
 
-    Arguments are those of :func:`settled`, with knobs that may ask for an impossible split.
+    Args:
+        context: Where the sub-graph comes from.
+        subgraph: The sub-graph as it was grouped.
+        scale: Instances over the smallest number that fits.
+        own: The sub-graph's knobs, which may ask for an impossible split.
+        kind: How clusters divide the work.
+        room: Bytes of local buffers that a part may take.
     """
-    axes = dict(split_axes(problem, subgraph.layers))
+    axes = dict(split_axes(context, subgraph.layers))
 
     def fewer(depth: Value, parts: Value) -> Value:
         if AUTO in (depth, parts) or int(depth) not in axes:
             return parts
-        extent = _extent(problem, subgraph, axes[int(depth)])
+        extent = _extent(context, subgraph, axes[int(depth)])
         return next(n for n in range(min(int(parts), extent), 0, -1) if extent % n == 0)
 
     once: dict[str, Any] = {"factor": fewer(own.dim, own.factor)}
@@ -120,61 +131,68 @@ def possible_split(
     for changes in ({}, twice, whole):
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
-            settled(problem, subgraph, scale, tried, kind, room)
+            settled(context, subgraph, scale, tried, kind, room)
             return tried
     return dataclasses.replace(own, **split_fields(UNSPLIT))
 
 
-def _extent(problem: Problem, subgraph: SubGraph, axis: int) -> int:
-    return sink(problem, subgraph.layers).axes[axis].extent
+def _extent(context: SchedulingContext, subgraph: SubGraph, axis: int) -> int:
+    return sink(context, subgraph.layers).axes[axis].extent
 
 
-def _recut(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
+def _recut(context: SchedulingContext, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph split along one axis or two; it keeps the reason of its split."""
     axis, parts = cuts[0]
-    depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[axis]
+    depth = {axis: depth for depth, axis in split_axes(context, subgraph.layers)}[axis]
     before, inner = subgraph.split, itertools.chain.from_iterable(cuts[1:])
     return subgraph.recut(Split(axis, parts, depth, before.operators, before.footprint, *inner))
 
 
-def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
-    name = problem.layers[subgraph.layers[-1]].name
+def _error(context: SchedulingContext, subgraph: SubGraph, reason: str) -> KnobsError:
+    name = context.layers[subgraph.layers[-1]].name
     return KnobsError(f"{name} cannot be split {reason}", Location(field="overrides"))
 
 
-def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
+def _scaled(context: SchedulingContext, subgraph: SubGraph, scale: int) -> SubGraph:
     """Return a sub-graph with ``scale`` times the instances, along its innermost split axis."""
-    ways = split_axes(problem, subgraph.layers)
+    ways = split_axes(context, subgraph.layers)
     cuts = subgraph.split.axes or tuple((axis, 1) for _, axis in ways[:1])
     if scale == 1 or not cuts:
         return subgraph
     *outer, (axis, parts) = cuts
-    if _extent(problem, subgraph, axis) % (parts * scale):
+    if _extent(context, subgraph, axis) % (parts * scale):
         return subgraph
-    return _recut(problem, subgraph, *outer, (axis, parts * scale))
+    return _recut(context, subgraph, *outer, (axis, parts * scale))
 
 
 @remembered(1 << 14)
 def _overridden(
-    problem: Problem, grouped: SubGraph, scale: int, layer: str, said: tuple[Value, ...]
+    context: SchedulingContext, grouped: SubGraph, scale: int, layer: str, said: tuple[Value, ...]
 ) -> SubGraph:
     """Return a sub-graph split as the knobs of its layer say; cached.
 
     A split is left to the heuristic if it is impossible because other knobs changed the partition,
     so that another layer makes the sub-graph's output.
 
+    Args:
+        context: Where the sub-graph comes from.
+        grouped: The sub-graph as it was grouped.
+        scale: Instances over the smallest number that fits.
+        layer: The layer that the knobs name.
+        said: Their dimension and factor, then the inner ones; ``"auto"`` for what they leave open.
+
     Raises:
-        KnobsError: it is impossible, and the knobs name the layer that makes the output.
+        KnobsError: It is impossible, and the knobs name the layer that makes the output.
     """
     dim, factor, inner_dim, inner_factor = said
-    ways, subgraph = split_axes(problem, grouped.layers), _scaled(problem, grouped, scale)
+    ways, subgraph = split_axes(context, grouped.layers), _scaled(context, grouped, scale)
     try:
         if (dim, factor) != (AUTO, AUTO):
             split = subgraph.split
             depth = split.depth if split.axis >= 0 else min(dict(ways), default=0)
             depth = depth if dim == AUTO else int(dim)
             parts = split.instances if factor == AUTO else max(int(factor), 1)
-            axis = _axis_for(problem, subgraph, depth, parts)
+            axis = _axis_for(context, subgraph, depth, parts)
             subgraph = subgraph.recut(
                 Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint)
             )
@@ -183,69 +201,81 @@ def _overridden(
             split, parts = subgraph.split, int(inner_factor)
             other_depths = (depth for depth, axis in ways if axis != split.axis)
             depth = min(other_depths, default=0) if inner_dim == AUTO else int(inner_dim)
-            axis = _axis_for(problem, subgraph, depth, parts)
+            axis = _axis_for(context, subgraph, depth, parts)
             if parts > 1 and axis != split.axis:
-                subgraph = _recut(problem, subgraph, *split.axes[:1], (axis, parts))
+                subgraph = _recut(context, subgraph, *split.axes[:1], (axis, parts))
     except KnobsError:
-        if problem.layers[grouped.layers[-1]].name == layer:
+        if context.layers[grouped.layers[-1]].name == layer:
             raise
     return subgraph
 
 
-def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
+def _axis_for(context: SchedulingContext, subgraph: SubGraph, depth: int, parts: int) -> int:
     """Return the axis of a dimension of the output, -1 for none.
 
+    Args:
+        context: Where the sub-graph comes from.
+        subgraph: The sub-graph.
+        depth: The dimension.
+        parts: Into how many parts it is to be split.
+
     Raises:
-        KnobsError: it cannot be split into so many parts.
-    """
-    axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
-    if parts > 1 and (axis < 0 or parts > _extent(problem, subgraph, axis)):
-        raise _error(problem, subgraph, f"into {parts} along dimension {depth}")
+        KnobsError: It cannot be split into so many parts.
+    """  # noqa: DOC501  _error() makes the error
+    axis = dict(split_axes(context, subgraph.layers)).get(depth, -1)
+    if parts > 1 and (axis < 0 or parts > _extent(context, subgraph, axis)):
+        raise _error(context, subgraph, f"into {parts} along dimension {depth}")
     return axis
 
 
-def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGraph:
+def _on_each_cluster(context: SchedulingContext, subgraph: SubGraph, axis: int) -> SubGraph:
     """Return a sub-graph with a part for every cluster, each split again as requested."""
     other_axes = [pair for pair in subgraph.split.axes if pair[0] != axis]
     per_cluster = dict(subgraph.split.axes).get(axis, 1)
     if len(other_axes) > 1:
-        raise _error(problem, subgraph, "along two axes more than its clusters")
-    parts = per_cluster * problem.target.clusters
-    if parts > _extent(problem, subgraph, axis):
-        raise _error(problem, subgraph, f"into {per_cluster} on each of its clusters")
-    return _needing(problem, subgraph, (axis, parts), *other_axes)
+        raise _error(context, subgraph, "along two axes more than its clusters")
+    parts = per_cluster * context.target.clusters
+    if parts > _extent(context, subgraph, axis):
+        raise _error(context, subgraph, f"into {per_cluster} on each of its clusters")
+    return _needing(context, subgraph, (axis, parts), *other_axes)
 
 
-def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubGraph:
+def _divided(context: SchedulingContext, subgraph: SubGraph, axis: int, room: int) -> SubGraph:
     """Return a sub-graph split into parts for clusters, and those as it was split before.
 
     Factors count parts of the whole, and are divided among the clusters as far as the parts then
     fit: the fewest parts that do, none larger than a part was before.
+
+    Args:
+        context: Where the sub-graph comes from.
+        subgraph: The sub-graph as it was split before.
+        axis: The axis that clusters divide.
+        room: Bytes of local buffers that a part may take.
     """
-    clusters, before = problem.target.clusters, dict(subgraph.split.axes)
-    most, parts_along = _extent(problem, subgraph, axis) // clusters, before.pop(axis, 1)
+    clusters, before = context.target.clusters, dict(subgraph.split.axes)
+    most, parts_along = _extent(context, subgraph, axis) // clusters, before.pop(axis, 1)
     least, tried = min(math.ceil(parts_along / clusters), most), list[tuple[Cut, ...]]()
     for inner, parts in before.items():
-        along = _extent(problem, subgraph, inner)
+        along = _extent(context, subgraph, inner)
         counts = [n for n in range(math.ceil(parts / clusters), parts) if along % n == 0]
         tried = [((axis, clusters), (inner, n)) for n in (*counts, parts)]
     if not before:
         doubled = (least << n for n in range(_HALVINGS))
         tried = [((axis, clusters * n),) for n in doubled if n <= most]
     for cuts in tried:
-        candidate = _needing(problem, subgraph, *cuts)
+        candidate = _needing(context, subgraph, *cuts)
         if candidate.split.footprint <= room:
             return candidate
-    return _needing(problem, subgraph, *tried[-1 if before else 0])
+    return _needing(context, subgraph, *tried[-1 if before else 0])
 
 
 @remembered(1 << 14)
-def _needing(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
+def _needing(context: SchedulingContext, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph split along one axis or two, with the footprint of its middle part."""
     outer, *inner = cuts
-    recut = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
+    recut = _recut(context, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
     layers, split = recut.layers, recut.split
     parts, within = split.instances // split.inner_factor, split.inner_factor
-    middle = boxes_of(problem, layers, split)[parts // 2 * within + within // 2]
-    footprint = box_cost(problem, layers, middle.axes, middle.bounds).footprint
+    middle = boxes_of(context, layers, split)[parts // 2 * within + within // 2]
+    footprint = box_cost(context, layers, middle.axes, middle.bounds).footprint
     return recut.recut(dataclasses.replace(split, footprint=footprint))

@@ -35,11 +35,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
 
+from autoturbo.caches import remembered
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
     GraphArrays,
@@ -52,9 +54,8 @@ from autoturbo.graph.arrays import (
     seed_in,
 )
 from autoturbo.graph.operators import Operator
+from autoturbo.schedule.context import LayerArrays, SchedulingContext, outer_axis
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.problem import LayerArrays, Problem, outer_axis
-from autoturbo.stores import remembered
 
 UNFIT = math.inf
 """Factor of a sub-graph that no split makes fit."""
@@ -70,9 +71,9 @@ RETRIES = 6
 class SplitRules:
     """The knobs that Algorithm 1 reads, under their names."""
 
-    lb_fill: float = 1.0
+    lb_occupancy_limit: float = 1.0
     recompute_limit: float = DEFAULT_RECOMPUTE_LIMIT
-    split_key: str = "ofd"
+    split_key: str = "operators-factor-depth"
     split_dims: str = "all"
     factor_policy: str = "published"
 
@@ -83,9 +84,9 @@ class SplitRules:
         choices: dict[str, Any] = {name: getattr(knobs, name, AUTO) for name in names}
         return cls(**{name: value for name, value in choices.items() if value != AUTO})
 
-    def room(self, problem: Problem) -> int:
+    def room(self, context: SchedulingContext) -> int:
         """Return the bytes of a cluster's local buffers that a part may take."""
-        return int(problem.cluster_lb_bytes * self.lb_fill)
+        return int(context.cluster_lb_bytes * self.lb_occupancy_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +94,13 @@ class Split:
     """How a sub-graph is split: BestSplit of the paper.
 
     Attributes:
-        axis: axis of the last operator's domain that is split, -1 for none.
-        factor: number of instances; :data:`UNFIT` if none fits (it then stays whole and spills).
-        depth: position of the dimension in the loop order.
-        operators: number of operators that the split divides.
-        footprint: bytes that the largest part needs in the local buffers of a cluster.
-        inner_axis: a second axis that is split inside each part, -1 for none.
-        inner_factor: number of parts along it; there are ``factor * inner_factor`` instances.
+        axis: Axis of the last operator's domain that is split, -1 for none.
+        factor: Number of instances; :data:`UNFIT` if none fits (it then stays whole and spills).
+        depth: Position of the dimension in the loop order.
+        operators: Number of operators that the split divides.
+        footprint: Bytes that the largest part needs in the local buffers of a cluster.
+        inner_axis: A second axis that is split inside each part, -1 for none.
+        inner_factor: Number of parts along it; there are ``factor * inner_factor`` instances.
     """
 
     axis: int
@@ -126,9 +127,9 @@ class PartCost(NamedTuple):
     """Needs of the largest part of some layers.
 
     Attributes:
-        footprint: bytes in the local buffers of a cluster, weights excluded.
-        work: arithmetic, in vector-lane operations.
-        operators: how many operators the part does not have whole.
+        footprint: Bytes in the local buffers of a cluster, weights excluded.
+        work: Arithmetic, in vector-lane operations.
+        operators: How many operators the part does not have whole.
     """
 
     footprint: int
@@ -138,22 +139,26 @@ class PartCost(NamedTuple):
 
 @remembered(1 << 17)
 def part_cost(
-    problem: Problem, layers: tuple[int, ...], axis: int = -1, factor: int = 1
+    context: SchedulingContext, layers: tuple[int, ...], axis: int = -1, factor: int = 1
 ) -> PartCost:
     """Return the cost of the largest of ``factor`` equal parts along an axis, with halo; cached.
 
-    The axis is one of the last operator's domain, -1 for none.
+    Args:
+        context: The model on the target.
+        layers: Of the sub-graph.
+        axis: One of the last operator's domain, -1 for none.
+        factor: How many parts.
     """
     if axis < 0:
-        return box_cost(problem, layers, (), ())
-    extent = sink(problem, layers).axes[axis].extent
+        return box_cost(context, layers, (), ())
+    extent = sink(context, layers).axes[axis].extent
     size = -(-extent // factor)
     start = min((factor // 2) * size, extent - size)
-    return box_cost(problem, layers, (axis,), ((start, start + size),))
+    return box_cost(context, layers, (axis,), ((start, start + size),))
 
 
 def box_cost(
-    problem: Problem,
+    context: SchedulingContext,
     layers: tuple[int, ...],
     axes: Sequence[int],
     bounds: Sequence[tuple[int, int]],
@@ -161,26 +166,26 @@ def box_cost(
     """Return the cost of one part of some layers, with halo.
 
     Args:
-        problem: whose layers.
-        layers: that run together.
-        axes: of the last operator's domain that are split.
-        bounds: of the part along each, first step and one past the last.
+        context: The model on the target.
+        layers: The layers that run together.
+        axes: The axes of the last operator's domain that are split.
+        bounds: Of the part along each, first step and one past the last.
     """
     return PartCost(*_cost(
-        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
-        operators_of(problem, layers), workspace(problem), np.asarray(axes, np.int64),
+        context.arrays, context.layer_arrays, np.asarray(layers, np.int64),
+        operators_of(context, layers), workspace(context), np.asarray(axes, np.int64),
         np.asarray(bounds, np.int64).reshape(-1, 2),
     ))  # fmt: skip
 
 
 @dataclass(eq=False)
-class Asked:
+class RuleQueries:
     """Questions asked of rules: rules with the same answers give the same result.
 
     Attributes:
-        rules: that were asked.
-        bounds: by rule, from where to where its answers would have been the same.
-        layers: by rule that is a set of layers, those that it was asked for.
+        rules: That were asked.
+        bounds: By rule, from where to where its answers would have been the same.
+        layers: By rule that is a set of layers, those that it was asked for.
     """
 
     rules: SplitRules
@@ -217,27 +222,39 @@ class Asked:
 
 
 def best_split(
-    problem: Problem, layers: tuple[int, ...], rules: SplitRules, asked: Asked | None = None
+    context: SchedulingContext,
+    layers: tuple[int, ...],
+    rules: SplitRules,
+    asked: RuleQueries | None = None,
 ) -> Split:
     """Return the best split of the sub-graph of some layers: Algorithm 1 and equation 1.
 
-    The questions asked of the rules are recorded in ``asked``.
+    Args:
+        context: The model on the target.
+        layers: Of the sub-graph.
+        rules: Limits, and which split is the best.
+        asked: Takes down the questions asked of the rules.
+
+    Returns:
+        The split. Its axis is -1 where the sub-graph stays whole: it fits, or no parts do
+        (:data:`UNFIT`).
     """
-    asked = asked or Asked(rules)
-    whole = part_cost(problem, layers)
-    if whole.footprint <= rules.room(problem):
-        asked.side("lb_fill", whole.footprint / problem.cluster_lb_bytes)
+    asked = asked or RuleQueries(rules)
+    whole = part_cost(context, layers)
+    if whole.footprint <= rules.room(context):
+        asked.side("lb_occupancy_limit", whole.footprint / context.cluster_lb_bytes)
         return Split(-1, 1, 0, len(layers), whole.footprint)
-    asked.exactly("lb_fill", "split_dims", "factor_policy")
+    asked.exactly("lb_occupancy_limit", "split_dims", "factor_policy")
     ranked = {}
-    for depth, axis in split_axes(problem, layers, rules.split_dims):
-        factor, part = _smallest_factor(problem, layers, axis, rules, asked)
+    for depth, axis in split_axes(context, layers, rules.split_dims):
+        factor, part = _smallest_factor(context, layers, axis, rules, asked)
         if part is not None:
             split = Split(axis, factor, depth, part.operators, part.footprint)
             ranked[part.operators, -factor, -depth] = split
     if not ranked:
         return Split(-1, UNFIT, 0, 0, whole.footprint)
-    best = max(ranked, key=lambda rank: [rank["ofd".index(letter)] for letter in rules.split_key])
+    keys = [("operators", "factor", "depth").index(key) for key in rules.split_key.split("-")]
+    best = max(ranked, key=itemgetter(*keys))
     if any(
         best_digit < digit for rank in ranked for best_digit, digit in zip(best, rank, strict=True)
     ):
@@ -246,21 +263,34 @@ def best_split(
 
 
 def _smallest_factor(
-    problem: Problem, layers: tuple[int, ...], axis: int, rules: SplitRules, asked: Asked
+    context: SchedulingContext,
+    layers: tuple[int, ...],
+    axis: int,
+    rules: SplitRules,
+    asked: RuleQueries,
 ) -> tuple[int, PartCost | None]:
     """Return the smallest factor along an axis with which the parts fit, and a part's cost.
 
-    It is searched from the smallest that fits by the printed estimate; there is no cost if none
-    fits.
+    It is searched from the smallest that fits by the printed estimate.
+
+    Args:
+        context: The model on the target.
+        layers: Of the sub-graph.
+        axis: One of the last operator's domain.
+        rules: Limits on bytes and on recomputation.
+        asked: Takes down the questions asked of them.
+
+    Returns:
+        The factor and the cost of a part; 0 and None if none fits.
     """
-    extent, whole = sink(problem, layers).axes[axis].extent, part_cost(problem, layers)
-    room = rules.room(problem)
+    extent, whole = sink(context, layers).axes[axis].extent, part_cost(context, layers)
+    room = rules.room(context)
     factor = max(-(-whole.footprint // max(room, 1)), 2)
     for _ in range(RETRIES + 1):
         factor = candidate_factor(factor, extent, rules.factor_policy)
         if factor == 0:
             break
-        part = part_cost(problem, layers, axis, factor)
+        part = part_cost(context, layers, axis, factor)
         every = float(part.work * factor)
         if whole.work > 0:
             asked.side("recompute_limit", (every - factor) / whole.work)
@@ -294,28 +324,28 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // n for n in small)}))
 
 
-def sink(problem: Problem, layers: tuple[int, ...]) -> Operator:
+def sink(context: SchedulingContext, layers: tuple[int, ...]) -> Operator:
     """Return the operator that makes a sub-graph's output."""
-    return problem.graph.operators[problem.layers[layers[-1]].operators[-1]]
+    return context.graph.operators[context.layers[layers[-1]].operators[-1]]
 
 
 def split_axes(
-    problem: Problem, layers: tuple[int, ...], dims: str = "all"
+    context: SchedulingContext, layers: tuple[int, ...], dims: str = "all"
 ) -> tuple[tuple[int, int], ...]:
     """Return ``(depth, axis)`` of every way to split an output into contiguous parts; cached.
 
     An operator with several outputs (a Split) may be split only along an axis that all of them
     have.
     """
-    return _split_axes(problem, layers[-1], dims)
+    return _split_axes(context, layers[-1], dims)
 
 
 @remembered(1 << 16)
-def _split_axes(problem: Problem, layer: int, dims: str) -> tuple[tuple[int, int], ...]:
-    operator = sink(problem, (layer,))
+def _split_axes(context: SchedulingContext, layer: int, dims: str) -> tuple[tuple[int, int], ...]:
+    operator = sink(context, (layer,))
     if operator.opaque or not operator.outputs:
         return ()
-    order = problem.loop_order[operator.outputs[0]]
+    order = context.loop_order[operator.outputs[0]]
     ways = []
     for depth, dim in enumerate(order):
         kind = "batch" if depth == 0 else "channel" if depth == len(order) - 1 else "spatial"
@@ -340,18 +370,18 @@ def _splits_all_outputs(operator: Operator, axis: int) -> bool:
     return True
 
 
-def operators_of(problem: Problem, layers: Sequence[int]) -> Ints:
+def operators_of(context: SchedulingContext, layers: Sequence[int]) -> Ints:
     """Return the operators of some layers, in order."""
-    return np.asarray([op for x in layers for op in problem.layers[x].operators], np.int64)
+    return np.asarray([op for x in layers for op in context.layers[x].operators], np.int64)
 
 
 class Workspace(NamedTuple):
     """Scratch arrays over the whole graph, allocated once; they describe the part computed last.
 
     Attributes:
-        regions: of a part.
-        last: per tensor that is read, the position of its last reader in a sub-graph.
-        made: per tensor, 1 if the sub-graph makes it.
+        regions: Of a part.
+        last: Per tensor that is read, the position of its last reader in a sub-graph.
+        made: Per tensor, 1 if the sub-graph makes it.
     """
 
     regions: Regions
@@ -360,9 +390,9 @@ class Workspace(NamedTuple):
 
 
 @remembered(1)
-def workspace(problem: Problem) -> Workspace:
+def workspace(context: SchedulingContext) -> Workspace:
     """Return scratch space to compute the regions of parts, one after another; cached."""
-    regions = Regions.of(problem.arrays)
+    regions = Regions.of(context.arrays)
     return Workspace(regions, np.zeros_like(regions.seen), np.zeros_like(regions.seen))
 
 
@@ -378,8 +408,17 @@ def _cost(
 ) -> tuple[int, int, int]:
     """Return the footprint (bytes), the work and the number of operators split, of one part.
 
-    ``ops`` are the layers' operators; the part is a box of the last one's domain. A part of a
-    recurrence runs all its steps: its work counts as the whole's.
+    The part is a box of the last operator's domain. A part of a recurrence runs all its steps: its
+    work counts as the whole's.
+
+    Args:
+        g: The graph.
+        a: Its layers.
+        layers: Of the sub-graph.
+        ops: Their operators.
+        space: Scratch, which describes the part in the end.
+        axes: The axes that the box is narrower along.
+        bounds: First step and one past the last along each, ``(axes, 2)``.
     """
     regions, work, cut = space.regions, 0, 0
     clear_seen(g, ops, regions.seen)
@@ -397,7 +436,14 @@ def _cost(
 
 @borrowing
 def _note_lives(a: LayerArrays, layers: Ints, last: Ints, made: Ints) -> None:
-    """Record the last reader of all tensors that layers read, and which of them they make."""
+    """Record the last reader of all tensors that layers read, and which of them they make.
+
+    Args:
+        a: Layers of the graph.
+        layers: Of the sub-graph, in order.
+        last: Output: per tensor, the position of its last reader.
+        made: Output: per tensor, 1 if a layer makes it; 0 if layers only read it.
+    """
     for position in range(len(layers)):
         layer = layers[position]
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
@@ -418,6 +464,12 @@ def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int
 
     Inputs are live from the start to their last reader; a layer that may write in place does so
     over an input that was made inside and dies with it.
+
+    Args:
+        g: The graph.
+        a: Its layers.
+        layers: In the order in which they run.
+        space: With the regions of the part; its other arrays are overwritten.
     """
     regions, last, made, live = space.regions, space.last, space.made, 0
     _note_lives(a, layers, last, made)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from autoturbo.caches import remembered
 from autoturbo.graph.arrays import Regions
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator, element_bytes
@@ -28,6 +29,7 @@ from autoturbo.schedule.codegen.work import (
     matrix_cycles,
     priced,
 )
+from autoturbo.schedule.context import STAGING_SHARE, SchedulingContext, outer_axis
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.instances import (
     InstanceGraph,
@@ -35,8 +37,6 @@ from autoturbo.schedule.place.instances import (
     external_inputs,
     part_shape,
 )
-from autoturbo.schedule.problem import STAGING_SHARE, Problem, outer_axis
-from autoturbo.stores import remembered
 
 # What a step of a recurrence takes, and which of its output's dimensions cores share out first.
 #
@@ -51,9 +51,9 @@ class Recurrence:
     """A recurrence on a target.
 
     Attributes:
-        operator: one that goes step by step.
-        target: the accelerator.
-        dtype: the compute type.
+        operator: One that goes step by step.
+        target: The accelerator.
+        dtype: The compute type.
     """
 
     operator: Operator
@@ -137,9 +137,9 @@ class Placement:
     """Algorithm 4's answer.
 
     Attributes:
-        bindings: per instance, the binding of its output.
-        scopes: per instance, where its output is declared.
-        core_ids: per instance, which cores its parts run on, row-major over the factors of its
+        bindings: Per instance, the binding of its output.
+        scopes: Per instance, where its output is declared.
+        core_ids: Per instance, which cores its parts run on, row-major over the factors of its
             binding; empty for 0, 1, 2, ... The cores of the whole kernel are renamed so. Empty as a
             whole if no instance names its cores.
     """
@@ -163,10 +163,10 @@ def plain_binding(
     up; for other core counts the powers of two become all numbers that divide the extent.
 
     Args:
-        extents: elements per dimension.
-        order: dimensions from the outermost loop to the innermost.
+        extents: Elements per dimension.
+        order: Dimensions from the outermost loop to the innermost.
         bindable: False for dimensions that may not be spread (a softmax's).
-        cores: cores of a cluster.
+        cores: Cores of a cluster.
     """
     factors, left, powers = [1] * len(extents), cores, cores & (cores - 1) == 0
     for dim in order:
@@ -183,34 +183,34 @@ def cores_used(binding: Binding) -> int:
 
 
 @remembered(1 << 14)
-def bindable_dims(problem: Problem, layer: int) -> tuple[bool, ...]:
+def bindable_dims(context: SchedulingContext, layer: int) -> tuple[bool, ...]:
     """Return which dimensions of a layer's first output may be spread over cores; cached.
 
     Those with a parallel outer axis, or one that only the cores of a part may divide.
     """
-    operator = sink(problem, (layer,))
+    operator = sink(context, (layer,))
     dims = range(len(operator.output_maps[0].dims))
     return tuple(outer_axis(operator, 0, dim, cores=True) is not None for dim in dims)
 
 
 @remembered(1 << 14)
-def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
+def spreading_order(context: SchedulingContext, layer: int) -> tuple[int, ...]:
     """Return the dimensions of a layer's first output in the order of spreading; cached.
 
     They start from the outermost loop. A dimension that only the cores of a part may divide is
     first if steps of a recurrence then take less time.
     """
-    operator = sink(problem, (layer,))
-    order = problem.loop_order[operator.outputs[0]]
+    operator = sink(context, (layer,))
+    order = context.loop_order[operator.outputs[0]]
     if not operator.recurrent:
         return order
-    shape = problem.graph.tensors[operator.outputs[0]].shape
+    shape = context.graph.tensors[operator.outputs[0]].shape
     axes = [outer_axis(operator, 0, dim, cores=True) for dim in range(len(shape))]
     apart = [d for d in order if axes[d] is not None and outer_axis(operator, 0, d) is None]
-    recurrence = Recurrence(operator, problem.target, problem.dtype)
+    recurrence = Recurrence(operator, context.target, context.dtype)
 
     def seconds(loops: Sequence[int]) -> float:
-        bound = plain_binding(shape, loops, bindable_dims(problem, layer), problem.target.cores)
+        bound = plain_binding(shape, loops, bindable_dims(context, layer), context.target.cores)
         parts = {axis: n for axis, n in zip(axes, bound, strict=True) if axis is not None}
         return recurrence.bound_seconds(parts)
 
@@ -218,15 +218,15 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     return first if seconds(first) < seconds(order) else order
 
 
-def spreadable(problem: Problem, layer: int, extents: Sequence[int]) -> list[int]:
+def spreadable(context: SchedulingContext, layer: int, extents: Sequence[int]) -> list[int]:
     """Return the most parts along each dimension into which a layer's output may be bound.
 
     All cores run the steps of a recurrence one after another: steps are never spread, whatever a
     reader wants, or every core would run all of them.
     """
-    if not sink(problem, (layer,)).recurrent:
+    if not sink(context, (layer,)).recurrent:
         return list(extents)
-    pairs = zip(extents, bindable_dims(problem, layer), strict=True)
+    pairs = zip(extents, bindable_dims(context, layer), strict=True)
     return [extent if bindable else 1 for extent, bindable in pairs]
 
 
@@ -248,10 +248,10 @@ def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
 
 
 @remembered(1 << 14)
-def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Binding]:
+def infer_layer(context: SchedulingContext, layer: int, binding: Binding) -> dict[int, Binding]:
     """Return the bindings of a layer's inputs that its output's implies, by tensor; cached."""
-    graph, wanted = problem.graph, dict[int, Binding]()
-    operators = [graph.operators[index] for index in problem.layers[layer].operators]
+    graph, wanted = context.graph, dict[int, Binding]()
+    operators = [graph.operators[index] for index in context.layers[layer].operators]
     if operators[-1].outputs:
         wanted[operators[-1].outputs[0]] = binding
     for operator in reversed(operators):
@@ -259,12 +259,15 @@ def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Bin
         for position, tensor in enumerate(operator.inputs if not operator.opaque else ()):
             if known is not None and tensor not in wanted and not graph.tensors[tensor].constant:
                 wanted[tensor] = infer_input(operator, position, known)
-    return {t: wanted[t] for t in problem.layers[layer].inputs if t in wanted}
+    return {t: wanted[t] for t in context.layers[layer].inputs if t in wanted}
 
 
 @remembered(1 << 14)
 def layer_bindings(
-    problem: Problem, layers: tuple[int, ...], extents: tuple[tuple[int, ...], ...], last: Binding
+    context: SchedulingContext,
+    layers: tuple[int, ...],
+    extents: tuple[tuple[int, ...], ...],
+    last: Binding,
 ) -> tuple[dict[int, Binding], dict[int, Binding]]:
     """Return the bindings inside a sub-graph, from its output back; cached.
 
@@ -272,10 +275,10 @@ def layer_bindings(
     unless a plain binding keeps more cores busy.
 
     Args:
-        problem: where the sub-graph comes from.
-        layers: its layers in order.
-        extents: elements per dimension of each one's first output.
-        last: binding of its output.
+        context: Where the sub-graph comes from.
+        layers: Its layers in order.
+        extents: Elements per dimension of each one's first output.
+        last: Binding of its output.
 
     Returns:
         Per layer the binding of its output, and per external input the binding wanted of it.
@@ -286,34 +289,38 @@ def layer_bindings(
         if layer == layers[-1]:
             chosen[layer] = last
         else:
-            plain = plain_for(problem, layer, extent)
-            most_parts = spreadable(problem, layer, extent)
-            wanted = implied.get(problem.layers[layer].outputs[0], plain)
+            plain = plain_for(context, layer, extent)
+            most_parts = spreadable(context, layer, extent)
+            wanted = implied.get(context.layers[layer].outputs[0], plain)
             taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most_parts, strict=True))
             chosen[layer] = plain if cores_used(plain) > cores_used(taken) else taken
-        for tensor, binding in infer_layer(problem, layer, chosen[layer]).items():
+        for tensor, binding in infer_layer(context, layer, chosen[layer]).items():
             implied.setdefault(tensor, binding)
-    inputs = external_inputs(problem, layers)
+    inputs = external_inputs(context, layers)
     return chosen, {t: implied[t] for t in inputs if t in implied}
 
 
 def plain_for(
-    problem: Problem, layer: int, extents: Sequence[int], depth: int = 0, cores: int | None = None
+    context: SchedulingContext,
+    layer: int,
+    extents: Sequence[int],
+    depth: int = 0,
+    cores: int | None = None,
 ) -> Binding:
     """Return the plain binding of a layer's first output.
 
     Args:
-        problem: where the layer comes from.
-        layer: which.
-        extents: elements of the output along each dimension.
-        depth: the loop that spreading begins with; the loops outside it come last.
-        cores: all of a cluster if None.
+        context: Where the layer comes from.
+        layer: The layer's number.
+        extents: Elements of the output along each dimension.
+        depth: The loop that spreading begins with; the loops outside it come last.
+        cores: All of a cluster if None.
     """
-    if sink(problem, (layer,)).opaque:
+    if sink(context, (layer,)).opaque:
         return (1,) * len(extents)
-    order, most = spreading_order(problem, layer), problem.target.cores
+    order, most = spreading_order(context, layer), context.target.cores
     loops = order[depth:] + order[:depth]
-    return plain_binding(extents, loops, bindable_dims(problem, layer), min(cores or most, most))
+    return plain_binding(extents, loops, bindable_dims(context, layer), min(cores or most, most))
 
 
 @remembered(1 << 16)
@@ -324,22 +331,22 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
     spread, and each core loads its own channels' weights only.
 
     Args:
-        book: where the class comes from.
-        shape: its index.
-        cores: cores to spread over.
-        depth: the loop that spreading begins with; the outermost if None.
+        book: Where the class comes from.
+        shape: The number of the class.
+        cores: Cores to spread over.
+        depth: The loop that spreading begins with; the outermost if None.
     """
     first = book.alike[shape]
     last, (extents,) = book.shapes[shape].layers[-1], _extents(book, first, -1)
-    return plain_for(book.problem, last, extents, depth or 0, cores)
+    return plain_for(book.context, last, extents, depth or 0, cores)
 
 
 @remembered(1 << 16)
 def _extents(book: PartBook, shape: int, start: int) -> tuple[tuple[int, ...], ...]:
     """Return the extents of the first outputs of a class of parts, from one layer on."""
     layers = book.shapes[shape].layers[start:]
-    outputs = [book.problem.layers[layer].outputs[0] for layer in layers]
-    return extents_in(book.problem, outputs, part_shape(book, shape))
+    outputs = [book.context.layers[layer].outputs[0] for layer in layers]
+    return extents_in(book.context, outputs, part_shape(book, shape))
 
 
 def bind_instances(
@@ -352,16 +359,16 @@ def bind_instances(
     """Return the placement of Algorithm 4: push bindings to producers, in reverse order.
 
     Args:
-        graph: instances and edges.
-        order: order of execution.
-        always: push bindings to producers in the else-branch too; printed, only a node that got a
+        graph: Instances and edges.
+        order: Order of execution.
+        always: Push bindings to producers in the else-branch too; printed, only a node that got a
             plain binding does, so inference alternates along a chain.
-        forced: bindings of instances that are decided already.
+        forced: Bindings of instances that are decided already.
     """
-    book, problem, links = graph.book, graph.problem, graph.links
+    book, context, links = graph.book, graph.context, graph.links
     shapes = [book.alike[shape] for shape in graph.shape.tolist()]
     most_parts = {
-        shape: spreadable(problem, book.shapes[shape].layers[-1], _extents(book, shape, -1)[0])
+        shape: spreadable(context, book.shapes[shape].layers[-1], _extents(book, shape, -1)[0])
         for shape in dict.fromkeys(shapes)
     }
     columns = (column.tolist() for column in (links.slot, links.maker, links.output))
@@ -371,7 +378,7 @@ def bind_instances(
     for index in reversed(order):
         shape = shapes[index]
         if index not in known:
-            plain = chosen_binding(book, shape, problem.target.cores, None)
+            plain = chosen_binding(book, shape, context.target.cores, None)
             taken = bindings.get(index) if scopes[index] == Scope.LB else None
             bindings[index] = plain if taken is None else max(taken, plain, key=cores_used)
             if taken is not None and not always:
@@ -391,9 +398,9 @@ def bind_instances(
 @remembered(1 << 16)
 def inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
     """Return the bindings that a class of parts wants of its external inputs; cached."""
-    problem, layers = book.problem, book.shapes[shape].layers
-    wanted = layer_bindings(problem, layers, _extents(book, shape, 0), binding)[1]
-    return tuple(map(wanted.get, external_inputs(problem, layers)))
+    context, layers = book.context, book.shapes[shape].layers
+    wanted = layer_bindings(context, layers, _extents(book, shape, 0), binding)[1]
+    return tuple(map(wanted.get, external_inputs(context, layers)))
 
 
 def _divides(binding: Binding, extents: Sequence[int]) -> bool:
@@ -403,9 +410,9 @@ def _divides(binding: Binding, extents: Sequence[int]) -> bool:
 
 
 def extents_in(
-    problem: Problem, tensors: Iterable[int], shape: Regions
+    context: SchedulingContext, tensors: Iterable[int], shape: Regions
 ) -> tuple[tuple[int, ...], ...]:
     """Return the extents of tensors in a part."""
-    starts = problem.arrays.dim_start
+    starts = context.arrays.dim_start
     dims = [slice(starts[t], starts[t + 1]) for t in tensors]
     return tuple(tuple((shape.high[span] - shape.low[span]).tolist()) for span in dims)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from autoturbo.caches import BoundedCache, GrowingArray, remembered
 from autoturbo.graph.arrays import (
     GraphArrays,
     Ints,
@@ -31,11 +32,10 @@ from autoturbo.graph.arrays import (
     seed_in,
 )
 from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR, Floats
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, box_cost, operators_of, sink, workspace
-from autoturbo.schedule.problem import Problem
-from autoturbo.stores import Recent, Store, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Cut:
     """A box of the domain of a sub-graph's last operator.
 
     Attributes:
-        axes: the axes that are split, outermost first.
-        bounds: first step and one past the last along each.
+        axes: The axes that are split, outermost first.
+        bounds: First step and one past the last along each.
     """
 
     axes: tuple[int, ...]
@@ -59,13 +59,13 @@ class Parts:
     """Parts of one sub-graph by one split.
 
     Attributes:
-        inputs: external input tensors, in order of first use.
-        outputs: output tensors.
-        shapes: per part, the index of its shape in :attr:`PartBook.shapes`.
-        out_base: row of :attr:`PartBook.regions` with the first part's first output; the outputs of
+        inputs: External input tensors, in order of first use.
+        outputs: Output tensors.
+        shapes: Per part, the index of its shape in :attr:`PartBook.shapes`.
+        out_base: Row of :attr:`PartBook.regions` with the first part's first output; the outputs of
             a part are consecutive, then come the next part's.
-        in_base: likewise for inputs.
-        output_bytes: per part.
+        in_base: Likewise for inputs.
+        output_bytes: Per part.
     """
 
     inputs: tuple[int, ...]
@@ -94,30 +94,30 @@ class PartBook:
     """Known parts of a problem's split sub-graphs, numbered in order of appearance.
 
     Attributes:
-        problem: whose sub-graphs.
-        rank: most dimensions of any tensor, at least 1.
-        regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
-        shapes: classes of parts, by index.
-        alike: per class, the first that is the same part of an isomorphic sub-graph.
-        parts: by layers and the axes that are split.
-        blocks: links of one sub-graph's parts, by the reader and by what makes each of its inputs.
+        context: Whose sub-graphs.
+        rank: Most dimensions of any tensor, at least 1.
+        regions: Rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
+        shapes: Classes of parts, by index.
+        alike: Per class, the first that is the same part of an isomorphic sub-graph.
+        parts: By layers and the axes that are split.
+        blocks: Links of one sub-graph's parts, by the reader and by what makes each of its inputs.
     """
 
-    problem: Problem
+    context: SchedulingContext
     rank: int = field(init=False)
-    regions: Store = field(init=False)
+    regions: GrowingArray = field(init=False)
     shapes: list[ShapeKey] = field(default_factory=list)
     alike: list[int] = field(default_factory=list)
     parts: dict[tuple[object, ...], Parts] = field(default_factory=dict)
     shape_index: dict[tuple[tuple[int, ...], bytes], int] = field(default_factory=dict)
     alike_index: dict[ShapeKey, int] = field(default_factory=dict)
-    blocks: Recent[tuple[Parts | None, ...], Ints] = field(
-        default_factory=lambda: Recent(1 << 18, 32 << 20, _weight)
+    blocks: BoundedCache[tuple[Parts | None, ...], Ints] = field(
+        default_factory=lambda: BoundedCache(1 << 18, 32 << 20, _weight)
     )
 
     def __post_init__(self) -> None:
-        self.rank = max(1, *(len(t.shape) for t in self.problem.graph.tensors))
-        self.regions = Store((self.rank, 2))
+        self.rank = max(1, *(len(t.shape) for t in self.context.graph.tensors))
+        self.regions = GrowingArray((self.rank, 2))
 
 
 def _weight(block: Ints) -> int:
@@ -131,11 +131,11 @@ class Links:
 
     Attributes:
         start: ``start[i]:start[i + 1]`` are the entries of reader ``i``, by slot, then by maker.
-        reader: instance that reads.
-        slot: position of the tensor among the reader's external inputs.
-        maker: instance that makes it.
-        output: position of the tensor among the maker's outputs.
-        size: bytes of the region that the reader needs and the maker makes.
+        reader: Instance that reads.
+        slot: Position of the tensor among the reader's external inputs.
+        maker: Instance that makes it.
+        output: Position of the tensor among the maker's outputs.
+        size: Bytes of the region that the reader needs and the maker makes.
     """
 
     start: Ints
@@ -151,16 +151,16 @@ class InstanceGraph:
     """Instances and their dependences.
 
     Attributes:
-        book: their known parts.
-        subgraphs: the split sub-graphs.
-        parts: per sub-graph, how.
-        first: per sub-graph, its first instance; one entry more than sub-graphs.
-        subgraph: per instance, its sub-graph.
-        part: per instance, which part of that.
-        shape: per instance, its class of equal extents.
-        out_region: per instance, the row of its first output in the book of regions.
-        in_region: per instance, the row of its first input.
-        links: the regions that they read from each other.
+        book: Their known parts.
+        subgraphs: The split sub-graphs.
+        parts: Per sub-graph, how.
+        first: Per sub-graph, its first instance; one entry more than sub-graphs.
+        subgraph: Per instance, its sub-graph.
+        part: Per instance, which part of that.
+        shape: Per instance, its class of equal extents.
+        out_region: Per instance, the row of its first output in the book of regions.
+        in_region: Per instance, the row of its first input.
+        links: The regions that they read from each other.
     """
 
     book: PartBook
@@ -175,9 +175,9 @@ class InstanceGraph:
     links: Links
 
     @property
-    def problem(self) -> Problem:
+    def context(self) -> SchedulingContext:
         """Return the problem of the instances."""
-        return self.book.problem
+        return self.book.context
 
     @property
     def count(self) -> int:
@@ -186,7 +186,7 @@ class InstanceGraph:
 
     def regions_of(self, index: int) -> tuple[dict[int, Ints], dict[int, Ints]]:
         """Return an instance's regions of each output and of each input, ``(rank, 2)``."""
-        parts, tensors = self.parts[int(self.subgraph[index])], self.problem.graph.tensors
+        parts, tensors = self.parts[int(self.subgraph[index])], self.context.graph.tensors
         rows: Ints = self.book.regions.rows
         made, needed = (
             {
@@ -217,10 +217,10 @@ class InstanceGraph:
 
 
 @remembered(1 << 16)
-def external_inputs(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
+def external_inputs(context: SchedulingContext, layers: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tensors that a sub-graph reads and does not make, in order of first use."""
-    inner_tensors = {t for layer in layers for t in problem.layers[layer].outputs}
-    read = (t for layer in layers for t in problem.layers[layer].inputs)
+    inner_tensors = {t for layer in layers for t in context.layers[layer].outputs}
+    read = (t for layer in layers for t in context.layers[layer].inputs)
     return tuple(dict.fromkeys(t for t in read if t not in inner_tensors))
 
 
@@ -230,9 +230,9 @@ def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(n * size + min(n, rest) for n in range(factor + 1)))
 
 
-def boxes_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cut]:
+def boxes_of(context: SchedulingContext, layers: tuple[int, ...], split: Split) -> list[Cut]:
     """Return the boxes that a split makes, the outer axis slowest."""
-    axes, operator = tuple(axis for axis, _ in split.axes), sink(problem, layers)
+    axes, operator = tuple(axis for axis, _ in split.axes), sink(context, layers)
     bounds = (part_bounds(operator.axes[axis].extent, factor) for axis, factor in split.axes)
     return [Cut(axes, box) for box in itertools.product(*bounds)]
 
@@ -246,15 +246,15 @@ def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
 
 
 def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
-    problem, layers = book.problem, subgraph.layers
-    g, ops = problem.arrays, operators_of(problem, layers)
+    context, layers = book.context, subgraph.layers
+    g, ops = context.arrays, operators_of(context, layers)
     reads, makes = g.in_tensor[_runs(g.in_start, ops)], g.out_tensor[_runs(g.out_start, ops)]
     touched = np.unique(np.concatenate((reads, makes)))
-    inputs, outputs = external_inputs(problem, layers), problem.layers[layers[-1]].outputs
+    inputs, outputs = external_inputs(context, layers), context.layers[layers[-1]].outputs
     noted = np.asarray((*outputs, *inputs), np.int64)
-    boxes = boxes_of(problem, layers, subgraph.split)
+    boxes = boxes_of(context, layers, subgraph.split)
     places = _runs(g.axis_start, ops), _runs(g.dim_start, touched), touched
-    steps, regions, seen = _regions_at(problem, ops, boxes, places)
+    steps, regions, seen = _regions_at(context, ops, boxes, places)
     ranks = g.dim_start[touched + 1] - g.dim_start[touched]
     regions[np.repeat(seen == 0, ranks, axis=1)] = 0, -1
     shapes = [
@@ -287,13 +287,20 @@ def _runs(start: Ints, which: Ints) -> Ints:
 
 
 def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Ints) -> int:
-    """Return the class of a box by its extents; a new class is named after its first box."""
+    """Return the class of a box by its extents; a new class is named after its first box.
+
+    Args:
+        book: Known parts; a new class enters it.
+        layers: Of the sub-graph.
+        box: Of its last operator's domain.
+        extents: Of all that the box determines; equal ones are one class.
+    """
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
     index = book.shape_index.get(key)
     if index is None:
         index = book.shape_index[key] = len(book.shapes)
         book.shapes.append(ShapeKey(layers, box))
-        first = ShapeKey(first_alike(book.problem, layers), box)
+        first = ShapeKey(first_alike(book.context, layers), box)
         book.alike.append(book.alike_index.setdefault(first, index))
     return index
 
@@ -301,47 +308,59 @@ def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Int
 def part_shape(book: PartBook, shape: int) -> Regions:
     """Return the regions of a part of a class, not cached: they are large."""
     key = book.shapes[shape]
-    return box_regions(book.problem, key.layers, key.cut)
+    return box_regions(book.context, key.layers, key.cut)
 
 
-def box_regions(problem: Problem, layers: Sequence[int], cut: Cut = WHOLE) -> Regions:
+def box_regions(context: SchedulingContext, layers: Sequence[int], cut: Cut = WHOLE) -> Regions:
     """Return the regions of all tensors and loops that one box of a sub-graph needs."""
-    regions, nothing = Regions.of(problem.arrays), np.zeros(0, np.int64)
-    _find(problem, operators_of(problem, layers), [cut], regions, (nothing, nothing, nothing))
+    regions, nothing = Regions.of(context.arrays), np.zeros(0, np.int64)
+    _find(context, operators_of(context, layers), [cut], regions, (nothing, nothing, nothing))
     return regions
 
 
 def _regions_at(
-    problem: Problem, ops: Ints, boxes: Sequence[Cut], places: tuple[Ints, Ints, Ints]
+    context: SchedulingContext, ops: Ints, boxes: Sequence[Cut], places: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, Ints, Ints]:
     """Return each box's regions of some loops and dimensions, and the tensors that it accesses.
 
     Args:
-        problem: the model on the target.
-        ops: operators of a sub-graph, in order.
-        boxes: of the domain of the last one, along the same axes.
-        places: positions of loops, of dimensions and of tensors in the problem's arrays.
+        context: The model on the target.
+        ops: Operators of a sub-graph, in order.
+        boxes: Of the domain of the last one, along the same axes.
+        places: Positions of loops, of dimensions and of tensors in the problem's arrays.
 
     Returns:
         ``(boxes, loops, 2)``, ``(boxes, dimensions, 2)`` and ``(boxes, tensors)``.
     """
-    regions = _find(problem, ops, boxes, workspace(problem).regions, places)
+    regions = _find(context, ops, boxes, workspace(context).regions, places)
     loops, dims, _ = map(len, places)
     return regions[:, :loops], regions[:, loops : loops + dims], regions[:, loops + dims :, 1]
 
 
 def _find(
-    problem: Problem,
+    context: SchedulingContext,
     ops: Ints,
     boxes: Sequence[Cut],
     regions: Regions,
     places: tuple[Ints, Ints, Ints],
 ) -> Ints:
-    """Write the regions of the last box; return those of all boxes at ``places``, end to end."""
+    """Compute the regions that boxes need.
+
+    Args:
+        context: The model on the target.
+        ops: Operators of the sub-graph, in order.
+        boxes: Of its last operator's domain, all along the same axes.
+        regions: Output: those of the last box.
+        places: Positions of loops, of dimensions and of tensors in the problem's arrays.
+
+    Returns:
+        Begin and end at the loops, then at the dimensions, and in the last column 1 for each tensor
+        that is touched: ``(boxes, places, 2)``.
+    """
     axes = np.asarray(boxes[0].axes, np.int64)
     bounds = np.asarray([box.bounds for box in boxes], np.int64).reshape(len(boxes), len(axes), 2)
     needed = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
-    _find_regions(problem.arrays, ops, axes, bounds, regions, places, needed)
+    _find_regions(context.arrays, ops, axes, bounds, regions, places, needed)
     return needed
 
 
@@ -383,7 +402,15 @@ def graph_of(
     chosen: Sequence[Ints],
     links: Links,
 ) -> InstanceGraph:
-    """Return the instance graph of chosen parts of each sub-graph."""
+    """Return the instance graph of chosen parts of each sub-graph.
+
+    Args:
+        book: Known parts.
+        subgraphs: The split sub-graphs.
+        parts: Of each sub-graph.
+        chosen: Which of them, per sub-graph.
+        links: Between the chosen ones.
+    """
     first = np.append(0, np.cumsum([len(indices) for indices in chosen])).astype(np.int64)
     subgraph, part = np.repeat(np.arange(len(parts)), np.diff(first)), np.concatenate(chosen)
     bases = [(p.out_base, len(p.outputs), p.in_base, len(p.inputs)) for p in parts]
@@ -431,7 +458,7 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
             pairs = _meetings(
                 book.regions.rows[need : need + reader.count * step : step],
                 book.regions.rows[base : base + maker.count * stride : stride],
-                int(book.problem.arrays.element[tensor]),
+                int(book.context.arrays.element[tensor]),
             )
             pairs[:, 1], pairs[:, 3] = slot, output
             link_rows.append(pairs)
@@ -446,9 +473,9 @@ def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
     consecutive and found by bisection.
 
     Args:
-        wanted: regions that the readers need, ``(readers, rank, 2)``.
-        made: regions that the makers make.
-        element: bytes of an element.
+        wanted: Regions that the readers need, ``(readers, rank, 2)``.
+        made: Regions that the makers make.
+        element: Bytes of an element.
     """
     dim = _sorted_dim(made)
     first = np.searchsorted(made[:, dim, 1], wanted[:, dim, 0], side="right")
@@ -478,17 +505,17 @@ class PartWork(NamedTuple):
     """Computation and traffic of one part of a sub-graph.
 
     Attributes:
-        layers: how many it has.
-        operators: how many these have.
-        macs: multiply-accumulates on the matrix engine.
-        vector_ops: plain operations on the vector engine.
-        special_ops: its slow operations.
-        moved_bytes: rearranged in the local buffers.
-        weight_bytes: read.
-        input_bytes: read from outside the sub-graph.
-        output_bytes: written for others.
-        footprint_bytes: alive at once in the local buffers of a cluster.
-        largest_layer_bytes: of the largest tensor that an operator makes.
+        layers: How many it has.
+        operators: How many these have.
+        macs: Multiply-accumulates on the matrix engine.
+        vector_ops: Plain operations on the vector engine.
+        special_ops: Its slow operations.
+        moved_bytes: Rearranged in the local buffers.
+        weight_bytes: Read.
+        input_bytes: Read from outside the sub-graph.
+        output_bytes: Written for others.
+        footprint_bytes: Alive at once in the local buffers of a cluster.
+        largest_layer_bytes: Of the largest tensor that an operator makes.
     """
 
     layers: int
@@ -505,20 +532,20 @@ class PartWork(NamedTuple):
 
 
 @remembered(1 << 16)
-def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
+def middle_part_work(context: SchedulingContext, layers: tuple[int, ...], split: Split) -> PartWork:
     """Return the work and the bytes of a sub-graph's middle part; isomorphic ones share it."""
-    if (first := first_alike(problem, layers)) != layers:
-        return middle_part_work(problem, first, split)
-    cut = boxes_of(problem, layers, split)[split.instances // 2]
-    footprint = box_cost(problem, layers, cut.axes, cut.bounds).footprint
-    part = workspace(problem).regions  # that part's still
-    g, w, ops = problem.arrays, problem.work, operators_of(problem, layers)
+    if (first := first_alike(context, layers)) != layers:
+        return middle_part_work(context, first, split)
+    cut = boxes_of(context, layers, split)[split.instances // 2]
+    footprint = box_cost(context, layers, cut.axes, cut.bounds).footprint
+    part = workspace(context).regions  # that part's still
+    g, w, ops = context.arrays, context.work, operators_of(context, layers)
     elements = _products(np.maximum(part.high - part.low, 0), g.dim_start)
     sizes = np.where(part.seen != 0, -(-elements * g.element // g.divisor), 0)
     macs, vector, special = (
-        work[ops] for work in operator_work(problem, np.maximum(part.box_high - part.box_low, 0))
+        work[ops] for work in operator_work(context, np.maximum(part.box_high - part.box_low, 0))
     )
-    operators = [(problem.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
+    operators = [(context.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
     output_sizes = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
     weights = (
         t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
@@ -526,19 +553,19 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
     return PartWork(
         len(layers), len(ops), float(macs[w.engine[ops] == MATRIX].sum()), float(vector.sum()),
         float(special.sum()), sum(size for size, code in output_sizes if code == MOVE),
-        int(sizes[list(weights)].sum()), int(sizes[list(external_inputs(problem, layers))].sum()),
-        int(sizes[list(problem.layers[layers[-1]].outputs)].sum()),
+        int(sizes[list(weights)].sum()), int(sizes[list(external_inputs(context, layers))].sum()),
+        int(sizes[list(context.layers[layers[-1]].outputs)].sum()),
         footprint, max((size for size, _ in output_sizes), default=0),
     )  # fmt: skip
 
 
-def operator_work(problem: Problem, lengths: Ints) -> tuple[Floats, Floats, Floats]:
+def operator_work(context: SchedulingContext, lengths: Ints) -> tuple[Floats, Floats, Floats]:
     """Return multiply-accumulates, plain and slow vector operations of each operator.
 
     ``lengths`` are the steps of each of their axes. Multiply-accumulates of the vector engine are
     among its plain operations too.
     """
-    work, start = problem.work, problem.arrays.axis_start
+    work, start = context.work, context.arrays.axis_start
     points = _products(lengths, start)
     shown = _products(np.where(work.shown != 0, lengths, 1), start)
     macs = points * work.macs

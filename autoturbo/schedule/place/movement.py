@@ -28,9 +28,9 @@ class Movements:
     """Movement of every link of an instance graph: none, a copy or a redistribution.
 
     Attributes:
-        kind: per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.
-        crossing: per link, bytes that the busiest core gets from other cores.
-        core_bytes: per link, on the first of each input of a reader: bytes of all its moved pieces
+        kind: Per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.
+        crossing: Per link, bytes that the busiest core gets from other cores.
+        core_bytes: Per link, on the first of each input of a reader: bytes of all its moved pieces
             on the busiest core.
     """
 
@@ -48,12 +48,12 @@ def move(
     them over four lie differently.
 
     Args:
-        graph: instances and the pieces that they read from each other.
-        order: the instances that one cluster runs; outputs of others are read where they lie.
-        placement: of all instances.
-        templates: per instance.
+        graph: Instances and the pieces that they read from each other.
+        order: The instances that one cluster runs; outputs of others are read where they lie.
+        placement: Of all instances.
+        templates: Per instance.
     """
-    links, arrays, regions = graph.links, graph.problem.arrays, graph.book.regions.rows
+    links, arrays, regions = graph.links, graph.context.arrays, graph.book.regions.rows
     reader, maker = links.reader, links.maker
     pairs = zip(reader.tolist(), links.slot.tolist(), strict=True)
     wanted_by = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
@@ -71,7 +71,7 @@ def move(
         regions[graph.in_region[reader] + links.slot], wanted,
     )  # fmt: skip
     near = np.flatnonzero(active & ~copied & fits & (held_rank[maker] == rank))
-    cores, renamed = graph.problem.target.cores, None
+    cores, renamed = graph.context.target.cores, None
     if placement.core_ids:
         named = [placement.cores_of(index, cores) for index in range(graph.count)]
         programs = np.argsort(named, axis=1)[maker[near]]
@@ -106,9 +106,9 @@ class Pieces(NamedTuple):
     """Regions that producers contribute to inputs of consumers.
 
     Attributes:
-        made: regions of the pieces, ``(pieces, rank, 2)``.
-        need: regions of the inputs.
-        wanted: factors of the bindings wanted of the inputs, ``(pieces, rank)``.
+        made: Regions of the pieces, ``(pieces, rank, 2)``.
+        need: Regions of the inputs.
+        wanted: Factors of the bindings wanted of the inputs, ``(pieces, rank)``.
     """
 
     made: Ints
@@ -132,7 +132,7 @@ def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray
 
     Args:
         region: ``(n, rank, 2)``.
-        factors: of the bindings, ``(n, rank)``.
+        factors: Of the bindings, ``(n, rank)``.
         core: ``(n,)``.
 
     Returns:
@@ -149,7 +149,14 @@ def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray
 
 
 def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
-    """Return the number of elements in the intersections of boxes, ``(n,)``."""
+    """Return the number of elements in the intersections of boxes, ``(n,)``.
+
+    Args:
+        low: First elements of the boxes, ``(n, rank)``.
+        high: One past the last, likewise.
+        other_low: Of the boxes that they are intersected with.
+        other_high: Likewise.
+    """
     lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
     return np.asarray(np.maximum(lengths, 0).prod(axis=1), np.int64)
 
@@ -172,9 +179,9 @@ def most_crossing(pieces: Pieces, held: Ints, renamed: Ints | None) -> Ints:
     """Return the most elements of each piece that any core wants and does not hold.
 
     Args:
-        pieces: the pieces that are read.
-        held: factors of the bindings that the pieces are held in, ``(pieces, rank)``.
-        renamed: per piece and core of the consumer's program, the core of the producer's; the same
+        pieces: The pieces that are read.
+        held: Factors of the bindings that the pieces are held in, ``(pieces, rank)``.
+        renamed: Per piece and core of the consumer's program, the core of the producer's; the same
             if None.
     """
     most = np.zeros(len(held), np.int64)

@@ -29,9 +29,9 @@ def depth_first(
     order of Fig. 6 with ``visit`` a1 ... a8, b1 ....
 
     Args:
-        producers: per instance, the instances that it waits for.
-        consumers: per instance, the instances that wait for it.
-        visit: order in which instances are looked at first; ascending by default.
+        producers: Per instance, the instances that it waits for.
+        consumers: Per instance, the instances that wait for it.
+        visit: Order in which instances are looked at first; ascending by default.
     """
     place: dict[int, int] = {}
     first = range(len(producers)) if visit is None else visit
@@ -43,7 +43,11 @@ def _by_rank(
 ) -> list[int]:
     """Return the order that always takes the ready instance of highest rank.
 
-    Ranks are asked for as instances are met, the first ones in the order of ``visit``.
+    Args:
+        producers: Of each instance.
+        consumers: Of each instance.
+        visit: All instances; ranks of those that are ready first are asked for in this order.
+        rank: Of an instance; asked for as instances are met.
     """
     waits, order = list(map(len, producers)), []
     ready = [(-rank(instance), instance) for instance in visit if not waits[instance]]
@@ -95,10 +99,10 @@ def order_instances(
     """Return the order of execution.
 
     Args:
-        graph: instances and their edges.
+        graph: Instances and their edges.
         rule: ``"bfs"``, ``"dfs"``, ``"footprint"``, ``"priority"``, or ``"auto"`` for the better of
             the first two with regard to memory.
-        priority: per sub-graph, for ``"priority"``: the highest first; all alike if None.
+        priority: Per sub-graph, for ``"priority"``: the highest first; all alike if None.
     """
     edges = graph.producers, graph.consumers
     if rule == "footprint":

@@ -8,16 +8,16 @@ from typing import Any
 
 from autoturbo.search.executors.base import (
     Answer,
-    Elsewhere,
     Executor,
-    InProcess,
+    InProcessExecutor,
     MakeEvaluator,
+    RemoteEvaluator,
     Task,
     guarded,
     measured,
 )
-from autoturbo.search.executors.processes import Processes
-from autoturbo.search.executors.ray_pool import RayPool
+from autoturbo.search.executors.processes import ProcessExecutor
+from autoturbo.search.executors.ray_pool import RayExecutor
 
 
 def make_executor(
@@ -31,32 +31,32 @@ def make_executor(
     """Return the executor that the flags ask for.
 
     Args:
-        jobs: workers; with Ray 0 stands for all CPUs of the cluster.
-        ray: address of a cluster, ``"local"`` or empty for one of our own; None for no Ray.
-        timeout_s: seconds for one measurement; needs workers, which can be ended.
-        runtime_env: with Ray, its ``runtime_env`` for the workers.
-        apart: whether what measures is code of others, which may end its process.
+        jobs: Workers; with Ray 0 stands for all CPUs of the cluster.
+        ray: Address of a cluster, ``"local"`` or empty for one of our own; None for no Ray.
+        timeout_s: Seconds for one measurement; needs workers, which can be ended.
+        runtime_env: With Ray, its ``runtime_env`` for the workers.
+        apart: Whether what measures is code of others, which may end its process.
 
     Raises:
-        UsageError: nothing answers at the address.
+        UsageError: Nothing answers at the address.
         ExecutorError: Ray does not start.
     """
     if ray is not None:
-        return RayPool(ray, jobs or None, timeout_s, runtime_env)
+        return RayExecutor(ray, jobs or None, timeout_s, runtime_env)
     apart = apart and not multiprocessing.current_process().daemon  # such may not start any
     if jobs > 1 or timeout_s is not None or apart:
-        return Processes(jobs, timeout_s)
-    return InProcess()
+        return ProcessExecutor(jobs, timeout_s)
+    return InProcessExecutor()
 
 
 __all__ = [
     "Answer",
-    "Elsewhere",
     "Executor",
-    "InProcess",
+    "InProcessExecutor",
     "MakeEvaluator",
-    "Processes",
-    "RayPool",
+    "ProcessExecutor",
+    "RayExecutor",
+    "RemoteEvaluator",
     "Task",
     "guarded",
     "make_executor",

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from autoturbo.errors import ExecutorError
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.contract import CandidateEvaluator
 from autoturbo.simulate.measurement import Failure, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP, outcome_of
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
 
-MakeEvaluator = Callable[[], Evaluates]
+MakeEvaluator = Callable[[], CandidateEvaluator]
 """Builds an evaluator in a worker; sent to each worker once, when it first measures the pair."""
 
 TRIES = 2
@@ -53,10 +53,10 @@ class Task:
     """A candidate to measure.
 
     Attributes:
-        pair: which model on which target, as told to :meth:`Executor.introduce`.
-        number: of the trial, within the pair.
-        knobs: the candidate.
-        schedule: what is measured in its place, as another scheduler's; None for the candidate.
+        pair: Which model on which target, as told to :meth:`Executor.introduce`.
+        number: Of the trial, within the pair.
+        knobs: The candidate.
+        schedule: What is measured in its place, as another scheduler's; None for the candidate.
     """
 
     pair: str
@@ -93,17 +93,17 @@ class Executor(Protocol):
         ...
 
     def introduce(
-        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+        self, pair: str, make_evaluator: MakeEvaluator, here: CandidateEvaluator | None = None
     ) -> None:
         """Make a pair known before its first task.
 
         Args:
-            pair: its id.
-            make_evaluator: builds its evaluator in a worker.
-            here: one that this process has already.
+            pair: Its id.
+            make_evaluator: Builds its evaluator in a worker.
+            here: One that this process has already.
 
         Raises:
-            ExecutorError: it cannot be sent.
+            ExecutorError: It cannot be sent.
         """
         ...
 
@@ -115,10 +115,10 @@ class Executor(Protocol):
         """Return the answers that have come, in any order; wait for one where there is none.
 
         Args:
-            patience: seconds to wait at most; as long as it takes if None.
+            patience: Seconds to wait at most; as long as it takes if None.
 
         Raises:
-            ExecutorError: no worker can be had.
+            ExecutorError: No worker can be had.
         """
         ...
 
@@ -147,14 +147,14 @@ def measured(executor: Executor, tasks: Sequence[Task]) -> Iterator[Answer]:
 
 
 @dataclass(eq=False)
-class Elsewhere:
+class RemoteEvaluator:
     """The measurer of a pair for the tuner's own process, which leaves measuring to a pool.
 
     So code of others never runs beside the search: it can end or hold up a worker at most.
 
     Attributes:
-        pair: as the pool knows it.
-        executor: the pool, which does nothing else while this one measures.
+        pair: As the pool knows it.
+        executor: The pool, which does nothing else while this one measures.
     """
 
     pair: str
@@ -170,18 +170,22 @@ class Elsewhere:
         How long measurements take is learned anew: those before may have had to start a worker.
 
         Args:
-            when: the time.
-            first: another one for the first measurement.
+            when: The time.
+            first: Another one for the first measurement.
         """
         self._until, self._least_s = when, 0.0
         self._first = when if first is None else first
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
-        """Measure schedules; :data:`TIME_IS_UP` for those that would not end in time.
+        """Measure schedules on the workers of the pool, one by one.
+
+        Returns:
+            An outcome per schedule, in order; :data:`TIME_IS_UP` for those that would not end in
+            time.
 
         Raises:
-            ExecutorError: no worker can be had.
-            PluginError: the measurer cannot be had.
+            ExecutorError: No worker can be had.
+            PluginError: The measurer cannot be had.
         """
         return [self._measure(schedule) for schedule in schedules]
 
@@ -205,7 +209,7 @@ class Elsewhere:
 
 
 @dataclass
-class Blame:
+class RetryPolicy:
     """Counts the workers that candidates have lost."""
 
     tries: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -216,9 +220,9 @@ class Blame:
         """Return the answer of a task whose worker has died; None where it is to be tried again.
 
         Args:
-            task: what was being measured.
-            reason: the class of the failure, ``"worker"`` or ``"memory"``.
-            guilty: whether the candidate may be what killed the worker; not so where the whole
+            task: What was being measured.
+            reason: The class of the failure, ``"worker"`` or ``"memory"``.
+            guilty: Whether the candidate may be what killed the worker; not so where the whole
                 machine was lost, nor where the worker had others too, of which any may have done
                 it.
         """
@@ -276,7 +280,7 @@ def answer_of(evaluator: Any, task: Task) -> Answer:
     return Answer(task.pair, task.number, outcome_of(lambda: evaluator.measure(schedule)))
 
 
-def guarded(evaluator: Evaluates, knobs: Knobs) -> Outcome:
+def guarded(evaluator: CandidateEvaluator, knobs: Knobs) -> Outcome:
     """Measure a candidate; whatever goes wrong is a value (:mod:`autoturbo.simulate.outcomes`)."""
     return outcome_of(lambda: evaluator.evaluate(knobs))
 
@@ -291,8 +295,8 @@ def is_overdue(since: float, limit: float | None) -> bool:
     """Return whether a worker has exceeded its time limit.
 
     Args:
-        since: when it began, by the monotonic clock.
-        limit: seconds that it may take; None for as long as it takes.
+        since: When it began, by the monotonic clock.
+        limit: Seconds that it may take; None for as long as it takes.
     """
     return limit is not None and time.monotonic() - since > limit
 
@@ -301,7 +305,7 @@ def until_overdue(working: Iterable[tuple[float, float | None]]) -> float | None
     """Return the seconds until the first worker is overdue; None where none can be.
 
     Args:
-        working: per worker what :func:`is_overdue` takes.
+        working: Per worker what :func:`is_overdue` takes.
     """
     now = time.monotonic()
     left_s = [since + limit - now for since, limit in working if limit is not None]
@@ -315,14 +319,14 @@ larger ones take 100 MB. A pair that comes back after eight others is built anew
 Value = TypeVar("Value")
 
 
-class Held(Generic[Value]):
+class PairCache(Generic[Value]):
     """A cache of values of the pairs that were used last.
 
     The tuner keeps one of these for each of its workers, so that it knows without asking what a
     worker still has: both sides see the same pairs in the same order.
 
     Args:
-        most: values kept.
+        most: Values kept.
     """
 
     def __init__(self, most: int = HELD) -> None:
@@ -350,10 +354,10 @@ class Held(Generic[Value]):
 
 
 @dataclass
-class InProcess:
+class InProcessExecutor:
     """The executor without workers."""
 
-    _evaluators: dict[str, Evaluates] = field(default_factory=dict)
+    _evaluators: dict[str, CandidateEvaluator] = field(default_factory=dict)
     _queue: deque[Task] = field(default_factory=deque)
     _cancelled: bool = False
 
@@ -368,7 +372,7 @@ class InProcess:
         return bool(self._queue)
 
     def introduce(
-        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+        self, pair: str, make_evaluator: MakeEvaluator, here: CandidateEvaluator | None = None
     ) -> None:
         """Keep the evaluator of a pair, or build it."""
         self._evaluators[pair] = here or make_evaluator()

@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection, parent_process
 from multiprocessing.context import SpawnProcess
-from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError, ExecutorError
 from autoturbo.graph.operators import Graph
@@ -29,24 +28,20 @@ from autoturbo.hardware.target import Target
 from autoturbo.registry import SIMULATOR
 from autoturbo.search.executors.base import (
     Answer,
-    Blame,
-    Elsewhere,
-    Held,
     MakeEvaluator,
     Pace,
+    PairCache,
+    RemoteEvaluator,
+    RetryPolicy,
     Task,
     answer_of,
     is_overdue,
     until_overdue,
 )
 from autoturbo.signals import ENDING
-from autoturbo.simulate.contract import Evaluates
-from autoturbo.simulate.evaluator import Evaluator, MeasuredBy, measurer_version
+from autoturbo.simulate.contract import CandidateEvaluator
+from autoturbo.simulate.evaluator import Evaluator, MeasurerEvaluatorFactory, measurer_version
 from autoturbo.simulate.outcomes import late
-
-if TYPE_CHECKING:
-    from autoturbo.search.executors.base import MakeEvaluator
-    from autoturbo.simulate.contract import Evaluates
 
 # What runs in a worker, and all that it is sent and answers.
 
@@ -54,12 +49,12 @@ READY = "ready"
 
 
 @dataclass(frozen=True, slots=True)
-class Unbuilt:
+class EvaluatorNotBuilt:
     """An answer: no evaluator can be built here.
 
     Attributes:
-        reason: what went wrong, one line.
-        error: the same, where it is one of ours: a plug-in that cannot be loaded says it best.
+        reason: What went wrong, one line.
+        error: The same, where it is one of ours: a plug-in that cannot be loaded says it best.
     """
 
     reason: str
@@ -71,20 +66,20 @@ class Unbuilt:
         return self.error or ExecutorError(text)
 
 
-class Bench:
+class WorkerEvaluators:
     """The evaluators of a worker."""
 
     def __init__(self) -> None:
-        self._held: Held[Evaluates] = Held()
+        self._held: PairCache[CandidateEvaluator] = PairCache()
 
-    def prepare(self, pair: str, make: MakeEvaluator | None) -> Unbuilt | None:
+    def prepare(self, pair: str, make: MakeEvaluator | None) -> EvaluatorNotBuilt | None:
         """Prepare the evaluator of a pair; build it by ``make`` where this worker lacks it."""
         try:
             self._held.get(pair, lambda: _built(make))
         except AutoTurboError as error:
-            return Unbuilt(str(error), error)
+            return EvaluatorNotBuilt(str(error), error)
         except (Exception, SystemExit) as error:  # noqa: BLE001  reported to the tuner
-            return Unbuilt(" ".join(f"{type(error).__name__}: {error}".split()))
+            return EvaluatorNotBuilt(" ".join(f"{type(error).__name__}: {error}".split()))
         return None
 
     def measure(self, task: Task) -> Answer:
@@ -92,7 +87,7 @@ class Bench:
         return answer_of(self._held.get(task.pair, lambda: _built(None)), task)
 
 
-def _built(make: MakeEvaluator | None) -> Evaluates:
+def _built(make: MakeEvaluator | None) -> CandidateEvaluator:
     if make is None:
         raise LookupError("a pair that this worker was never told")
     return make()
@@ -102,8 +97,9 @@ def serve(pipe: connection.Connection) -> None:
     """Answer tasks until the pipe closes.
 
     What comes is a task, or ``(pair, make)`` where the worker lacks a pair. It answers
-    :data:`READY` when it has started and when it has built an evaluator, :class:`Unbuilt` when it
-    cannot, and an :class:`Answer` to every task. What measurers print goes to standard error.
+    :data:`READY` when it has started and when it has built an evaluator, :class:`EvaluatorNotBuilt`
+    when it cannot, and an :class:`Answer` to every task. What measurers print goes to
+    standard error.
     """
     for number in ENDING:  # Ctrl-C and the end of the terminal go to all; the tuner decides
         if number != signal.SIGTERM:  # which is how Python itself ends what is left at its end
@@ -111,7 +107,7 @@ def serve(pipe: connection.Connection) -> None:
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with suppress(OSError):  # which is closed
         os.dup2(sys.__stderr__.fileno() if sys.__stderr__ else 2, 1)
-    bench = Bench()
+    model_scheduler = WorkerEvaluators()
     pipe.send(READY)
     while True:
         try:
@@ -119,9 +115,9 @@ def serve(pipe: connection.Connection) -> None:
         except EOFError:
             return
         if isinstance(message, Task):
-            pipe.send(bench.measure(message))
+            pipe.send(model_scheduler.measure(message))
             continue
-        unbuilt = bench.prepare(*message)
+        unbuilt = model_scheduler.prepare(*message)
         pipe.send(unbuilt or READY)
         if unbuilt is not None:
             return
@@ -159,7 +155,7 @@ class _Worker:
     ready: bool = False
     tasks: deque[Task] = field(default_factory=deque)
     since: float = field(default_factory=time.monotonic)
-    held: Held[None] = field(default_factory=Held)
+    held: PairCache[None] = field(default_factory=PairCache)
 
     def prepare(self, pair: str, make: MakeEvaluator) -> None:
         """Send the evaluator's recipe; the worker answers when it is built."""
@@ -191,12 +187,12 @@ class _Worker:
         self.process.close()
 
 
-class Processes:
+class ProcessExecutor:
     """The executor with local processes.
 
     Args:
-        jobs: workers.
-        timeout_s: seconds for one measurement, None for as long as it takes.
+        jobs: Workers.
+        timeout_s: Seconds for one measurement, None for as long as it takes.
     """
 
     def __init__(self, jobs: int, timeout_s: float | None = None) -> None:
@@ -205,7 +201,7 @@ class Processes:
         self._makes: dict[str, MakeEvaluator] = {}
         self._workers: list[_Worker] = []
         self._pending: deque[Task] = deque()
-        self._blame, self._pace = Blame(), Pace()
+        self._blame, self._pace = RetryPolicy(), Pace()
         self._stillborn = 0
         self._cancelled = False
 
@@ -220,7 +216,7 @@ class Processes:
         return bool(self._pending) or any(w.tasks for w in self._workers)
 
     def introduce(
-        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+        self, pair: str, make_evaluator: MakeEvaluator, here: CandidateEvaluator | None = None
     ) -> None:
         """Keep the recipe for workers that will need it."""
         del here
@@ -230,7 +226,7 @@ class Processes:
         """Queue tasks, and assign them to the workers that are ready.
 
         Raises:
-            ExecutorError: workers do not start.
+            ExecutorError: Workers do not start.
         """
         if not self._cancelled:
             self._pending.extend(tasks)
@@ -241,7 +237,7 @@ class Processes:
         """Return the answers that have come, or wait for the first one.
 
         Raises:
-            ExecutorError: workers do not start.
+            ExecutorError: Workers do not start.
         """
         end = None if patience is None else time.monotonic() + patience
         answers: list[Answer] = []
@@ -334,7 +330,7 @@ class Processes:
         if message == READY:
             worker.started = worker.ready = True
             return []
-        if isinstance(message, Unbuilt):
+        if isinstance(message, EvaluatorNotBuilt):
             raise message.raised_by("a worker")
         self._stillborn = 0
         self._pace.note(worker.since - before)
@@ -402,17 +398,19 @@ def evaluator_by(measurer: str, graph: Graph, target: Target, dtype: str) -> Eva
     One that is plugged in measures in a process of its own, which ends with this one.
 
     Args:
-        measurer: its name.
-        graph: the whole model.
-        target: the accelerator.
-        dtype: the compute type.
+        measurer: Its name.
+        graph: The whole model.
+        target: The accelerator.
+        dtype: The compute type.
 
     Raises:
-        UsageError: there is no such measurer, or the target has no path for the compute type.
+        UsageError: There is no such measurer, or the target has no path for the compute type.
     """
     if measurer == SIMULATOR:
         return Evaluator(graph, target, dtype)
     measurer_version(measurer)  # which there must be
-    pool = Processes(1)
-    pool.introduce(measurer, functools.partial(MeasuredBy(measurer), graph, target, dtype))
-    return Evaluator(graph, target, dtype, Elsewhere(measurer, pool), elsewhere=True)
+    pool = ProcessExecutor(1)
+    pool.introduce(
+        measurer, functools.partial(MeasurerEvaluatorFactory(measurer), graph, target, dtype)
+    )
+    return Evaluator(graph, target, dtype, RemoteEvaluator(measurer, pool), elsewhere=True)

@@ -19,17 +19,22 @@ from typing import Any
 from autoturbo.errors import ExecutorError
 from autoturbo.search.executors.base import (
     Answer,
-    Blame,
-    Held,
     MakeEvaluator,
     Pace,
+    PairCache,
+    RetryPolicy,
     Task,
     is_overdue,
     until_overdue,
 )
-from autoturbo.search.executors.processes import START_S, STILLBORN, Bench, Unbuilt
+from autoturbo.search.executors.processes import (
+    START_S,
+    STILLBORN,
+    EvaluatorNotBuilt,
+    WorkerEvaluators,
+)
 from autoturbo.search.executors.ray_session import connect, line_of
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.contract import CandidateEvaluator
 from autoturbo.simulate.outcomes import late
 
 _COUNT_S = 1.0
@@ -43,12 +48,12 @@ class _Actor:
     """The worker that runs in an actor."""
 
     def __init__(self) -> None:
-        self._bench = Bench()
+        self._bench = WorkerEvaluators()
 
     def hello(self) -> None:
         """Return once the actor runs."""
 
-    def prepare(self, pair: str, recipe: Sequence[Any]) -> Unbuilt | None:
+    def prepare(self, pair: str, recipe: Sequence[Any]) -> EvaluatorNotBuilt | None:
         """Build the evaluator of a pair; the reference to its recipe is fetched here."""
         import ray
 
@@ -67,7 +72,7 @@ class _Worker:
     since: float = field(default_factory=time.monotonic)
     ready: bool = False
     orders: deque[Any] = field(default_factory=deque)
-    held: Held[None] = field(default_factory=Held)
+    held: PairCache[None] = field(default_factory=PairCache)
 
 
 @dataclass(eq=False)
@@ -75,7 +80,7 @@ class _Order:
     """An order to an actor: a portion of tasks, or to start, or to build an evaluator.
 
     Attributes:
-        alone: whether the actor had nothing else to do and gets nothing more before it answers.
+        alone: Whether the actor had nothing else to do and gets nothing more before it answers.
     """
 
     worker: _Worker
@@ -83,18 +88,18 @@ class _Order:
     alone: bool = False
 
 
-class RayPool:
+class RayExecutor:
     """The executor on Ray.
 
     Args:
-        address: of a cluster (``host:port``, ``ray://host:port``, ``auto``); None or ``"local"``
+        address: Of a cluster (``host:port``, ``ray://host:port``, ``auto``); None or ``"local"``
             starts one here that ends with :meth:`close`.
-        jobs: actors; None for one per CPU of the cluster, also of machines that join later.
-        timeout_s: seconds for one measurement, None for as long as it takes.
+        jobs: Actors; None for one per CPU of the cluster, also of machines that join later.
+        timeout_s: Seconds for one measurement, None for as long as it takes.
         runtime_env: Ray's ``runtime_env`` for the actors.
 
     Raises:
-        UsageError: nothing answers at the address.
+        UsageError: Nothing answers at the address.
         ExecutorError: Ray does not start.
     """
 
@@ -118,7 +123,7 @@ class RayPool:
         self._orders: dict[Any, _Order] = {}
         self._pending: deque[Task] = deque()
         self._alone: deque[Task] = deque()
-        self._blame, self._pace = Blame(), Pace()
+        self._blame, self._pace = RetryPolicy(), Pace()
         self._stillborn = 0
         self._progressed = time.monotonic()
         self._cancelled = False
@@ -136,7 +141,7 @@ class RayPool:
         return bool(waiting) or any(order.portion for order in self._orders.values())
 
     def introduce(
-        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+        self, pair: str, make_evaluator: MakeEvaluator, here: CandidateEvaluator | None = None
     ) -> None:
         """Put the recipe where actors can fetch it.
 
@@ -164,7 +169,7 @@ class RayPool:
         """Return the answers that have come, or wait for the first ones.
 
         Raises:
-            ExecutorError: actors do not start.
+            ExecutorError: Actors do not start.
         """
         end = None if patience is None else time.monotonic() + patience
         answers: list[Answer] = []
@@ -315,7 +320,7 @@ class RayPool:
             return self._bury(order.worker, error, "memory")
         except self._errors.RayError as error:
             raise ExecutorError(f"Ray failed: {line_of(error)}") from None
-        if isinstance(value, Unbuilt):
+        if isinstance(value, EvaluatorNotBuilt):
             raise value.raised_by("an actor")
         del self._orders[reference]
         worker = order.worker

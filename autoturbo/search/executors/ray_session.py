@@ -55,7 +55,7 @@ class Session:
     """A connection to Ray, of our own or to a running cluster.
 
     Attributes:
-        owner: whether :meth:`close` ends it.
+        owner: Whether :meth:`close` ends it.
     """
 
     owner: bool
@@ -85,13 +85,17 @@ def connect(
     """Connect to Ray, or start one.
 
     Args:
-        address: of a cluster (``host:port``, ``ray://host:port``, ``auto``); None, empty or
+        address: Of a cluster (``host:port``, ``ray://host:port``, ``auto``); None, empty or
             ``"local"`` starts one here.
         jobs: CPUs of one that is started.
         runtime_env: Ray's ``runtime_env`` for what runs there.
 
+    Returns:
+        The connection. It owns what it started; of a Ray that this process was connected to before,
+        it leaves everything as it is.
+
     Raises:
-        UsageError: nothing answers at the address.
+        UsageError: Nothing answers at the address.
         ExecutorError: Ray does not start.
     """
     for name, value in _QUIET.items():
@@ -145,7 +149,9 @@ def _start(**how: Any) -> None:
 def _own_folder() -> Iterator[tuple[subprocess.Popen[bytes] | None, str | None]]:
     """Make a folder for our own Ray and a watchdog for both; processes started within are marked.
 
-    The folder is None, for Ray's own choice, where the temporary folder's name is too long.
+    Yields:
+        The watchdog's process and the folder; None, for Ray's own choice, where the temporary
+        folder's name is too long.
     """
     mark = uuid.uuid4().hex
     short = len(tempfile.gettempdir()) < _LONGEST
@@ -210,6 +216,9 @@ def _own_signals() -> Iterator[None]:
 
     Processes inherit which signals are blocked; one that comes meanwhile is handled at the end.
     Ray's handler would end all at once, what is being measured and what holds the outcomes.
+
+    Raises:
+        KeyboardInterrupt: Ray's handler ended the block for a SIGTERM.
     """
     before, here = signal.getsignal(signal.SIGTERM), hasattr(signal, "SIGHUP")
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP}) if here else set()
@@ -253,7 +262,7 @@ def _ask_health(address: str) -> None:
 
     A cluster of Ray 2.59 or later may ask for a token where nobody told this process so; Ray's own
     setting makes it send the user's, if there is one.
-    """
+    """  # noqa: DOC501  _unreachable() makes the error
     reason = _health(address)
     if reason is not None and "AuthenticationError" in reason and _AUTH_MODE not in os.environ:
         os.environ[_AUTH_MODE] = "token"

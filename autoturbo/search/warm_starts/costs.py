@@ -26,13 +26,15 @@ from typing import Final
 
 import numpy as np
 
+from autoturbo.caches import remembered
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import RulesOf
+from autoturbo.schedule.codegen.tiling import TilingRules
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR, Floats, in_integers, priced
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,
@@ -43,10 +45,9 @@ from autoturbo.schedule.memory.timeline import (
 )
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
-from autoturbo.schedule.pipeline import Workbench, rules_of
+from autoturbo.schedule.pipeline import ModelScheduler, rules_of
 from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
-from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import Needs
 from autoturbo.simulate.estimate import Estimate, estimates
@@ -54,7 +55,6 @@ from autoturbo.simulate.isolated import side_by_side
 from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.plan import CAPACITIES, capacities
 from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
-from autoturbo.stores import remembered
 
 # Sets of layers that can be one sub-graph, and which of them are alike.
 #
@@ -71,8 +71,8 @@ class GroupLimits:
     """The limits of the sets that are considered.
 
     Attributes:
-        layers: most layers of one.
-        sets: most of them with the same end, those with fewer layers first.
+        layers: Most layers of one.
+        sets: Most of them with the same end, those with fewer layers first.
     """
 
     layers: int = 64
@@ -80,7 +80,10 @@ class GroupLimits:
 
 
 def groups_of(
-    problem: Problem, limits: GroupLimits, rules: SplitRules, likeness: Likeness | None = None
+    context: SchedulingContext,
+    limits: GroupLimits,
+    rules: SplitRules,
+    likeness: IsomorphismKeys | None = None,
 ) -> tuple[list[list[Layers]], bool]:
     """Return per layer the sets that end in it, and whether these are all within ``limits.layers``.
 
@@ -88,22 +91,22 @@ def groups_of(
     refuses it whatever the knobs.
 
     Args:
-        problem: whose layers.
-        limits: of the sets.
-        rules: of splits.
-        likeness: of sets of the problem; what is alike fits alike.
+        context: The model on the target.
+        limits: Of the sets.
+        rules: Of splits.
+        likeness: Of sets of the problem; what is alike fits alike.
     """
-    likeness = likeness or Likeness(problem)
-    wiring, rows, complete = _Wiring.of(problem), [], True
+    likeness = likeness or IsomorphismKeys(context)
+    wiring, rows, complete = _Wiring.of(context), [], True
     fits: dict[bytes, bool] = {}
-    for end in range(len(problem.layers)):
+    for end in range(len(context.layers)):
         sets, all_of_them = _ending_in(wiring, end, limits)
         complete = complete and all_of_them
         usable = sets[:1]
         for layers in sets[1:]:
             kind = likeness.of(layers)
             if kind not in fits:
-                fits[kind] = _fits(problem, layers, rules)
+                fits[kind] = _fits(context, layers, rules)
             if fits[kind]:
                 usable.append(layers)
         rows.append(usable)
@@ -123,16 +126,16 @@ class _Wiring:
     opaque: list[bool]
 
     @staticmethod
-    def of(problem: Problem) -> _Wiring:
-        outputs, operators = set(problem.graph.outputs), problem.graph.operators
+    def of(context: SchedulingContext) -> _Wiring:
+        outputs, operators = set(context.graph.outputs), context.graph.operators
         return _Wiring(
             [
-                frozenset({r for t in layer.outputs for r in problem.consumers[t]})
+                frozenset({r for t in layer.outputs for r in context.consumers[t]})
                 | ({_SEEN} if outputs & set(layer.outputs) else set())
-                for layer in problem.layers
+                for layer in context.layers
             ],
-            [frozenset({problem.producer[t] for t in x.inputs} - {-1}) for x in problem.layers],
-            [any(operators[op].opaque for op in layer.operators) for layer in problem.layers],
+            [frozenset({context.producer[t] for t in x.inputs} - {-1}) for x in context.layers],
+            [any(operators[op].opaque for op in layer.operators) for layer in context.layers],
         )  # fmt: skip
 
 
@@ -159,19 +162,19 @@ def _ending_in(wiring: _Wiring, end: int, limits: GroupLimits) -> tuple[list[Lay
     return [tuple(sorted(s)) for s in grown_sets], full
 
 
-def _fits(problem: Problem, layers: Layers, rules: SplitRules) -> bool:
-    return best_split(problem, layers, rules).factor != float("inf")
+def _fits(context: SchedulingContext, layers: Layers, rules: SplitRules) -> bool:
+    return best_split(context, layers, rules).factor != float("inf")
 
 
 @dataclass(eq=False)
-class Likeness:
+class IsomorphismKeys:
     """Keys of sets of layers that cost the same under all choices.
 
     Attributes:
-        problem: where the layers come from.
+        context: Where the layers come from.
     """
 
-    problem: Problem
+    context: SchedulingContext
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _layers: list[tuple[int, tuple[int, ...]]] = field(init=False)
     _outside: list[int] = field(init=False)
@@ -179,9 +182,9 @@ class Likeness:
     _known: dict[Layers, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._layers = [self._layer(layer) for layer in self.problem.layers]
-        outputs = frozenset(self.problem.graph.outputs)
-        tensors = range(len(self.problem.graph.tensors))
+        self._layers = [self._layer(layer) for layer in self.context.layers]
+        outputs = frozenset(self.context.graph.outputs)
+        tensors = range(len(self.context.graph.tensors))
         self._outside = [self._tensor(t, outputs, made=False) for t in tensors]
         self._inside = [self._tensor(t, outputs, made=True) for t in tensors]
 
@@ -196,7 +199,7 @@ class Likeness:
         """Return a digest of a set: sets are many, and a full description takes some kilobytes."""
         names: dict[int, int] = {}
         wires = [names.setdefault(t, len(names)) for x in layers for t in self._layers[x][1]]
-        outputs = {t for x in layers for t in self.problem.layers[x].outputs}
+        outputs = {t for x in layers for t in self.context.layers[x].outputs}
         numbers = array("q", [len(layers)])
         numbers.extend(self._layers[x][0] for x in layers)
         numbers.extend(wires)
@@ -205,7 +208,7 @@ class Likeness:
 
     def _layer(self, layer: Layer) -> tuple[int, tuple[int, ...]]:
         """Return a number for a layer without its wires, and its tensors operator by operator."""
-        operators = [self.problem.graph.operators[op] for op in layer.operators]
+        operators = [self.context.graph.operators[op] for op in layer.operators]
         kinds = tuple(
             (
                 self._number(dataclasses.replace(o, name="", inputs=(), outputs=())),
@@ -218,11 +221,11 @@ class Likeness:
 
     def _tensor(self, tensor: int, outputs: frozenset[int], *, made: bool) -> int:
         """Return a number for a tensor's extents, its source and its readers."""
-        problem, found = self.problem, self.problem.graph.tensors[tensor]
-        source = "made" if made else "read" if problem.producer[tensor] >= 0 else "given"
+        context, found = self.context, self.context.graph.tensors[tensor]
+        source = "made" if made else "read" if context.producer[tensor] >= 0 else "given"
         return self._number((
             found.shape, found.dtype, found.integer_bytes, found.stored, found.constant,
-            problem.loop_order[tensor], source, bool(problem.consumers[tensor]), tensor in outputs,
+            context.loop_order[tensor], source, bool(context.consumers[tensor]), tensor in outputs,
         ))  # fmt: skip
 
     def _number(self, kind: Hashable) -> int:
@@ -234,25 +237,29 @@ SLACK = 1 - 1e-9
 
 
 @remembered(1)
-def least_seconds(problem: Problem) -> Floats:
+def least_seconds(context: SchedulingContext) -> Floats:
     """Return each operator's lower bounds of a cluster's seconds: array (operators, 3), remembered.
 
     The bounds are of the matrix engine, of the vector engine, and of loading its weights from DDR.
     """
-    integers = in_integers(problem.target, problem.dtype)
-    needs = Needs.of(problem.graph, problem.dtype, integers=integers)
-    readers = [set(c) for c in problem.graph.consumers]
+    integers = in_integers(context.target, context.dtype)
+    needs = Needs.of(context.graph, context.dtype, integers=integers)
+    readers = [set(c) for c in context.graph.consumers]
     bounds_s = [
-        _row(problem, needs, index, operator, readers)
-        for index, operator in enumerate(problem.graph.operators)
+        _row(context, needs, index, operator, readers)
+        for index, operator in enumerate(context.graph.operators)
     ]
     return np.asarray(bounds_s, np.float64).reshape(-1, 3)
 
 
 def _row(
-    problem: Problem, needs: Needs, index: int, operator: Operator, readers: list[set[int]]
+    context: SchedulingContext,
+    needs: Needs,
+    index: int,
+    operator: Operator,
+    readers: list[set[int]],
 ) -> tuple[float, float, float]:
-    target, dtype = problem.target, problem.dtype
+    target, dtype = context.target, context.dtype
     points, shown = needs.points(index)
     work = priced(operator, target, dtype)
     code = work.engine
@@ -268,7 +275,7 @@ def _row(
     # Only dense weights of this operator alone: a look-up reads what it picks.
     weights = sum(
         needs.bytes(t) for t in set(operator.inputs)
-        if problem.graph.tensors[t].constant and readers[t] == {index} and code == MATRIX
+        if context.graph.tensors[t].constant and readers[t] == {index} and code == MATRIX
     )  # fmt: skip
     return matrix_s, vector_s, weights * storage_ratio(dtype) / target.ddr_bandwidth_per_cluster
 
@@ -282,11 +289,11 @@ class Variant:
     """A way to compute a set of layers.
 
     Attributes:
-        layers: of the sub-graph.
-        depth: output dimension that is cut, counted from the outermost loop.
-        axis: the same as an axis of the last operator, -1 for none.
-        parts: instances.
-        own: its further knobs; the layer that it names means nothing.
+        layers: Of the sub-graph.
+        depth: Output dimension that is cut, counted from the outermost loop.
+        axis: The same as an axis of the last operator, -1 for none.
+        parts: Instances.
+        own: Its further knobs; the layer that it names means nothing.
     """
 
     layers: Layers
@@ -306,19 +313,19 @@ class Costs:
     """The seconds of a model's sub-graphs, for a number of samples at once.
 
     Attributes:
-        bench: model and target.
-        knobs: the model's knobs.
-        memory: kernels that are known.
+        model_scheduler: Model and target.
+        knobs: The model's knobs.
+        memory: Kernels that are known.
     """
 
-    bench: Workbench
+    model_scheduler: ModelScheduler
     knobs: Knobs
     memory: KernelMemory = field(default_factory=KernelMemory)
     _full_rate: dict[Layers, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.share = self.bench.share(self.knobs.batches_per_cluster)
-        self.problem: Problem = self.bench.problem(self.share.batches)
+        self.share = self.model_scheduler.share(self.knobs.batches_per_cluster)
+        self.context: SchedulingContext = self.model_scheduler.context(self.share.batches)
 
     def least(self, variant: Variant) -> float:
         """Return a lower bound of the seconds of a variant, before it is laid out.
@@ -328,22 +335,22 @@ class Costs:
         layers = variant.layers
         if layers not in self._full_rate:
             self._full_rate[layers] = self._at_full_rate(layers)
-        launches = variant.parts * self.problem.target.overheads.per_kernel
+        launches = variant.parts * self.context.target.overheads.per_kernel
         return (self._full_rate[layers] + launches) * SLACK
 
     def _at_full_rate(self, layers: Layers) -> float:
-        problem = self.problem
-        matrix, vector, weights = least_of_layers(problem, layers)
-        written = sum(_written(problem)[t] for t in problem.layers[layers[-1]].outputs)
-        rate = problem.target.ddr_bandwidth_per_cluster / storage_ratio(problem.dtype)
+        context = self.context
+        matrix, vector, weights = least_of_layers(context, layers)
+        written = sum(_written(context)[t] for t in context.layers[layers[-1]].outputs)
+        rate = context.target.ddr_bandwidth_per_cluster / storage_ratio(context.dtype)
         return max(matrix, vector, weights + written / rate)
 
     def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
         """Return the seconds of one pass of one cluster, per variant.
 
         Args:
-            variants: at least one layer each.
-            limits: per variant, seconds from which on they need not be known: infinite then.
+            variants: At least one layer each.
+            limits: Per variant, seconds from which on they need not be known: infinite then.
         """
         seconds = np.full(len(variants), np.inf)
         for first in range(0, len(variants), TOGETHER):
@@ -359,50 +366,50 @@ class Costs:
         laid = self.laid(variants)
         return laid.sums(kernel_seconds(laid.schedule, self.memory))
 
-    def laid(self, variants: Sequence[Variant]) -> Laid:
+    def laid(self, variants: Sequence[Variant]) -> VariantSchedule:
         """Return the layout of variants one after another, each as if alone, its outputs in DDR."""
-        layout = _lay_out(self.bench.parts(self.share.batches), variants)
+        layout = _lay_out(self.model_scheduler.parts(self.share.batches), variants)
         graph, first = layout.graph, layout.first
-        rules = [rules_of(self.problem, self.knobs)] * first
-        rules += [rules_of(self.problem, self.knobs, v.own) for v in variants]
+        rules = [rules_of(self.context, self.knobs)] * first
+        rules += [rules_of(self.context, self.knobs, v.own) for v in variants]
         order = np.arange(graph.count)
         placement = Placement(self._bindings(layout, variants), (Scope.DDR,) * graph.count)
         timeline = build_timeline(graph, order.tolist(), placement, [r.buffers for r in rules])
         schedule = Schedule(
-            self.bench.model, self.problem, "graphturbo", self.knobs, self.share, graph,
+            self.model_scheduler.model, self.context, "graphturbo", self.knobs, self.share, graph,
             tuple(order.tolist()), placement, (timeline,), rules[0].instructions,
             {i: r.instructions for i, r in enumerate(rules)},
         )  # fmt: skip
-        return Laid(schedule, layout)
+        return VariantSchedule(schedule, layout)
 
     def _bindings(self, layout: Layout, variants: Sequence[Variant]) -> tuple[tuple[int, ...], ...]:
-        """Return the binding that ``cores`` and ``core_dim`` ask for, per instance."""
-        problem, graph = self.problem, layout.graph
-        asked: list[tuple[int, int | None]] = [(problem.target.cores, None)] * layout.first
-        asked += [cores_of(problem, v.own) for v in variants]
+        """Return the binding that ``cores`` and ``core_parallel_dim`` ask for, per instance."""
+        context, graph = self.context, layout.graph
+        asked: list[tuple[int, int | None]] = [(context.target.cores, None)] * layout.first
+        asked += [cores_of(context, v.own) for v in variants]
         pairs = zip(graph.shape.tolist(), graph.subgraph.tolist(), strict=True)
         return tuple(chosen_binding(graph.book, shape, *asked[owner]) for shape, owner in pairs)
 
 
-def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
+def cores_of(context: SchedulingContext, own: SubGraphKnobs) -> tuple[int, int | None]:
     """Return the cores of a sub-graph's instances, all unless asked, and the loop spread from."""
-    cores = problem.target.cores if own.cores == AUTO else int(own.cores)
-    return cores, None if own.core_dim == AUTO else int(own.core_dim)
+    cores = context.target.cores if own.cores == AUTO else int(own.cores)
+    return cores, None if own.core_parallel_dim == AUTO else int(own.core_parallel_dim)
 
 
-def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, float]:
+def least_of_layers(context: SchedulingContext, layers: Layers) -> tuple[float, float, float]:
     """Return lower bounds of a set's seconds: matrix engine, vector engine, weights."""
-    operators = [op for layer in layers for op in problem.layers[layer].operators]
-    matrix, vector, weights = least_seconds(problem)[operators].sum(axis=0).tolist()
+    operators = [op for layer in layers for op in context.layers[layer].operators]
+    matrix, vector, weights = least_seconds(context)[operators].sum(axis=0).tolist()
     return matrix, vector, weights
 
 
 @remembered(1)
-def _written(problem: Problem) -> list[int]:
+def _written(context: SchedulingContext) -> list[int]:
     """Return the bytes of every tensor that the model's outputs depend on, remembered."""
-    integers = in_integers(problem.target, problem.dtype)
-    needs = Needs.of(problem.graph, problem.dtype, integers=integers)
-    return [needs.bytes(t) for t in range(len(problem.graph.tensors))]
+    integers = in_integers(context.target, context.dtype)
+    needs = Needs.of(context.graph, context.dtype, integers=integers)
+    return [needs.bytes(t) for t in range(len(context.graph.tensors))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +426,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class VariantSchedule:
     """Variants as one schedule."""
 
     schedule: Schedule
@@ -444,14 +451,14 @@ class Laid:
         return np.asarray(sums[first:], np.float64)
 
 
-def _least(laid: Laid) -> Floats:
+def _least(laid: VariantSchedule) -> Floats:
     """Return lower bounds of the variants' seconds, before their kernels' instructions are known.
 
     A kernel takes no less than its bytes from and to DDR at full rate, which weights pass at least
     once, nor than its products at the matrix engines' rate; copies before it come on top.
     """
     schedule, timeline = laid.schedule, laid.schedule.timeline
-    target, dtype = schedule.problem.target, schedule.problem.dtype
+    target, dtype = schedule.context.target, schedule.context.dtype
     rate = target.ddr_bandwidth_per_cluster / storage_ratio(dtype)
     stages = laid.stages
     moved = timeline.streams[:, _DDR].sum(axis=1) + stages[:, Stage.WEIGHTS]
@@ -485,7 +492,7 @@ what later sub-graphs wait for want room too. From 0.15 to 0.5 the cheapest cove
 on ipu-mk2 cost the same to 1 %."""
 
 
-class NearCosts(Costs):
+class LocalBufferCosts(Costs):
     """The seconds of sub-graphs, with inputs and outputs in the local buffers where they fit.
 
     Those whose inputs and outputs do not fit cost what they cost with both in DDR.
@@ -508,23 +515,23 @@ class NearCosts(Costs):
 
     def _at_full_rate(self, layers: Layers) -> float:
         """Return a lower bound without outputs, which need not pass any memory."""
-        return max(least_of_layers(self.problem, layers))
+        return max(least_of_layers(self.context, layers))
 
     def _fits(self, layers: Layers) -> bool:
-        row = dict(zip(CAPACITIES, capacities(self.problem, layers), strict=True))
+        row = dict(zip(CAPACITIES, capacities(self.context, layers), strict=True))
         return row["whole_input_bytes"] + row["whole_output_bytes"] <= ROOM * row["lb_bytes"]
 
     def _estimated(self, variants: Sequence[Variant]) -> Floats:
         """Return the simulator's estimates, for kernels that store no outputs in DDR."""
         laid = self.laid(variants)
-        problem, schedule = self.problem, laid.schedule
+        context, schedule = self.context, laid.schedule
         timeline, graph = schedule.timeline, laid.layout.graph
         rows, owners = timeline.rows, graph.subgraph[timeline.order].tolist()
         near = without_outputs(timeline.streams, rows[1:] - 1, laid.outputs)
         pairs = zip(owners, timeline.spare, strict=True)
-        table = [RulesOf.roomier(schedule.rules_of(own), spare) for own, spare in pairs]
+        table = [TilingRules.roomier(schedule.rules_of(own), spare) for own, spare in pairs]
         found = estimates(
             rows, laid.stages, near, np.asarray(table, np.int64), np.zeros(len(rows) - 1, np.int64),
-            rates_of(problem.target, problem.dtype),
+            rates_of(context.target, context.dtype),
         )  # fmt: skip
-        return laid.sums(found[:, Estimate.SECONDS] + problem.target.overheads.per_kernel)
+        return laid.sums(found[:, Estimate.SECONDS] + context.target.overheads.per_kernel)

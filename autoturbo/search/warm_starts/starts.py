@@ -28,14 +28,20 @@ from autoturbo.schedule.pipeline import Plan, plan
 from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.warm_starts.chain import FREE, Covering, Grid, Programme, variants_of
 from autoturbo.search.warm_starts.costs import (
     Costs,
     GroupLimits,
-    Likeness,
-    NearCosts,
+    IsomorphismKeys,
+    LocalBufferCosts,
     Variant,
     groups_of,
+)
+from autoturbo.search.warm_starts.dp_partition import (
+    FREE,
+    Grid,
+    PartitionProgram,
+    PartitionSolver,
+    variants_of,
 )
 from autoturbo.search.warm_starts.transfer import (
     Decisions,
@@ -48,14 +54,13 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from autoturbo.database import Database, PairKey
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
-    from autoturbo.schedule.knobs import Knobs
-    from autoturbo.schedule.pipeline import Workbench
-    from autoturbo.schedule.problem import Problem
+    from autoturbo.schedule.context import SchedulingContext
+    from autoturbo.schedule.pipeline import ModelScheduler
 
 # The settings that a run begins with, kept with it so that it can be resumed.
 #
@@ -69,12 +74,12 @@ PLACED = "partition by dynamic programming"
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class WarmStart:
     """A candidate to start from.
 
     Attributes:
-        knobs: the candidate.
-        origin: where it comes from, in words.
+        knobs: The candidate.
+        origin: Where it comes from, in words.
     """
 
     knobs: Knobs
@@ -82,15 +87,15 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class StartingPoint:
+class WarmStarts:
     """The warm starts of a run, besides the heuristic.
 
     Attributes:
-        settings: each with its origin, what is carried over last.
-        notes: what was left out, and why.
+        settings: Each with its origin, what is carried over last.
+        notes: What was left out, and why.
     """
 
-    settings: tuple[Beginning, ...] = ()
+    settings: tuple[WarmStart, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -98,28 +103,28 @@ def starting_point(
     evaluator: Evaluator,
     known: Sequence[Decisions] = (),
     progress: Callable[[float], None] | None = None,
-) -> StartingPoint:
+) -> WarmStarts:
     """Return the warm starts that fit the model, and the ones left out.
 
     Args:
-        evaluator: of the model on the target.
-        known: what schedules for the same target decided.
-        progress: is given the share of the dynamic programme that is done.
+        evaluator: Of the model on the target.
+        known: What schedules for the same target decided.
+        progress: Is given the share of the dynamic programme that is done.
     """
-    bench, fitting, notes = evaluator.bench, list[Beginning](), list[str]()
-    tried = [Beginning(knobs, PLACED) for knobs in starts_of(evaluator, progress=progress)]
+    model_scheduler, fitting, notes = evaluator.model_scheduler, list[WarmStart](), list[str]()
+    tried = [WarmStart(knobs, PLACED) for knobs in starts_of(evaluator, progress=progress)]
     try:
-        transferred = transfer(bench, known)
-        tried += [] if transferred is None else [Beginning(transferred.knobs, _origin(transferred))]
+        transferred = transfer(model_scheduler, known)
+        tried += [] if transferred is None else [WarmStart(transferred.knobs, _origin(transferred))]
     except KnobsError as error:
         notes.append(f"nothing is taken over from the database: {error.message}")
     for beginning in tried:
         try:
-            plan(bench, beginning.knobs)
+            plan(model_scheduler, beginning.knobs)
             fitting.append(beginning)
         except KnobsError as error:
             notes.append(f"not started from {beginning.origin}: {error.message}")
-    return StartingPoint(tuple(fitting), tuple(notes))
+    return WarmStarts(tuple(fitting), tuple(notes))
 
 
 def _origin(taken: Transfer) -> str:
@@ -141,12 +146,12 @@ def decisions_for(
     very model, at most ``known_schedules``.
 
     Args:
-        store: the database.
-        key: of the model and the target.
-        graph: the model.
+        store: The database.
+        key: Of the model and the target.
+        graph: The model.
 
     Raises:
-        DatabaseError: the database cannot be read.
+        DatabaseError: The database cannot be read.
     """
     found = store.decisions(
         target_hash=key.target_hash, dtype=key.dtype, scheduler_version=key.scheduler_version
@@ -173,19 +178,19 @@ def start_of_run(
     key: PairKey,
     store: Database | None,
     progress: Callable[[float], None] | None = None,
-) -> StartingPoint:
+) -> WarmStarts:
     """Return the warm starts of a run, from a database where there is one.
 
     Args:
-        evaluator: of the model on the target.
-        key: of both, and the compute type.
-        store: the database; None where nothing is to be taken over.
-        progress: is given the share of the dynamic programme that is done.
+        evaluator: Of the model on the target.
+        key: Of both, and the compute type.
+        store: The database; None where nothing is to be taken over.
+        progress: Is given the share of the dynamic programme that is done.
 
     Raises:
-        DatabaseError: the database cannot be read.
+        DatabaseError: The database cannot be read.
     """
-    model = evaluator.bench.model
+    model = evaluator.model_scheduler.model
     known, unread = decisions_for(store, key, model) if store is not None else ((), ())
     start = starting_point(evaluator, known, progress)
     return dataclasses.replace(start, notes=(*unread, *start.notes))
@@ -201,7 +206,7 @@ LONGEST = (24, 16, 10)
 
 _FACTORS = (1, 2, 4, 8, 16)
 
-_SPREADS = tuple(SubGraphKnobs("", core_dim=depth) for depth in (0, 1, 2))
+_SPREADS = tuple(SubGraphKnobs("", core_parallel_dim=depth) for depth in (0, 1, 2))
 """Loops from which outputs are spread over cores: rows or channels before samples, and a core loads
 the weights of its own channels alone."""
 
@@ -210,7 +215,7 @@ _ROOMS = (AUTO, 0.1, 0.3, 0.5)
 streamed once for each tile of a part; more, and there is no room for what others wait for."""
 
 _KERNELS = tuple(
-    dataclasses.replace(own, weight_share=share) for own in _SPREADS for share in _ROOMS
+    dataclasses.replace(own, weight_buffer_fraction=share) for own in _SPREADS for share in _ROOMS
 )
 """Kernels that are tried where outputs stay in the local buffers."""
 
@@ -219,28 +224,28 @@ _WAY_S, _COVER_S = 0.6e-3, 0.5
 """Seconds of costing one way to compute a sub-graph, and of what comes before and after."""
 
 
-def placing_seconds(bench: Workbench) -> float:
+def placing_seconds(model_scheduler: ModelScheduler) -> float:
     """Return the estimated seconds of the dynamic programme, from the variants to cost.
 
     Args:
-        bench: the model on the target.
+        model_scheduler: The model on the target.
     """
-    if not bench.model.operators:
+    if not model_scheduler.model.operators:
         return 0.0
-    limits, ways = _limits(len(layers_of(bench.model))), 0
+    limits, ways = _limits(len(layers_of(model_scheduler.model))), 0
     with suppress(AutoTurboError):
-        costs = NearCosts(bench, FREE)
-        likeness = Likeness(costs.problem)
-        sets, _ = groups_of(costs.problem, limits, SplitRules.of(FREE), likeness)
+        costs = LocalBufferCosts(model_scheduler, FREE)
+        likeness = IsomorphismKeys(costs.context)
+        sets, _ = groups_of(costs.context, limits, SplitRules.of(FREE), likeness)
         kinds = {likeness.of(s): s for row in sets for s in row}
         alone = [
-            Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.problem.layers
+            Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.context.layers
         ]
         near = _KERNELS if costs.fitting(alone) >= SEARCH.staying_share else ()
         for own in (_SPREADS, near):
             grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
             found = kinds.values() if own else ()
-            ways += sum(1 for s in found for _ in variants_of(costs.problem, s, grid))
+            ways += sum(1 for s in found for _ in variants_of(costs.context, s, grid))
     return _COVER_S + _WAY_S * ways
 
 
@@ -255,17 +260,19 @@ def starts_of(
     Empty where the dynamic programme finds none: a model without operators, tiles that do not fit.
 
     Args:
-        evaluator: of the model on the target.
-        most: starts at most.
-        progress: is given the share of the sub-graphs that is costed, as it grows; it begins anew
+        evaluator: Of the model on the target.
+        most: Starts at most.
+        progress: Is given the share of the sub-graphs that is costed, as it grows; it begins anew
             where the partition is computed once more, for outputs that stay in the local buffers.
     """
-    bench = evaluator.bench
-    if most <= 0 or not bench.model.operators:
+    model_scheduler = evaluator.model_scheduler
+    if most <= 0 or not model_scheduler.model.operators:
         return ()
     far = _covers(evaluator, Costs, _SPREADS, progress)
     worth = [cover for cover in far if cover.seconds <= SEARCH.start_slack * far[0].seconds]
-    cramped = Evaluator(bench.model, _with_less_room(bench.target), bench.dtype)
+    cramped = Evaluator(
+        model_scheduler.model, _with_less_room(model_scheduler.target), model_scheduler.dtype
+    )
     near = _on_chip(cramped, worth, progress)
     starts = _cut_alike(evaluator)
     starts += [start_from(cover.knobs, "LB") for cover in near]
@@ -282,7 +289,7 @@ def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
     for it, or where both take longer.
     """
     heuristic = evaluator.heuristic()
-    planned = plan(evaluator.bench, heuristic)
+    planned = plan(evaluator.model_scheduler, heuristic)
     tried = [heuristic]
     for policy in (AUTO, "ragged"):
         cuts = _cuts(planned, divide=policy == AUTO)
@@ -298,30 +305,38 @@ def _cut_alike(evaluator: Evaluator) -> list[Knobs]:
 
 def _cuts(found: Plan, *, divide: bool) -> tuple[SubGraphKnobs, ...]:
     """Return cuts of neighbours whose common tensor does not fit the local buffers."""
-    problem, cuts, maker = found.problem, dict[int, SubGraphKnobs](), dict[int, SubGraph]()
+    context, cuts, maker = found.context, dict[int, SubGraphKnobs](), dict[int, SubGraph]()
     for subgraph in found.subgraphs:
-        maker |= dict.fromkeys(problem.layers[subgraph.layers[-1]].outputs, subgraph)
-    element = problem.arrays.element.tolist()
+        maker |= dict.fromkeys(context.layers[subgraph.layers[-1]].outputs, subgraph)
+    element = context.arrays.element.tolist()
     for reader in found.subgraphs:
-        for tensor in external_inputs(problem, reader.layers):
-            size = problem.graph.tensors[tensor].elements * element[tensor]
-            parts = math.ceil(size / max(problem.cluster_lb_bytes, 1))
+        for tensor in external_inputs(context, reader.layers):
+            size = context.graph.tensors[tensor].elements * element[tensor]
+            parts = math.ceil(size / max(context.cluster_lb_bytes, 1))
             source = maker.get(tensor)
             if source is None or parts <= source.split.instances:
                 continue
-            cut = cuts.get(source.index) or _cut(problem, source, reader, parts, divide=divide)
+            cut = cuts.get(source.index) or _cut(context, source, reader, parts, divide=divide)
             if cut is not None and cuts.get(reader.index, cut) == cut:
                 cuts |= {source.index: cut, reader.index: cut}
-    names = {i: problem.layers[found.subgraphs[i].layers[-1]].name for i in sorted(cuts)}
+    names = {i: context.layers[found.subgraphs[i].layers[-1]].name for i in sorted(cuts)}
     return tuple(dataclasses.replace(cuts[i], layer=name) for i, name in names.items())
 
 
 def _cut(
-    problem: Problem, source: SubGraph, reader: SubGraph, parts: int, *, divide: bool
+    context: SchedulingContext, source: SubGraph, reader: SubGraph, parts: int, *, divide: bool
 ) -> SubGraphKnobs | None:
-    """Return the cut of two sub-graphs into some parts along the outermost axes of both."""
+    """Return the cut of two sub-graphs into some parts along the outermost axes of both.
+
+    Args:
+        context: The model on the target.
+        source: The sub-graph that makes the tensor.
+        reader: The sub-graph that reads it.
+        parts: The number of parts that is needed at least.
+        divide: Take only numbers of parts that divide the extents.
+    """
     source_extents, reader_extents = (
-        {d: sink(problem, s.layers).axes[a].extent for d, a in split_axes(problem, s.layers)}
+        {d: sink(context, s.layers).axes[a].extent for d, a in split_axes(context, s.layers)}
         for s in (source, reader)
     )
     depths = [
@@ -344,14 +359,15 @@ def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:
     """Return the warm start of a candidate: its partition, splits, spreads and weight residency.
 
     Args:
-        knobs: the candidate.
-        scope: of outputs. Where they are to stay in the local buffers that has to be said: one
+        knobs: The candidate.
+        scope: Of outputs. Where they are to stay in the local buffers that has to be said: one
             that its reader wants spread otherwise would go through slower memory.
     """
     overrides = tuple(
         SubGraphKnobs(
-            o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor, core_dim=o.core_dim,
-            scope=scope, weight_share=o.weight_share,
+            o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor,
+            core_parallel_dim=o.core_parallel_dim, scope=scope,
+            weight_buffer_fraction=o.weight_buffer_fraction,
         )
         for o in knobs.overrides
     )  # fmt: skip
@@ -369,21 +385,24 @@ def _covers(
     costs: type[Costs],
     own: tuple[SubGraphKnobs, ...],
     progress: Callable[[float], None] | None,
-) -> list[Covering]:
+) -> list[PartitionSolver]:
     """Return the best partition per maximal sub-graph length, cheapest first.
 
     Empty where the target cannot hold the tiles of any kernel.
 
     Args:
-        evaluator: of the model on the target.
-        costs: of sub-graphs.
-        own: further knobs of sub-graphs that are tried.
-        progress: is given the share of the sub-graphs that is costed.
+        evaluator: Of the model on the target.
+        costs: Of sub-graphs.
+        own: Further knobs of sub-graphs that are tried.
+        progress: Is given the share of the sub-graphs that is costed.
     """
-    limits, covers = _limits(len(layers_of(evaluator.bench.model))), list[Covering]()
+    limits, covers = (
+        _limits(len(layers_of(evaluator.model_scheduler.model))),
+        list[PartitionSolver](),
+    )
     grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
     with suppress(AutoTurboError):
-        programme = Programme.over(evaluator, grid, costs=costs, progress=progress)
+        programme = PartitionProgram.over(evaluator, grid, costs=costs, progress=progress)
         for longest in LONGEST:
             with suppress(AutoTurboError):
                 covers.append(programme.cover(longest))
@@ -397,18 +416,18 @@ def _limits(layers: int) -> GroupLimits:
 
 def _on_chip(
     evaluator: Evaluator,
-    others: Sequence[Covering],
+    others: Sequence[PartitionSolver],
     progress: Callable[[float], None] | None,
-) -> list[Covering]:
+) -> list[PartitionSolver]:
     """Return the cheapest partition for outputs on the chip, if the others cost far more there.
 
     Args:
-        evaluator: of the model on the target with less room.
-        others: the cheapest partitions with outputs in DDR.
-        progress: is given the share of the sub-graphs that is costed.
+        evaluator: Of the model on the target with less room.
+        others: The cheapest partitions with outputs in DDR.
+        progress: Is given the share of the sub-graphs that is costed.
     """
     with suppress(AutoTurboError):
-        costs = NearCosts(evaluator.bench, FREE)
+        costs = LocalBufferCosts(evaluator.model_scheduler, FREE)
         loops = costs.share.loops
         if others and all(
             costs.fitting(covering.variants) >= SEARCH.staying_share for covering in others
@@ -416,12 +435,12 @@ def _on_chip(
             on_chip_s = [
                 loops * float(costs.seconds(covering.variants).sum()) for covering in others
             ]
-            best = _covers(evaluator, NearCosts, _KERNELS, progress)[:1]
+            best = _covers(evaluator, LocalBufferCosts, _KERNELS, progress)[:1]
             return [
                 cover for cover in best if min(on_chip_s) >= SEARCH.nearer_ratio * cover.seconds
             ]
     return []
 
 
-def _seconds(cover: Covering) -> float:
+def _seconds(cover: PartitionSolver) -> float:
     return cover.seconds

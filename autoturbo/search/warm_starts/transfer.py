@@ -20,20 +20,19 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.errors import KnobsError
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
+from autoturbo.schedule.context import BATCH
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names, knob_specs
 from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import GroupRules
 from autoturbo.schedule.partition.overrides import UNSPLIT, possible_split, resolve, split_fields
 from autoturbo.schedule.partition.split import SplitRules, split_axes
-from autoturbo.schedule.problem import BATCH
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.space import batch_share
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.partition.grouping import SubGraph
-    from autoturbo.schedule.pipeline import Workbench
+    from autoturbo.schedule.pipeline import ModelScheduler
     from autoturbo.schedule.schedule import Schedule
 
 RADII = 4
@@ -51,8 +50,8 @@ def layer_contexts(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[str, ..
     or a larger image.
 
     Args:
-        graph: the model.
-        layers: of the model, in topological order.
+        graph: The model.
+        layers: Of the model, in topological order.
     """
     around = _neighbours(layers)
     exact = [[_hash(_work(graph, layer)) for layer in layers]]
@@ -119,10 +118,10 @@ class LayerDecision:
     """The decisions for one layer.
 
     Attributes:
-        contexts: its labels, the most telling first.
+        contexts: Its labels, the most telling first.
         boundary: ``"merge"`` where it shares a sub-graph with a layer that reads it, else
             ``"cut"``.
-        own: of the sub-graph that it ends; None for other layers.
+        own: Of the sub-graph that it ends; None for other layers.
     """
 
     contexts: tuple[str, ...]
@@ -135,9 +134,9 @@ class Decisions:
     """The decisions of a schedule.
 
     Attributes:
-        knobs: of the model, without overrides.
-        layers: in topological order.
-        source: the model that it was made for, where that is known.
+        knobs: Of the model, without overrides.
+        layers: In topological order.
+        source: The model that it was made for, where that is known.
     """
 
     knobs: Knobs
@@ -150,10 +149,10 @@ class Decisions:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], source: str = "") -> Decisions:
-        """Rebuild from :meth:`as_dict`.
+        """Return what :meth:`as_dict` wrote as decisions.
 
         Raises:
-            KnobsError: knobs that this version does not know.
+            KnobsError: Knobs that this version does not know.
         """
         return Decisions(
             Knobs.from_dict(values["knobs"]),
@@ -167,11 +166,11 @@ class Transfer:
     """A candidate carried over from the schedule of another model.
 
     Attributes:
-        knobs: the candidate.
-        known: share of the model's arithmetic in layers whose decisions it takes over.
-        alike: likewise, a layer counting the more the more of what lies around it is alike.
-        source: the model whose decisions they are.
-        changed: layers whose splits had to be made smaller, or left to the rules, to fit.
+        knobs: The candidate.
+        known: Share of the model's arithmetic in layers whose decisions it takes over.
+        alike: Likewise, a layer counting the more the more of what lies around it is alike.
+        source: The model whose decisions they are.
+        changed: Layers whose splits had to be made smaller, or left to the rules, to fit.
     """
 
     knobs: Knobs
@@ -183,8 +182,8 @@ class Transfer:
 
 def decisions_of(schedule: Schedule) -> Decisions:
     """Return the decisions of a schedule for each of its layers, made by rule or by knob."""
-    problem = schedule.problem
-    resolved = resolve(problem, schedule.instances.subgraphs, schedule.knobs)
+    context = schedule.context
+    resolved = resolve(context, schedule.instances.subgraphs, schedule.knobs)
     own = {
         subgraph.layers[-1]: _in_effect(schedule, subgraph, resolved.get(subgraph.index))
         for subgraph in schedule.instances.subgraphs
@@ -193,7 +192,7 @@ def decisions_of(schedule: Schedule) -> Decisions:
         dataclasses.replace(schedule.knobs, overrides=()),
         tuple(
             LayerDecision(labels, "cut" if index in own else "merge", own.get(index))
-            for index, labels in enumerate(layer_contexts(problem.graph, problem.layers))
+            for index, labels in enumerate(layer_contexts(context.graph, context.layers))
         ),
     )
 
@@ -207,7 +206,7 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
     asked = dataclasses.replace(said or SubGraphKnobs(""), layer=ANY, boundary="cut")
     if schedule.share.split != BATCH:
         return asked
-    depths = {axis: depth for depth, axis in split_axes(schedule.problem, subgraph.layers)}
+    depths = {axis: depth for depth, axis in split_axes(schedule.context, subgraph.layers)}
     cuts = (knob_names("subgraph", group="outer"), knob_names("subgraph", group="inner"))
     for (axis, parts), names in zip(subgraph.split.axes, cuts, strict=False):
         if parts > 1:
@@ -216,30 +215,32 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
     return asked
 
 
-def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
+def transfer(model_scheduler: ModelScheduler, known: Iterable[Decisions]) -> Transfer | None:
     """Return a candidate transferred from the decisions of the most similar model.
 
     None where none knows ``known_share``. Splits that this model's extents do not take (another
     batch, another resolution, another export) are made to fit.
 
     Args:
-        bench: the model on the target for which the decisions were made.
-        known: of other models, or of this one; of equals the first counts.
+        model_scheduler: The model on the target for which the decisions were made.
+        known: Of other models, or of this one; of equals the first counts.
 
     Raises:
-        KnobsError: the candidate does not fit the model in another way than by its splits.
+        KnobsError: The candidate does not fit the model in another way than by its splits.
     """
-    receiver = _receivers(bench.model)
+    receiver = _receivers(model_scheduler.model)
     transfers = [_taken_over(receiver, decisions) for decisions in known]
     best = max(transfers, key=lambda one: one.alike, default=None)
     if best is None or best.known < SEARCH.known_share:
         return None
-    own = _of_model(bench.model, bench.target, best.knobs)
-    knobs, changed = with_possible_splits(bench, own)
+    own = _of_model(model_scheduler.model, model_scheduler.target, best.knobs)
+    knobs, changed = with_possible_splits(model_scheduler, own)
     return dataclasses.replace(best, knobs=knobs, changed=changed)
 
 
-def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> list[Knobs]:
+def moved(
+    model_scheduler: ModelScheduler, knobs: Knobs, made: Decisions, lb_share: float
+) -> list[Knobs]:
     """Return candidates that may keep their partition and tiles when moved to another target.
 
     Rules read a target's capacities, so that the same candidate may cut the model in another way
@@ -248,48 +249,54 @@ def moved(bench: Workbench, knobs: Knobs, made: Decisions, lb_share: float) -> l
     are divided.
 
     Args:
-        bench: the model on the target.
-        knobs: a candidate of the same model on another target.
-        made: what its schedule decided there.
-        lb_share: capacity of the other target's local buffer over this one's.
+        model_scheduler: The model on the target.
+        knobs: A candidate of the same model on another target.
+        made: What its schedule decided there.
+        lb_share: Capacity of the other target's local buffer over this one's.
     """
     candidates = [knobs]
     with suppress(KnobsError):
-        transferred = transfer(bench, [made])
+        transferred = transfer(model_scheduler, [made])
         candidates += [] if transferred is None else [transferred.knobs]
-    fill = lb_share * (1.0 if knobs.lb_fill == AUTO else float(knobs.lb_fill))
-    if lb_share < 1.0 and fill >= (knob_specs()["lb_fill"].low or 0.0):
-        candidates += [dataclasses.replace(candidate, lb_fill=fill) for candidate in candidates]
-        divisor = round((1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor)) / lb_share)
-        if divisor <= (knob_specs()["tile_divisor"].high or math.inf):
-            candidates.append(dataclasses.replace(candidates[-1], tile_divisor=divisor))
+    fill = lb_share * (1.0 if knobs.lb_occupancy_limit == AUTO else float(knobs.lb_occupancy_limit))
+    if lb_share < 1.0 and fill >= (knob_specs()["lb_occupancy_limit"].low or 0.0):
+        candidates += [
+            dataclasses.replace(candidate, lb_occupancy_limit=fill) for candidate in candidates
+        ]
+        divisor = round(
+            (1 if knobs.tile_subdivision == AUTO else int(knobs.tile_subdivision)) / lb_share
+        )
+        if divisor <= (knob_specs()["tile_subdivision"].high or math.inf):
+            candidates.append(dataclasses.replace(candidates[-1], tile_subdivision=divisor))
     return list(dict.fromkeys(candidates))
 
 
-def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
+def with_possible_splits(
+    model_scheduler: ModelScheduler, knobs: Knobs
+) -> tuple[Knobs, tuple[str, ...]]:
     """Return a candidate with splits that the model takes, and the layers that it changed.
 
     A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
     that cannot be cut along the dimension at all is left to the rules.
 
     Args:
-        bench: the model on the target.
-        knobs: a candidate that may have been made for another model.
+        model_scheduler: The model on the target.
+        knobs: A candidate that may have been made for another model.
 
     Raises:
-        KnobsError: it names a layer or a number of samples that the model has not.
+        KnobsError: It names a layer or a number of samples that the model has not.
     """
-    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
-    problem = bench.problem(share.batches)
-    subgraphs = group_for(problem, GroupRules.of(knobs), share.split)
-    scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-    room = SplitRules.of(knobs).room(problem)
+    share = model_scheduler.share(knobs.batches_per_cluster, knobs.cluster_partitioning)
+    context = model_scheduler.context(share.batches)
+    subgraphs = group_for(context, GroupRules.of(knobs), share.split)
+    scale = 1 if knobs.instance_multiplier == AUTO else int(knobs.instance_multiplier)
+    room = SplitRules.of(knobs).room(context)
     splits: dict[str, SubGraphKnobs] = {}
-    for index, asked in sorted(resolve(problem, subgraphs, knobs).items()):
+    for index, asked in sorted(resolve(context, subgraphs, knobs).items()):
         subgraph = subgraphs[index]
-        possible = possible_split(problem, subgraph, scale, asked, share.split, room)
+        possible = possible_split(context, subgraph, scale, asked, share.split, room)
         if possible != asked:
-            splits |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
+            splits |= {context.layers[x].name: UNSPLIT for x in subgraph.layers}
             splits[possible.layer] = possible
     overrides = tuple(
         dataclasses.replace(o, **split_fields(splits[o.layer])) if o.layer in splits else o
@@ -305,9 +312,9 @@ def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list
     It is the measure by which :func:`transfer` chooses, without building what it does not.
 
     Args:
-        graph: the model.
+        graph: The model.
         known: :meth:`Decisions.as_dict` of schedules; of equals the first goes first.
-        most: how many to give.
+        most: How many to give.
     """
     receiver = _receivers(graph)
 

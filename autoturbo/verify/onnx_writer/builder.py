@@ -120,14 +120,14 @@ class GraphBuilder:
     same nodes and names, so equal parts give equal graphs.
 
     Attributes:
-        opset: version of ONNX's own operators: slices and paddings are written as it wants them.
-        layer: what the nodes added now belong to; their names begin with it.
-        operator: the operator that they compute a part of, next in their names.
-        regions: per tensor of the graph that is held, which region of it.
-        nodes: in order.
-        reads: constants that the function must be given, in order of first use.
-        taken: names in use; values made on the way avoid them.
-        dequantised: how constants are made that are added here, from quantised ones.
+        opset: Version of ONNX's own operators: slices and paddings are written as it wants them.
+        layer: What the nodes added now belong to; their names begin with it.
+        operator: The operator that they compute a part of, next in their names.
+        regions: Per tensor of the graph that is held, which region of it.
+        nodes: In order.
+        reads: Constants that the function must be given, in order of first use.
+        taken: Names in use; values made on the way avoid them.
+        dequantised: How constants are made that are added here, from quantised ones.
     """
 
     opset: int
@@ -175,11 +175,11 @@ class GraphBuilder:
         """Append a node.
 
         Args:
-            op_type: its type.
-            inputs: names; ``""`` for an absent one.
-            outputs: names, or the number of new ones.
-            domain: of the type.
-            attributes: by name.
+            op_type: The operator's type.
+            inputs: Names; ``""`` for an absent one.
+            outputs: Names, or the number of new ones.
+            domain: Of the type.
+            attributes: Attributes by name.
 
         Returns:
             The names of its outputs.
@@ -251,11 +251,11 @@ class GraphBuilder:
         """Return the name of a slice of a value.
 
         Args:
-            name: the value.
-            have: the region of its tensor that it is.
-            want: the region to keep, inside of ``have``.
-            steps: per dimension; a negative one goes down from the last position of ``want``.
-            to: name of the result; without it, the value itself is returned if nothing is cut off,
+            name: The value.
+            have: The region of its tensor that it is.
+            want: The region to keep, inside of ``have``.
+            steps: Per dimension; a negative one goes down from the last position of ``want``.
+            to: Name of the result; without it, the value itself is returned if nothing is cut off,
                 and an earlier equal slice is reused.
         """
         steps = steps or (1,) * len(have)
@@ -288,7 +288,15 @@ class GraphBuilder:
     def _slice_quantised(
         self, maker: NodeProto, have: Region, want: Region, steps: Sequence[int], to: str
     ) -> str:
-        """Return a slice of a DequantizeLinear's output, dequantised from that slice alone."""
+        """Return a slice of a DequantizeLinear's output, dequantised from that slice alone.
+
+        Args:
+            maker: The DequantizeLinear.
+            have: Region that its output has.
+            want: Region that the slice has.
+            steps: Along each dimension.
+            to: Name of the slice.
+        """
         values, *parameters = maker.input
         if math.prod(self._extents[maker.input[1]]) > 1:
             axis = axis_of(maker, len(have))
@@ -318,6 +326,12 @@ class GraphBuilder:
 
         It is concatenated, not padded: Pad has few element types in early opsets, and ONNX Runtime
         fuses it with a following pool into a node that it then refuses.
+
+        Args:
+            name: Of the value.
+            have: Its region.
+            want: The larger region.
+            element: ONNX element type.
         """
         shape = [high - low for low, high in have]
         for dim, ((low, high), (first, last)) in enumerate(zip(have, want, strict=True)):
@@ -353,7 +367,14 @@ def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
 
 
 def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
-    """Return dimension, start, end and step of a slice, relative to the begin of ``have``."""
+    """Return dimension, start, end and step of a slice, relative to the begin of ``have``.
+
+    Args:
+        dim: The dimension.
+        have: Interval that the sliced value has.
+        want: Interval that is wanted.
+        step: 1, or -1 for the reversed order.
+    """
     low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
     if step > 0:
         return dim, low, high, step
@@ -366,9 +387,9 @@ def stored_constants(
     """Return the stored constants that nodes, or graphs inside them, read and do not make.
 
     Args:
-        nodes: of a graph.
-        stored: constants by name.
-        leaving: names of the graph's outputs: they may be constants.
+        nodes: Of a graph.
+        stored: Constants by name.
+        leaving: Names of the graph's outputs: they may be constants.
     """
     nodes = list(nodes)
     read = {name for node in nodes for name in (*node.input, *captured_names(node))}.union(leaving)
@@ -382,9 +403,9 @@ def without_unread_constants(
     """Return the nodes of a graph without unread constants among the ``first`` ones.
 
     Args:
-        nodes: of a graph, in order.
-        first: the number of nodes, at the front, that make constants.
-        leaving: names of the graph's outputs.
+        nodes: Of a graph, in order.
+        first: The number of nodes, at the front, that make constants.
+        leaving: Names of the graph's outputs.
     """
     read = {n for node in nodes[first:] for n in (*node.input, *captured_names(node))}
     read.update(leaving)
@@ -410,8 +431,8 @@ class RegionValue:
     """A value that holds a region of a tensor.
 
     Attributes:
-        name: of the value.
-        region: which part of the tensor it is.
+        name: Of the value.
+        region: Which part of the tensor it is.
     """
 
     name: str
@@ -422,7 +443,7 @@ def concatenate_pieces(builder: GraphBuilder, pieces: Sequence[RegionValue], wan
     """Return the name of a region, concatenated from pieces that tile it.
 
     Raises:
-        UncoveredError: they leave a gap, overlap or stick out.
+        UncoveredError: They leave a gap, overlap or stick out.
     """
     if len(pieces) == 1 and pieces[0].region == want:
         return pieces[0].name
@@ -465,7 +486,7 @@ def slice_region(builder: GraphBuilder, value: RegionValue, want: Region) -> str
     """Return the name of a slice of a value.
 
     Raises:
-        UncoveredError: the value does not contain it.
+        UncoveredError: The value does not contain it.
     """
     if not within(want, value.region):
         raise UncoveredError(f"{region_text(want)} of {region_text(value.region)}")
@@ -504,11 +525,11 @@ def model_of(
     """Return a model of nodes, with the stored constants that they read.
 
     Args:
-        nodes: of the file; inputs that stand for constants are given to the model too.
-        body: its nodes, in order.
-        inputs: the others.
-        outputs: they may be constants.
-        more: further arguments of :func:`onnx.helper.make_model`; versions are the file's.
+        nodes: The nodes of the file; inputs that stand for constants are given to the model too.
+        body: The nodes of the model, in order.
+        inputs: The other inputs.
+        outputs: The outputs, which may be constants.
+        more: Further arguments of :func:`onnx.helper.make_model`; versions are the file's.
     """
     given = [tensor_info(one.name, one.element, one.shape) for one in nodes.given]
     stored = stored_constants(body, nodes.stored, (value.name for value in outputs))

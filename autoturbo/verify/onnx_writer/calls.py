@@ -21,8 +21,8 @@ from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.domain import Region
 from autoturbo.graph.model_nodes import ModelNodes, Repeated, load_nodes
 from autoturbo.graph.operators import Graph, Tensor
-from autoturbo.schedule.problem import BATCH, Problem
-from autoturbo.schedule.schedule import OnUnits, Schedule, buffer_entries, header
+from autoturbo.schedule.context import BATCH, SchedulingContext
+from autoturbo.schedule.schedule import Schedule, UnitSchedules, buffer_entries, header
 from autoturbo.verify.onnx_writer.builder import (
     DEQUANTIZE,
     GraphBuilder,
@@ -42,11 +42,11 @@ class Pass:
     its results for samples of an earlier pass are not used.
 
     Attributes:
-        index: which.
-        cluster: the cluster that runs it; -1 where all clusters work on it together.
-        start: first sample that it processes.
-        samples: how many.
-        used: samples whose results leave the model, first and one past the last.
+        index: Which.
+        cluster: The cluster that runs it; -1 where all clusters work on it together.
+        start: First sample that it processes.
+        samples: How many.
+        used: Samples whose results leave the model, first and one past the last.
     """
 
     index: int
@@ -96,7 +96,16 @@ class SampleSlicer:
     def cut(
         self, builder: GraphBuilder, name: str, tensor: int, first: int, stop: int, batch: int
     ) -> str:
-        """Return samples ``first`` to ``stop`` of a value that holds ``batch`` samples."""
+        """Return the name of some samples of a value.
+
+        Args:
+            builder: The graph that gets the nodes.
+            name: The value's name.
+            tensor: The number of the tensor that the value is.
+            first: First sample.
+            stop: One past the last.
+            batch: Samples that the value holds.
+        """
         if tensor not in self._trace.tensors or (first, stop) == (0, batch):
             return name
         shape, dim = self._digits(tensor, batch)
@@ -109,7 +118,14 @@ class SampleSlicer:
     def join(
         self, builder: GraphBuilder, names: Sequence[str], tensor: int, passes: Sequence[Pass]
     ) -> str:
-        """Return the name of a tensor joined from several passes: the used samples of each."""
+        """Return the name of a tensor joined from several passes: the used samples of each.
+
+        Args:
+            builder: The graph that gets the nodes.
+            names: Of the tensor's values, one per pass.
+            tensor: The tensor's number.
+            passes: Samples that each runs, and those of them that are used.
+        """
         if tensor not in self._trace.tensors:
             return names[0]
         used = [tuple(sample - one.start for sample in one.used) for one in passes]
@@ -145,9 +161,9 @@ def _digits(
     """Return a shape with the samples in a dimension of their own, and that dimension.
 
     Args:
-        shape: of a tensor.
-        place: the dimension with the samples, and the weight of their digit.
-        samples: that the tensor holds.
+        shape: The shape of a tensor.
+        place: The dimension with the samples, and the weight of their digit.
+        samples: How many samples the tensor holds.
     """
     dim, unit = place
     outer = shape[dim] // (unit * samples)
@@ -162,11 +178,11 @@ def samples_of(
     """Return some samples of a tensor.
 
     Args:
-        array: the tensor with ``batch`` samples.
-        trace: where samples are.
-        tensor: index of the tensor.
-        wanted: the first, and how many.
-        batch: samples of the array.
+        array: The tensor with ``batch`` samples.
+        trace: Where samples are.
+        tensor: Index of the tensor.
+        wanted: The first, and how many.
+        batch: Samples of the array.
     """
     first, count = wanted
     if tensor not in trace.tensors or count == batch:
@@ -186,13 +202,13 @@ def nodes_at(path: Path, graph: Graph, model: Graph) -> ModelNodes:
     """Return the nodes of a file at the extents of a graph.
 
     Args:
-        path: the file.
-        graph: the model for some samples.
-        model: the whole model, which can be read from the file.
+        path: The file.
+        graph: The model for some samples.
+        model: The whole model, which can be read from the file.
 
     Raises:
-        ModelError: the file is not usable.
-        VerifyError: it cannot be written for these samples: they cannot be followed through its
+        ModelError: The file is not usable.
+        VerifyError: It cannot be written for these samples: they cannot be followed through its
             constants.
     """
     try:
@@ -211,10 +227,10 @@ def write_repeated(
     """Write every constant for the samples that begin with ``start``.
 
     Args:
-        builder: where the nodes go.
-        constants: the constants.
-        names: per constant, the name of the value; the constant's if it is not there.
-        start: the first sample.
+        builder: Where the nodes go.
+        constants: The constants.
+        names: Per constant, the name of the value; the constant's if it is not there.
+        start: The first sample.
     """
     for constant in constants:
         indices = builder.integers(constant.taken(start).tolist(), "samples")
@@ -236,10 +252,10 @@ class PartFunction:
     Parts that do the same (all inner parts of an image, say) share one.
 
     Attributes:
-        proto: the function; it is given the inputs, then the constants.
-        inputs: tensors of the graph that it is given, each as the region that the part needs.
-        constants: names of the weights that it is given whole.
-        outputs: tensors that it makes, each as the part's region.
+        proto: The function; it is given the inputs, then the constants.
+        inputs: Tensors of the graph that it is given, each as the region that the part needs.
+        constants: Names of the weights that it is given whole.
+        outputs: Tensors that it makes, each as the part's region.
     """
 
     proto: FunctionProto
@@ -252,13 +268,13 @@ class FunctionTable:
     """The functions of a scheduled model, in order of first use.
 
     Attributes:
-        nodes: the nodes of the model.
-        problem: where sub-graphs come from.
-        functions: by the text of their nodes.
+        nodes: The nodes of the model.
+        context: Where sub-graphs come from.
+        functions: By the text of their nodes.
     """
 
-    def __init__(self, nodes: ModelNodes, problem: Problem) -> None:
-        self.nodes, self.problem = nodes, problem
+    def __init__(self, nodes: ModelNodes, context: SchedulingContext) -> None:
+        self.nodes, self.context = nodes, context
         self.functions: dict[tuple[object, ...], PartFunction] = {}
         self._by_regions: dict[tuple[object, ...], PartFunction] = {}
         self._names: Counter[str] = Counter()
@@ -270,17 +286,17 @@ class FunctionTable:
         """Return the function of a part, a new one unless one has the same nodes.
 
         Args:
-            layers: the sub-graph's.
-            inputs: per external input that it is given, the region.
-            outputs: per output, the region that it makes.
+            layers: The sub-graph's.
+            inputs: Per external input that it is given, the region.
+            outputs: Per output, the region that it makes.
 
         Raises:
-            RegionError: the inputs are not enough for the outputs.
+            RegionError: The inputs are not enough for the outputs.
         """
         place = (tuple(layers), tuple(inputs.items()), tuple(outputs.items()))
         if place not in self._by_regions:
             builder = GraphBuilder(self.nodes.opsets[""], dequantised=self._dequantised)
-            builder.layer = self.problem.layers[layers[0]].name
+            builder.layer = self.context.layers[layers[0]].name
             given = [self._given(builder, tensor) for tensor in inputs]
             self._fill(builder, layers, inputs, outputs)
             text = b"".join(node.SerializeToString(deterministic=True) for node in builder.nodes)
@@ -299,8 +315,8 @@ class FunctionTable:
         A dequantised tensor is quantised and dequantised again, which changes no number: its
         readers follow a DequantizeLinear, as in the file.
         """
-        name = self.problem.graph.tensors[tensor].name
-        maker = self.problem.graph.producer[tensor]
+        name = self.context.graph.tensors[tensor].name
+        maker = self.context.graph.producer[tensor]
         quantisation = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
         if quantisation is None:
             return name
@@ -319,14 +335,21 @@ class FunctionTable:
         inputs: Mapping[int, Region],
         outputs: Mapping[int, Region],
     ) -> None:
-        """Add the nodes of a part to a body."""
-        problem, graph = self.problem, self.problem.graph
-        needs = part_needs(problem, layers, outputs)
+        """Add the nodes of a part to a body.
+
+        Args:
+            builder: Of the body.
+            layers: Of the part.
+            inputs: Regions that the part reads, by tensor.
+            outputs: Regions that it makes, by tensor.
+        """
+        context, graph = self.context, self.context.graph
+        needs = part_needs(context, layers, outputs)
         builder.regions.update(inputs)
         shapes = [tensor.shape for tensor in graph.tensors]
         for layer in layers:
-            builder.layer = problem.layers[layer].name
-            for index in problem.layers[layer].operators:
+            builder.layer = context.layers[layer].name
+            for index in context.layers[layer].operators:
                 if index not in needs.boxes:
                     continue
                 operator = graph.operators[index]
@@ -340,8 +363,15 @@ class FunctionTable:
         self, layers: Sequence[int], builder: GraphBuilder, inputs: Sequence[str],
         outputs: Iterable[int],
     ) -> FunctionProto:  # fmt: skip
-        """Return a new function, named after the last layer of a part."""
-        stem = _identifier(self.problem.layers[layers[-1]].name)
+        """Return a new function, named after the last layer of a part.
+
+        Args:
+            layers: Of the part.
+            builder: With the nodes of its body.
+            inputs: Names of its inputs.
+            outputs: Tensors that it makes.
+        """
+        stem = _identifier(self.context.layers[layers[-1]].name)
         self._names[stem] += 1
         return helper.make_function(
             FUNCTION_DOMAIN, f"{stem}__{self._names[stem]}", inputs,
@@ -399,8 +429,8 @@ class InstanceFacts:
         """Return the facts of an instance.
 
         Args:
-            instance: its index.
-            cluster: the cluster that runs it if all clusters do the same.
+            instance: Its index.
+            cluster: The cluster that runs it if all clusters do the same.
         """
         if self._schedule.on_units is not None:
             return self._on_unit(instance, self._schedule.on_units)
@@ -420,7 +450,7 @@ class InstanceFacts:
             "buffers": self._buffers.get(instance, []),
         }
 
-    def _on_unit(self, instance: int, on: OnUnits) -> dict[str, object]:
+    def _on_unit(self, instance: int, on: UnitSchedules) -> dict[str, object]:
         """Return the facts of an instance in its unit's schedule, at its place in the whole."""
         graph, (part, own) = self._schedule.instances, on.origin[instance]
         return {
@@ -434,8 +464,8 @@ class InstanceFacts:
 
 def model_facts(schedule: Schedule) -> dict[str, str]:
     """Return metadata of a whole model; on a machine also its units and the times of parts."""
-    on, problem = schedule.on_units, schedule.problem
-    facts = on.facts if on else header("", 0, schedule, problem.target, problem.dtype)
+    on, context = schedule.on_units, schedule.context
+    facts = on.facts if on else header("", 0, schedule, context.target, context.dtype)
     own = {key: facts[key] for key in ("units", "runs")} if on else {"share": schedule.share}
     return {
         PREFIX + "scheduler": facts["scheduler"],

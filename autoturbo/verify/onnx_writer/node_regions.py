@@ -84,8 +84,9 @@ def _deformed(partial: PartialOperator) -> NodeRegions | None:
 def _transposed(partial: PartialOperator) -> NodeRegions | None:
     """Plan a transposed convolution: zeros beside its input reach as far as the wanted output.
 
-    The node makes the wanted positions alone: other positions that it reaches are cropped as
-    padding.
+    Returns:
+        The plan; None where the box has parts of several groups, or nothing is wanted. The node
+        makes the wanted positions alone: others that it reaches are cropped as padding.
     """
     groups, wanted = _groups(partial), partial.wanted[0]
     if groups is None or wanted is None:
@@ -106,7 +107,14 @@ def _transposed(partial: PartialOperator) -> NodeRegions | None:
 def _reach(
     dim: DimAccess, kernel: int, need: Interval, wanted: Interval
 ) -> tuple[Interval, Interval]:
-    """Return the input rows whose windows cover the wanted rows, and their reach beyond these."""
+    """Return the input rows whose windows cover the wanted rows, and their reach beyond these.
+
+    Args:
+        dim: How the output's rows are addressed.
+        kernel: Rows of the kernel.
+        need: Input rows to begin with.
+        wanted: Output rows.
+    """
     (_, stride), (_, dilation) = dim.terms
     span = (kernel - 1) * dilation + 1
     low, high = need
@@ -399,6 +407,9 @@ def _rotary(partial: PartialOperator, box: Box, plan: NodeRegions) -> NodeRegion
     """Adapt a rotary embedding: positions and angles of the part's samples and rows.
 
     In com.microsoft, positions come before the tables of angles, and may be that of the first row.
+
+    Returns:
+        The plan with the part's positions and angles.
     """
     place, microsoft = len(box) - 2, bool(partial.node.proto.domain)
     positions = 1 if microsoft else 3

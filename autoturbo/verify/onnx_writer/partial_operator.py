@@ -35,11 +35,11 @@ class PartialOperator:
     """One operator to be computed on a part of its domain.
 
     Attributes:
-        builder: where the nodes go.
-        node: of the operator.
-        operator: its domain and access maps.
-        shapes: of the graph's tensors.
-        box: the part of the domain.
+        builder: Where the nodes go.
+        node: Of the operator.
+        operator: Its domain and access maps.
+        shapes: Of the graph's tensors.
+        box: The part of the domain.
     """
 
     builder: GraphBuilder
@@ -102,7 +102,7 @@ class PartialOperator:
         """Refuse a box that lacks points of the wanted regions.
 
         Raises:
-            RegionError: naming the output.
+            RegionError: Naming the output.
         """
         for output, wanted in enumerate(self.wanted):
             if wanted is not None:
@@ -144,14 +144,14 @@ class PartialOperator:
         """Return a region of an input of the operator, zeros where it is not needed.
 
         Args:
-            index: of the input.
-            frame: the region; it may reach beyond the tensor.
+            index: Of the input.
+            frame: The region; it may reach beyond the tensor.
 
         Returns:
             The name of the value, and whether there are zeros in it.
 
         Raises:
-            RegionError: a needed part is not held.
+            RegionError: A needed part is not held.
         """
         operand, need = self.operands[index], self.needs[index]
         have = self.builder.regions.get(operand.tensor) if operand.tensor >= 0 else None
@@ -182,10 +182,10 @@ class PartialOperator:
         """Crop the outputs to the wanted regions, under the tensors' names.
 
         Args:
-            made: per output of the operator, a value and the region of the tensor that it is.
+            made: Per output of the operator, a value and the region of the tensor that it is.
 
         Raises:
-            RegionError: an output was not made as far as wanted.
+            RegionError: An output was not made as far as wanted.
         """
         for position, (value, region) in enumerate(made):
             wanted, name = self.wanted[position], self.name(position)
@@ -266,10 +266,10 @@ class NodeRegions:
     """Regions of its tensors on which a node runs, and the changes of the node for them.
 
     Attributes:
-        inputs: per input of the operator; larger than needed where the node wants more.
-        outputs: per output of the operator, the region that the node makes.
-        attributes: that get another value, by name; None takes one away.
-        parameters: inputs that get another value, by ONNX position: a constant, or the name of a
+        inputs: Per input of the operator; larger than needed where the node wants more.
+        outputs: Per output of the operator, the region that the node makes.
+        attributes: That get another value, by name; None takes one away.
+        parameters: Inputs that get another value, by ONNX position: a constant, or the name of a
             value of the graph; None leaves one out.
     """
 
@@ -286,7 +286,7 @@ def write_node(partial: PartialOperator, plan: NodeRegions) -> bool:
         Whether any input was padded with zeros.
 
     Raises:
-        RegionError: a needed part is not held.
+        RegionError: A needed part is not held.
     """
     fitted = [partial.fit(index, frame) for index, frame in enumerate(plan.inputs)]
     names = [name for name, _ in fitted]
@@ -301,8 +301,8 @@ def output_names(partial: PartialOperator, regions: Sequence[Region]) -> list[tu
     """Return each output's name: the tensor's if exactly its region is wanted, else a new one.
 
     Args:
-        partial: whose outputs.
-        regions: the region that is made of each.
+        partial: The part of the operator.
+        regions: The region that is made of each.
     """
     results = []
     for index, (wanted, region) in enumerate(zip(partial.wanted, regions, strict=True)):
@@ -342,10 +342,10 @@ def add_node(
     """Add the node with other names and other values of some attributes, or expand it.
 
     Args:
-        partial: whose node.
-        inputs: names by ONNX position.
-        results: names by output of the operator.
-        attributes: by name; None removes one.
+        partial: The part of the operator.
+        inputs: Names by ONNX position.
+        results: Names by output of the operator.
+        attributes: New values by name; None removes an attribute.
     """
     named = _output_names(partial, results)
     decompose = _DECOMPOSITIONS.get(partial.operator.kind)

@@ -60,17 +60,17 @@ def restrict(
     """Add the nodes that compute the wanted regions of an operator's outputs.
 
     Args:
-        builder: holds the regions of the inputs, and those wanted of the outputs.
-        node: of the operator.
-        operator: its domain and access maps.
-        shapes: of the graph's tensors.
-        box: the part of the domain to compute, at least what the outputs need.
+        builder: Holds the regions of the inputs, and those wanted of the outputs.
+        node: Of the operator.
+        operator: Its domain and access maps.
+        shapes: Of the graph's tensors.
+        box: The part of the domain to compute, at least what the outputs need.
 
     Returns:
         The rule that was applied.
 
     Raises:
-        RegionError: the region of an input is not held, or the box is too small.
+        RegionError: The region of an input is not held, or the box is too small.
     """
     builder.operator = operator.name
     partial = PartialOperator(builder, node, operator, shapes, box)
@@ -174,6 +174,9 @@ def _reshape(partial: PartialOperator) -> bool:
     """Write a reshape of the part if both sides have the same elements in the same order.
 
     Parts of dimensions that are split or merged are computed with all of these.
+
+    Returns:
+        Whether it was written.
     """
     dense = settled(partial, set())
     for box, region in (

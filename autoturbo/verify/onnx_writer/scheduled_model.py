@@ -70,8 +70,8 @@ class BuildError(Exception):
     """A schedule that cannot be written as a model, because it does not compute it.
 
     Attributes:
-        kind: the defect in one or two words, as findings name it.
-        instance: the instance that cannot be written.
+        kind: The defect in one or two words, as findings name it.
+        instance: The instance that cannot be written.
     """
 
     def __init__(self, kind: str, instance: str, message: str) -> None:
@@ -84,11 +84,11 @@ class Call:
     """One call of an instance's function.
 
     Attributes:
-        number: of the pass.
-        instance: which.
-        function: the function that it calls.
-        inputs: names of the values that it is given, tensor by tensor.
-        outputs: names of the values that it makes, tensor by tensor.
+        number: Of the pass.
+        instance: Which.
+        function: The function that it calls.
+        inputs: Names of the values that it is given, tensor by tensor.
+        outputs: Names of the values that it makes, tensor by tensor.
     """
 
     number: int
@@ -103,9 +103,9 @@ class ScheduledModel:
     """A scheduled model and its calls.
 
     Attributes:
-        proto: the model; large weights are references to the files of the original.
-        calls: in order.
-        passes: over the batch.
+        proto: The model; large weights are references to the files of the original.
+        calls: In order.
+        passes: Over the batch.
     """
 
     proto: ModelProto
@@ -117,9 +117,9 @@ def _check_nodes(schedule: Schedule, nodes: ModelNodes) -> None:
     """Refuse nodes that are not those of the schedule's graph.
 
     Raises:
-        VerifyError: a baseline that expands operators differently, or another model.
+        VerifyError: A baseline that expands operators differently, or another model.
     """
-    graph, file_graph = schedule.problem.graph, nodes.graph
+    graph, file_graph = schedule.context.graph, nodes.graph
     if len(graph.operators) != len(file_graph.operators):
         message = f"{schedule.scheduler} writes operators out that are one in the model"
         raise VerifyError(message, hint="such a schedule is simulated, not applied")
@@ -138,14 +138,14 @@ def scheduled_model(
     """Return a schedule and its model as one ONNX model.
 
     Args:
-        schedule: the schedule.
-        nodes: the model at the samples of one pass (those of ``schedule.problem.graph``).
-        passes: the passes to write; all of them if None. Given only one, the model has that pass's
+        schedule: The schedule.
+        nodes: The model at the samples of one pass (those of ``schedule.context.graph``).
+        passes: The passes to write; all of them if None. Given only one, the model has that pass's
             samples, otherwise the whole batch.
 
     Raises:
-        VerifyError: the nodes are not those of the schedule.
-        BuildError: the schedule does not compute the model: a part lacks an input that it needs.
+        VerifyError: The nodes are not those of the schedule.
+        BuildError: The schedule does not compute the model: a part lacks an input that it needs.
     """
     _check_nodes(schedule, nodes)
     writer = _Writer(schedule, nodes, tuple(passes or passes_of(schedule)))
@@ -157,12 +157,12 @@ class _Writer:
     """Writes the nodes of a scheduled model.
 
     Attributes:
-        calls: in order.
-        outputs: per output of the model, the names of its parts by pass.
-        one: the pass at hand.
-        given: names of its samples of every input.
-        constants: names of the constants that are written for its samples.
-        made: per instance and tensor, the value that a call of it makes.
+        calls: In order.
+        outputs: Per output of the model, the names of its parts by pass.
+        one: The pass at hand.
+        given: Names of its samples of every input.
+        constants: Names of the constants that are written for its samples.
+        made: Per instance and tensor, the value that a call of it makes.
     """
 
     def __init__(self, schedule: Schedule, nodes: ModelNodes, passes: tuple[Pass, ...]) -> None:
@@ -170,7 +170,7 @@ class _Writer:
         self.builder = GraphBuilder(nodes.opsets[""])
         self.builder.taken.update(nodes.stored, (tensor.name for tensor in nodes.graph.tensors))
         self.builder.nodes.extend(nodes.constants)
-        self.functions = FunctionTable(nodes, schedule.problem)
+        self.functions = FunctionTable(nodes, schedule.context)
         self.facts = InstanceFacts(schedule)
         self.batch = max(one.start + one.samples for one in passes)
         model = schedule.model
@@ -339,14 +339,14 @@ class Applied:
     """A scheduled model that was written.
 
     Attributes:
-        file: the model.
-        data_files: what was written beside it; empty where it holds its values itself or refers to
+        file: The model.
+        data_files: What was written beside it; empty where it holds its values itself or refers to
             the original's files.
-        instances: calls of instances in it, of all passes.
-        functions: model-local functions.
-        nodes: nodes of the main graph.
-        passes: over the batch.
-        missing: data files that the original names and that are not there.
+        instances: Calls of instances in it, of all passes.
+        functions: Model-local functions.
+        nodes: Nodes of the main graph.
+        passes: Over the batch.
+        missing: Data files that the original names and that are not there.
     """
 
     file: Path
@@ -362,10 +362,10 @@ def nodes_of(schedule: Schedule, path: Path) -> ModelNodes:
     """Return the model's nodes at the samples that a pass of the schedule processes.
 
     Raises:
-        ModelError: the file is not usable.
-        VerifyError: it cannot be written for so many samples.
+        ModelError: The file is not usable.
+        VerifyError: It cannot be written for so many samples.
     """
-    return nodes_at(path, schedule.problem.graph, schedule.model)
+    return nodes_at(path, schedule.context.graph, schedule.model)
 
 
 def write_scheduled_model(
@@ -374,16 +374,19 @@ def write_scheduled_model(
     """Write a schedule and its model as one ONNX file.
 
     Args:
-        schedule: what to apply.
-        path: the model's file.
-        out: the file to write; another one than ``path``.
-        outputs: files that it may not replace besides the model and its data files.
+        schedule: What to apply.
+        path: The model's file.
+        out: The file to write; another one than ``path``.
+        outputs: Files that it may not replace besides the model and its data files.
+
+    Returns:
+        The files that were written, and what the model consists of.
 
     Raises:
-        ModelError: the model's file is not usable.
+        ModelError: The model's file is not usable.
         UsageError: ``out`` cannot be written, is the model itself, or may not be replaced.
-        VerifyError: the schedule cannot be written as a model.
-        BuildError: the schedule does not compute the model.
+        VerifyError: The schedule cannot be written as a model.
+        BuildError: The schedule does not compute the model.
     """
     source, place = Path(path), Path(out)
     outputs = outputs.reading(source)
@@ -402,6 +405,9 @@ def _check_and_write(proto: ModelProto, place: Path, *, complete: bool) -> None:
     """Write the file once ONNX's checker has passed it.
 
     The checker looks for data files, so it reads the file at its final place.
+
+    Raises:
+        VerifyError: ONNX's checker refuses it; a file that is there stays as it is.
     """
     draft = place.with_name(f".{place.name}.draft")
     try:
@@ -444,7 +450,17 @@ def _all_known(proto: ModelProto) -> bool:
 def _keep_values(
     proto: ModelProto, source: Path, place: Path, outputs: Outputs
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Update references for the new place; return the data file written and missing files."""
+    """Update references to data files for the new place.
+
+    Args:
+        proto: The model to write.
+        source: The original's file.
+        place: Where the model goes.
+        outputs: Files that may not be replaced.
+
+    Returns:
+        The data file written, if any, and the files that are missing.
+    """
     outside = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
     folder = source.absolute().parent
     names = {tensor.name: ExternalDataInfo(tensor).location for tensor in outside}

@@ -23,12 +23,12 @@ class Roofline:
     """
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
-        """One outcome per schedule, in their order."""
+        """Return one outcome per schedule, in their order."""
         return [_measured(schedule) for schedule in schedules]
 
 
 def _measured(schedule: Schedule) -> Measurement:
-    target, dtype = schedule.problem.target, schedule.problem.dtype
+    target, dtype = schedule.context.target, schedule.context.dtype
     bound = lower_bound(schedule.model, target, dtype)
     document = json.loads(kernels_text(schedule))
     by_cluster: Counter[int] = Counter()
@@ -50,7 +50,7 @@ def _measured(schedule: Schedule) -> Measurement:
 
 
 def _kernel_seconds(kernel: dict[str, Any], target: Target, dtype: str) -> float:
-    """Of a launch: each layer as long as its busier engine."""
+    """Return the seconds of a launch: each layer takes as long as its busier engine."""
     macs = target.matrix.macs_per_cycle(dtype) or float("inf")
     elements = target.vector.elements_per_cycle(dtype) or float("inf")
     cycles = 0.0

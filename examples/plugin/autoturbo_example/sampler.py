@@ -19,7 +19,7 @@ class HillClimb(BaseSampler):
     same study goes the same way whatever the order in which results arrive.
 
     Args:
-        seed: of all chance.
+        seed: Of all chance.
     """
 
     several = False
@@ -33,7 +33,7 @@ class HillClimb(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """The parameters that all finished trials have."""
+        """Return the parameters that all finished trials have."""
         del trial
         if len(study.directions) > 1:
             raise ValueError("hillclimb works on one objective")
@@ -43,7 +43,7 @@ class HillClimb(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The best trial's parameters, about two of them drawn anew."""
+        """Return the best trial's parameters, about two of them drawn anew."""
         best = _best(study)
         if best is None or not search_space:
             return {}
@@ -64,12 +64,12 @@ class HillClimb(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """At random."""
+        """Draw a value at random."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _best(study: Study) -> FrozenTrial | None:
-    """Of equals the earliest; None where no trial has a finite value."""
+    """Return the best trial, of equals the earliest; None where no trial has a finite value."""
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     found = [(sign * trial.values[0], trial.number, trial) for trial in done]

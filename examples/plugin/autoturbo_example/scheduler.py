@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from autoturbo.plugin import Knobs, Schedule, Workbench, build_schedule
+from autoturbo.plugin import Knobs, ModelScheduler, Schedule, build_schedule
 
 
-def ungrouped(bench: Workbench) -> Iterator[Schedule]:
+def ungrouped(model_scheduler: ModelScheduler) -> Iterator[Schedule]:
     """Yield GraphTurbo's schedules with one layer in every sub-graph."""
-    for batches in bench.batch_choices():
+    for batches in model_scheduler.batch_choices():
         knobs = Knobs(batches_per_cluster=batches, max_layers=1)
-        yield dataclasses.replace(build_schedule(bench, knobs), scheduler="ungrouped")
+        yield dataclasses.replace(build_schedule(model_scheduler, knobs), scheduler="ungrouped")

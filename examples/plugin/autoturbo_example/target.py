@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def example_npu() -> Path:
-    """Where the description of the example's chip is."""
+    """Return the path of the description of the example's chip."""
     return Path(__file__).with_name("example-npu.yaml")

@@ -145,7 +145,7 @@ class Case:
 
 
 class Runner:
-    """Evaluates a case: by the ONNX reference, or by ONNX Runtime for what that lacks."""
+    """CandidateEvaluator a case: by the ONNX reference, or by ONNX Runtime for what that lacks."""
 
     def __init__(self, case: Case, values: Mapping[int, Array]) -> None:
         model = case.model(values)

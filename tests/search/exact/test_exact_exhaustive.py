@@ -12,7 +12,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -25,7 +25,7 @@ SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChe
 
 
 def space_of(graph: Graph, machine: Target, names: dict[str, Any], blocks: int = 1) -> Space:
-    whole = Space.of(Workbench(graph, machine, "float16"), subgraphs=blocks)
+    whole = Space.of(ModelScheduler(graph, machine, "float16"), subgraphs=blocks)
     known = {d.name: d.choices for d in whole.dimensions}
     return restricted(whole, {
         name: wanted and [choice for choice in wanted if choice in known[name]]
@@ -47,20 +47,21 @@ def brute_force(graph: Graph, machine: Target, space: Space) -> float:
 
 
 MODEL: dict[str, Any] = {
-    "max_layers": [1, 2], "factor_scale": [2, 4], "tile_divisor": [2], "instance_order": ["bfs"],
+    "max_layers": [1, 2], "instance_multiplier": [2, 4], "tile_subdivision": [2],
+    "instance_order": ["bfs"],
     "batches_per_cluster": None, "merged_factor_ratio": [4.0],
 }  # fmt: skip
 CLUSTERS: dict[str, Any] = {
-    "cluster_split": None,
-    "factor_scale": [2],
+    "cluster_partitioning": None,
+    "instance_multiplier": [2],
     "weight_residency": None,
     "max_layers": [1],
 }
 LAUNCHES: dict[str, Any] = {
-    "factor_scale": None,
+    "instance_multiplier": None,
     "max_layers": [1],
     "factor_policy": None,
-    "lb_fill": [0.25],
+    "lb_occupancy_limit": [0.25],
 }
 
 
@@ -103,7 +104,7 @@ def test_the_optimum_is_that_of_brute_force(name: str, preset: str, names: dict[
 @pytest.mark.full
 def test_subgraphs_choices_are_searched_too() -> None:
     machine, graph = target(cores=2, lb=1 << 12), block()
-    whole = Space.of(Workbench(graph, machine, "float16"), subgraphs=2)
+    whole = Space.of(ModelScheduler(graph, machine, "float16"), subgraphs=2)
     names = own(whole, "factor", "boundary")
     space = restricted(whole, {**names, "batches_per_cluster": None})
     found = search_all(Evaluator(graph, machine, "float16"), space)
@@ -135,9 +136,9 @@ def test_a_budget_ends_it_and_it_says_so(budget: Budget) -> None:
 
 def test_it_says_what_it_searched() -> None:
     graph, machine = chain("conv"), target()
-    space = space_of(graph, machine, {"tile_divisor": [2, 4]})
+    space = space_of(graph, machine, {"tile_subdivision": [2, 4]})
     found = search_all(Evaluator(graph, machine, "float16"), space)
-    assert found.space == "tile_divisor in auto, 2, 4; all else auto"
+    assert found.space == "tile_subdivision in auto, 2, 4; all else auto"
 
 
 def test_where_nothing_runs_there_is_no_optimum() -> None:
@@ -146,7 +147,7 @@ def test_where_nothing_runs_there_is_no_optimum() -> None:
             del schedule
             return Failure("DDR", "too small")
 
-    space = space_of(chain("conv"), target(), {"tile_divisor": [2]})
+    space = space_of(chain("conv"), target(), {"tile_subdivision": [2]})
     found = search_all(Walls(chain("conv"), target(), "float16"), space)
     assert found.knobs is None
     assert found.exact
@@ -159,7 +160,7 @@ def test_where_nothing_runs_there_is_no_optimum() -> None:
 def test_no_schedule_is_faster_than_the_bound_of_its_plan(data: st.DataObject) -> None:
     graph, machine = data.draw(networks(6)), data.draw(targets())
     evaluator = Evaluator(graph, machine, "float16")
-    bound = PlanBound(evaluator.bench)
+    bound = PlanBound(evaluator.model_scheduler)
     for knobs in data.draw(st.lists(settings_of(), min_size=1, max_size=4)):
         outcome = evaluator.evaluate(knobs)
         if isinstance(outcome, Measurement):
@@ -176,9 +177,14 @@ def test_no_schedule_is_faster_than_the_bound_of_its_plan(data: st.DataObject) -
 )
 def test_bounds_hold_on_bundled_workloads(name: str, preset: str) -> None:
     evaluator = Evaluator(workload(name), load_target(preset), "float16")
-    bound = PlanBound(evaluator.bench)
+    bound = PlanBound(evaluator.model_scheduler)
     tight = 0.0
-    for values in ({}, {"weight_residency": "LB"}, {"max_layers": 1}, {"cluster_split": "channel"}):
+    for values in (
+        {},
+        {"weight_residency": "LB"},
+        {"max_layers": 1},
+        {"cluster_partitioning": "channel"},
+    ):
         knobs = Knobs.from_dict(values)
         outcome = evaluator.evaluate(knobs)
         if isinstance(outcome, Measurement):
@@ -202,7 +208,7 @@ def test_pruning_never_loses_the_optimum(data: st.DataObject) -> None:
 
 def test_points_are_those_of_the_space_once_each() -> None:
     graph, machine = block(), target(clusters=2)
-    whole = Space.of(Workbench(graph, machine, "float16"), subgraphs=1)
+    whole = Space.of(ModelScheduler(graph, machine, "float16"), subgraphs=1)
     names = own(whole, "dim", "factor", "inner_dim", "inner_factor")
     space = restricted(whole, {**names, "factor_policy": None, "batches_per_cluster": None})
     points = list(points_of(space))
@@ -211,12 +217,12 @@ def test_points_are_those_of_the_space_once_each() -> None:
 
 
 def test_a_restriction_refuses_what_is_not_there() -> None:
-    space = Space.of(Workbench(chain("conv"), target()))
+    space = Space.of(ModelScheduler(chain("conv"), target()))
     with pytest.raises(UsageError, match="no dimension 'depth'"):
         restricted(space, {"depth": None})
     with pytest.raises(UsageError, match="no choice 7"):
-        restricted(space, {"tile_divisor": [7]})
+        restricted(space, {"tile_subdivision": [7]})
     with pytest.raises(UsageError, match="all choices or not at all"):
-        restricted(Space.of(Workbench(chain("conv", shape=(8, 4, 4, 4)), target())), {
+        restricted(Space.of(ModelScheduler(chain("conv", shape=(8, 4, 4, 4)), target())), {
             "batches_per_cluster": [AUTO, 1]
         })  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.search.warm_starts.chain import cheapest_cover
+from autoturbo.search.warm_starts.dp_partition import cheapest_cover
 
 Sets = list[list[int]]
 

@@ -7,10 +7,10 @@ from exact_search import best_freed, best_over_grid, freed, projected, proposals
 
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.space import Space
-from autoturbo.search.warm_starts.chain import FREE, Grid
 from autoturbo.search.warm_starts.costs import GroupLimits
+from autoturbo.search.warm_starts.dp_partition import FREE, Grid
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from tests.schedule.schedule_samples import block, workload
@@ -32,7 +32,9 @@ def test_outputs_that_may_stay_are_no_slower_than_in_ddr() -> None:
 
 
 def test_freed_settings_keep_cuts_and_splits() -> None:
-    own = SubGraphKnobs("a", boundary="cut", dim=1, factor=4, cores=8, scope="DDR", tile_divisor=2)
+    own = SubGraphKnobs(
+        "a", boundary="cut", dim=1, factor=4, cores=8, scope="DDR", tile_subdivision=2
+    )
     first, *others = freed(dataclasses.replace(FREE, overrides=(own,)))
     assert first.overrides == (own,)
     for knobs in others:
@@ -43,7 +45,7 @@ def test_freed_settings_keep_cuts_and_splits() -> None:
 @pytest.mark.parametrize("subgraphs", [0, 2, 8])
 def test_proposals_are_points_of_the_space(subgraphs: int) -> None:
     graph, target = block(), machine(lb=1 << 12)
-    space = Space.of(Workbench(graph, target, "float16"), subgraphs=subgraphs)
+    space = Space.of(ModelScheduler(graph, target, "float16"), subgraphs=subgraphs)
     answer = best_over_grid(Evaluator(graph, target, "float16"), SMALL)
     found = proposals(space, answer.knobs)
     assert len(found) == len(set(found)) > 1
@@ -55,13 +57,13 @@ def test_proposals_are_points_of_the_space(subgraphs: int) -> None:
 
 def test_a_point_of_the_space_is_its_own_projection() -> None:
     graph, target = block(), machine(lb=1 << 12)
-    space = Space.of(Workbench(graph, target, "float16"))
-    knobs = Knobs(merged_factor_ratio=4.0, tile_divisor=2, output_scope="GB")
+    space = Space.of(ModelScheduler(graph, target, "float16"))
+    knobs = Knobs(merged_factor_ratio=4.0, tile_subdivision=2, output_scope="GB")
     assert projected(space, knobs) == knobs
 
 
 def test_numbers_go_to_the_nearest_choice() -> None:
-    space = Space.of(Workbench(block(), machine(lb=1 << 12), "float16"))
+    space = Space.of(ModelScheduler(block(), machine(lb=1 << 12), "float16"))
     found = projected(space, dataclasses.replace(FREE, prefetch_depth=16))
     assert found.merged_factor_ratio == 8.0
     assert found.producer_factor_ratio == 0.125

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.operators import Tensor
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.onnx_writer.builder import GraphBuilder
 from autoturbo.verify.onnx_writer.calls import Pass, SampleSlicer, one_pass, passes_of, samples_of
@@ -24,8 +24,10 @@ from tests.schedule.schedule_samples import Net, target
 def _schedule(batch: int, clusters: int, at_once: int | str, split: str = "auto") -> Schedule:
     net = Net(x=(batch, 4))
     net.relu("x")
-    bench = Workbench(net.graph(), target(clusters=clusters), "float16")
-    return build_schedule(bench, Knobs(batches_per_cluster=at_once, cluster_split=split))
+    model_scheduler = ModelScheduler(net.graph(), target(clusters=clusters), "float16")
+    return build_schedule(
+        model_scheduler, Knobs(batches_per_cluster=at_once, cluster_partitioning=split)
+    )
 
 
 @settings(deadline=None)

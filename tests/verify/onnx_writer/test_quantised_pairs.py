@@ -16,7 +16,7 @@ from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
@@ -117,13 +117,13 @@ def optimised(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in made.graph.node)
 
 
-def schedules(bench: Workbench, count: int) -> list[Schedule]:
+def schedules(model_scheduler: ModelScheduler, count: int) -> list[Schedule]:
     """The heuristic's, and those of some random settings that cut the model into parts."""
-    space = Space.of(bench, subgraphs=4)
-    found = [build_schedule(bench, Knobs())]
+    space = Space.of(model_scheduler, subgraphs=4)
+    found = [build_schedule(model_scheduler, Knobs())]
     for row in space.random(np.random.default_rng(1), DRAWS, dense=True):
         try:
-            schedule = build_schedule(bench, space.knobs_of(row.tolist()))
+            schedule = build_schedule(model_scheduler, space.knobs_of(row.tolist()))
         except KnobsError:
             continue
         if len(found) <= count and 4 < schedule.instances.count <= MOST_PARTS:
@@ -153,7 +153,7 @@ def test_what_runs_in_integers_still_does(
     before = optimised(path)
     assert not PLAIN & before.keys()
     assert before["QLinearConv"] == 3
-    for schedule in schedules(Workbench(import_model(path), accelerator, "float16"), 2):
+    for schedule in schedules(ModelScheduler(import_model(path), accelerator, "float16"), 2):
         out = write_scheduled_model(schedule, path, tmp_path / "out.onnx").file
         after = optimised(out)
         assert not PLAIN & after.keys()
@@ -167,7 +167,7 @@ def test_what_runs_in_integers_still_does(
 def test_a_wrong_layer_of_a_quantised_model_is_named(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(network(per_channel=True), path)
-    schedule = schedules(Workbench(import_model(path), TARGETS[0], "float16"), 1)[-1]
+    schedule = schedules(ModelScheduler(import_model(path), TARGETS[0], "float16"), 1)[-1]
     passes = passes_of(schedule)
     (tmp_path / "run").mkdir()
     setup = prepare_comparison(schedule, path, tmp_path / "run", passes, 0)
@@ -182,7 +182,7 @@ def test_a_wrong_layer_of_a_quantised_model_is_named(tmp_path: Path) -> None:
 def test_weights_stay_quantised_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(network(per_channel=True), path)
-    (schedule,) = schedules(Workbench(import_model(path), TARGETS[0], "float16"), 0)
+    (schedule,) = schedules(ModelScheduler(import_model(path), TARGETS[0], "float16"), 0)
     out = onnx.load(write_scheduled_model(schedule, path, tmp_path / "out.onnx").file)
     real = [t for t in out.graph.initializer if t.data_type == TensorProto.FLOAT]
     assert {len(tensor.dims) for tensor in real} == {0, 1}
@@ -214,8 +214,8 @@ def test_parts_of_narrow_weights_can_be_written(kind: str, blocks: int, tmp_path
     """Slice has no types of 4 bits and no 8-bit floats: what is made of them is cut."""
     path = tmp_path / "model.onnx"
     onnx.save(weight_only(getattr(TensorProto, kind), blocks), path)
-    bench = Workbench(import_model(path), TARGETS[0], "float16")
-    schedule = build_schedule(bench, Knobs(factor_scale=4))
+    model_scheduler = ModelScheduler(import_model(path), TARGETS[0], "float16")
+    schedule = build_schedule(model_scheduler, Knobs(instance_multiplier=4))
     checked = verify_schedule(schedule, path=path)
     assert schedule.instances.count > 1
     assert (checked.findings, checked.numbers and checked.numbers.skipped) == ((), None)

@@ -19,7 +19,7 @@ from autoturbo.commands.schedules.apply import apply_schedule
 from autoturbo.errors import UsageError, VerifyError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule, candidates
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule, candidates
 from autoturbo.tuning.tuner import tune
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.findings import instance_name
@@ -99,7 +99,7 @@ def test_functions_hold_the_layers_and_parts_that_are_alike_share_one(tmp_path: 
     model, _ = applied(schedule, path)
     assert len(model.functions) < len(schedule.order)
     layers = {p.value for f in model.functions for n in f.node for p in n.metadata_props}
-    assert layers == {layer.name for layer in schedule.problem.layers}
+    assert layers == {layer.name for layer in schedule.context.layers}
 
 
 def test_movements_say_what_they_are(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_baseline_that_writes_operators_out_is_refused(tmp_path: Path) -> None
     net = Net(x=(2, 6, 8))
     net.relu(net.norm("x"))
     _, path = scheduled(net, tmp_path)
-    schedule = next(candidates("tvm", Workbench(net.graph(), target(), "float16")))
+    schedule = next(candidates("tvm", ModelScheduler(net.graph(), target(), "float16")))
     with pytest.raises(VerifyError, match="tvm writes operators out"):
         scheduled_model(schedule, nodes_of(schedule, path))
 
@@ -205,8 +205,8 @@ def test_constants_may_leave_a_model_and_inputs_be_asked_for_their_extents_alone
     }"""
     path = tmp_path / "net.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
-    bench = Workbench(import_model(path), small_target(), "float16")
-    found = verify_schedule(build_schedule(bench, Knobs()), path=path)
+    model_scheduler = ModelScheduler(import_model(path), small_target(), "float16")
+    found = verify_schedule(build_schedule(model_scheduler, Knobs()), path=path)
     assert found.findings == ()
     assert found.numbers is not None
     assert found.numbers.skipped is None
@@ -217,11 +217,13 @@ def test_an_output_that_is_listed_twice_is_written_once(tmp_path: Path) -> None:
     model = onnx.load(path)
     model.graph.output.append(model.graph.output[0])
     onnx.save(model, path)
-    bench = Workbench(import_model(path), small_target(), "float16")
-    result = write_scheduled_model(build_schedule(bench, Knobs()), path, tmp_path / "out.onnx")
+    model_scheduler = ModelScheduler(import_model(path), small_target(), "float16")
+    result = write_scheduled_model(
+        build_schedule(model_scheduler, Knobs()), path, tmp_path / "out.onnx"
+    )
     session = onnxruntime.InferenceSession(str(result.file))
     assert [v.name for v in session.get_outputs()] == [v.name for v in model.graph.output]
-    assert verify_schedule(build_schedule(bench, Knobs()), path=path).ok
+    assert verify_schedule(build_schedule(model_scheduler, Knobs()), path=path).ok
     assert verify_schedule(schedule, path=path).ok
 
 

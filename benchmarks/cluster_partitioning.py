@@ -1,8 +1,9 @@
-"""What clusters share out: latency of each ``cluster_split`` on ``stcp920`` in FP16.
+"""Print the latency of each ``cluster_partitioning`` on ``stcp920`` in FP16.
 
-``python benchmarks/cluster_split.py [--batch N] [NAME ...]``: one row per model, the best of all
-samples at once that are a power of two (for samples: those of one cluster; otherwise the chip's),
-which is printed behind the latency, and how much faster than sharing out samples the best is.
+``python benchmarks/cluster_partitioning.py [--batch N] [NAME ...]``: one row per model, the best of
+all numbers of samples at once that are a power of two (for samples: those of one cluster; otherwise
+the chip's), which is printed behind the latency, and how much faster than sharing out samples the
+best is.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ MODELS = (
 
 
 def best(evaluator: Evaluator, split: str) -> tuple[float, int]:
-    """Seconds and samples at once of the best setting of a split."""
-    share = evaluator.bench.share(split=split)
-    whole = evaluator.bench.trace.obstacle
+    """Return seconds and samples at once of the best setting of a split."""
+    share = evaluator.model_scheduler.share(split=split)
+    whole = evaluator.model_scheduler.trace.obstacle
     sizes = [share.samples] if whole else [1 << n for n in range(share.samples.bit_length())]
     found = []
     for size in sizes:
-        outcome = evaluator.evaluate(Knobs(cluster_split=split, batches_per_cluster=size))
+        outcome = evaluator.evaluate(Knobs(cluster_partitioning=split, batches_per_cluster=size))
         if isinstance(outcome, Measurement):
             found.append((outcome.latency, size))
     return min(found)

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.looks import Look
-from autoturbo.search.blocks import (
+from autoturbo.cost_models.predictions import Prediction
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.encoding import START, Genes
+from autoturbo.search.evolution import Advice, propose
+from autoturbo.search.group_screening import (
     CUTTING,
     Changes,
     bases_of,
@@ -23,11 +26,8 @@ from autoturbo.search.blocks import (
     pairs_of,
     together,
 )
-from autoturbo.search.constants import SEARCH
-from autoturbo.search.encoding import START, Genes
-from autoturbo.search.evolution import Advice, propose
-from autoturbo.search.quick_model import Tried, idle_trials
 from autoturbo.search.space import Space
+from autoturbo.search.surrogate import ScoredCandidate, idle_trials
 from tests.search.space_samples import block, large_space, small_spaces, space_of, started_space
 
 
@@ -49,9 +49,9 @@ def roomy(points: Genes) -> NDArray[np.float64]:
     return np.zeros(len(points))
 
 
-def plain(cost: Callable[[Genes], NDArray[np.float64]]) -> Callable[[Genes], Look]:
+def plain(cost: Callable[[Genes], NDArray[np.float64]]) -> Callable[[Genes], Prediction]:
     """Looks that know no more than what is expected."""
-    return lambda points: Look.plain(points, cost(points))
+    return lambda points: Prediction.plain(points, cost(points))
 
 
 def blocks_moved(space: Space, point: Genes, base: Genes) -> list[int]:
@@ -196,16 +196,16 @@ def test_of_a_kind_one_is_left_and_nothing_that_changes_nothing() -> None:
 def test_what_might_be_best_is_tried_before_what_is_expected_to_be() -> None:
     space = large_space()
     base = none_of(space).sum(axis=0)
-    history = [Tried(tuple(base.tolist()), 1.0)]
+    history = [ScoredCandidate(tuple(base.tolist()), 1.0)]
     cost = costs_of(space, 0)
     named = [d.name for d in space.dimensions]
     wanted = [named.index(next(n for n in named if n.startswith("subgraph:"))), 1]
 
-    def look(points: Genes) -> Look:
+    def look(points: Genes) -> Prediction:
         # one choice might halve it, though it is expected to double it
         has = points[:, wanted[0]] == wanted[1]
         expected = cost(points) + 1000.0 * has
-        return Look(expected, expected - 1500.0 * has, list(map(tuple, points.tolist())))
+        return Prediction(expected, expected - 1500.0 * has, list(map(tuple, points.tolist())))
 
     made = together(space, history, 4, 0, look)
     first = [point[wanted[0]] == wanted[1] for point in made.tolist()]
@@ -403,7 +403,7 @@ def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None
     tried = [tuple(p) for p in points.tolist()]
 
     def starts(scores: tuple[float, float, float], turn: int) -> list[int]:
-        history = [Tried(p, s) for p, s in zip(tried, scores, strict=True)]
+        history = [ScoredCandidate(p, s) for p, s in zip(tried, scores, strict=True)]
         return [int(base[at]) for base in bases_of(space, history, turn)]
 
     near, far = 1.0 + 0.9 * SEARCH.far_share, 1.0 + 1.1 * SEARCH.far_share
@@ -413,7 +413,7 @@ def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None
     assert starts((far, 1.0, far), 0) == [1]
     # what is to be as much as possible is negative
     assert [starts((-1.0, -2.0, -1.9), turn) for turn in range(2)] == [[1, 2], [1, 2]]
-    history = [Tried(tried[0], None), Tried(tried[1], 2.0)]
+    history = [ScoredCandidate(tried[0], None), ScoredCandidate(tried[1], 2.0)]
     assert [int(base[at]) for base in bases_of(space, history, 0)] == [1]
 
 
@@ -426,7 +426,9 @@ def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
     points[:, samples] = np.tile(np.arange(counts), 6)
     points[:, at] = np.repeat(np.arange(3), 2 * counts)
     points[:, names.index("prefetch_depth")] = np.tile(np.repeat([0, 1], counts), 3)
-    history = [Tried(tuple(p), 1.0 + 0.001 * number) for number, p in enumerate(points.tolist())]
+    history = [
+        ScoredCandidate(tuple(p), 1.0 + 0.001 * number) for number, p in enumerate(points.tolist())
+    ]
     places = [(int(p[at]), int(p[samples])) for p in points]
     nearest = list(dict.fromkeys(places))[: SEARCH.places + 1]
     assert len(nearest) == SEARCH.places + 1
@@ -443,14 +445,15 @@ def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
     assert bases_of(space, history, 0)[1].tolist() == best
     # a space without starts is one place
     plain = space_of({"batches_per_cluster": (1, 2, 4)})
-    assert len(bases_of(plain, [Tried((0,), 1.0), Tried((1,), 1.1)], 0)) == 1
+    assert len(bases_of(plain, [ScoredCandidate((0,), 1.0), ScoredCandidate((1,), 1.1)], 0)) == 1
 
 
 def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
     space, cost = large_space(), costs_of(large_space(), 1)
     points = space.distinct(space.random(rng(), 200))[:40]
     history = [
-        Tried(tuple(p), float(c)) for p, c in zip(points.tolist(), cost(points), strict=True)
+        ScoredCandidate(tuple(p), float(c))
+        for p, c in zip(points.tolist(), cost(points), strict=True)
     ]
     best = np.asarray(min(history, key=lambda t: t.score or 0.0).genes)
     batch = propose(
@@ -469,10 +472,12 @@ def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhe
     at = [d.name for d in space.dimensions].index(START)
     points = space.distinct(space.random(rng(1), 2000))[: SEARCH.alternating_trials + 40]
     scores = 10 * (cost(points) - 1000.0) + 1000.0
-    gaining = [Tried(tuple(points[i].tolist()), float(scores[i])) for i in np.argsort(-scores)]
+    gaining = [
+        ScoredCandidate(tuple(points[i].tolist()), float(scores[i])) for i in np.argsort(-scores)
+    ]
     best = gaining[-1].genes[at]
 
-    def starts(past: list[Tried], turn: int) -> set[int]:
+    def starts(past: list[ScoredCandidate], turn: int) -> set[int]:
         return set(together(space, past, 8, turn, plain(cost))[:, at].tolist())
 
     early = gaining[-SEARCH.alternating_trials + 1 :]
@@ -493,7 +498,7 @@ def test_where_nothing_was_gained_for_long_all_blocks_change_at_once_by_turns() 
         return np.asarray(1e-3 * (points > 0).sum(axis=1), np.float64)
 
     def moved(idle: int, turn: int) -> list[list[int]]:
-        history = [Tried(tuple(base.tolist()), 1.0)] * (1 + idle)
+        history = [ScoredCandidate(tuple(base.tolist()), 1.0)] * (1 + idle)
         made = together(space, history, 4, turn, plain(worse))
         return [blocks_moved(space, point, base) for point in made]
 
@@ -516,10 +521,15 @@ def test_one_at_a_time_or_without_blocks_nothing_is_put_together() -> None:
 
 def test_trials_without_a_gain_are_counted() -> None:
     assert idle_trials([]) == 0
-    assert idle_trials([Tried((0,), None)] * 3) == 3
-    assert idle_trials([Tried((0,), 2.0), Tried((1,), 1.0), Tried((2,), None)]) == 1
-    assert idle_trials([Tried((0,), 1.0), Tried((1,), 1.0)]) == 1
+    assert idle_trials([ScoredCandidate((0,), None)] * 3) == 3
+    assert (
+        idle_trials(
+            [ScoredCandidate((0,), 2.0), ScoredCandidate((1,), 1.0), ScoredCandidate((2,), None)]
+        )
+        == 1
+    )
+    assert idle_trials([ScoredCandidate((0,), 1.0), ScoredCandidate((1,), 1.0)]) == 1
     # a score that is hardly better is none that is waited for, of whichever sign
     for best in (10.0, -10.0):
-        past = [Tried((0,), best + more) for more in (2, 0.05, 0.0, 1)]
+        past = [ScoredCandidate((0,), best + more) for more in (2, 0.05, 0.0, 1)]
         assert [idle_trials(past, small) for small in (0.0, 0.004, 0.01)] == [1, 1, 2]

@@ -14,15 +14,15 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.partition.split import SplitRules
-from autoturbo.search.warm_starts.chain import FREE, Grid, Programme, variants_of
 from autoturbo.search.warm_starts.costs import (
     ROOM,
     Costs,
     GroupLimits,
-    NearCosts,
+    LocalBufferCosts,
     Variant,
     groups_of,
 )
+from autoturbo.search.warm_starts.dp_partition import FREE, Grid, PartitionProgram, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.plan import CAPACITIES, capacities
@@ -30,15 +30,15 @@ from tests.schedule.schedule_samples import chain, networks, workload
 from tests.search.exact.exact_samples import machine, machines
 
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-SHARES = Grid((1, 2, 3), own=(SubGraphKnobs(""), SubGraphKnobs("", weight_share=0.3)))
+SHARES = Grid((1, 2, 3), own=(SubGraphKnobs(""), SubGraphKnobs("", weight_buffer_fraction=0.3)))
 
 
-def both(graph: Graph, target: Target) -> tuple[Costs, NearCosts, list[Variant]]:
+def both(graph: Graph, target: Target) -> tuple[Costs, LocalBufferCosts, list[Variant]]:
     """Costs of both kinds, and every way of a grid to compute every set of a model's layers."""
-    bench = Evaluator(graph, target, "float16").bench
-    far, near = Costs(bench, FREE), NearCosts(bench, FREE)
-    sets, _ = groups_of(far.problem, GroupLimits(4, 16), SplitRules.of(FREE))
-    every = [v for row in sets for s in row for v in variants_of(far.problem, s, SHARES)]
+    model_scheduler = Evaluator(graph, target, "float16").model_scheduler
+    far, near = Costs(model_scheduler, FREE), LocalBufferCosts(model_scheduler, FREE)
+    sets, _ = groups_of(far.context, GroupLimits(4, 16), SplitRules.of(FREE))
+    every = [v for row in sets for s in row for v in variants_of(far.context, s, SHARES)]
     return far, near, every
 
 
@@ -50,7 +50,7 @@ def test_they_are_above_their_bound_and_far_ones_where_nothing_fits(data: st.Dat
     assume(not isinstance(Evaluator(graph, target, "float16").evaluate(FREE), Failure))
     far, near, every = both(graph, target)
     seconds, exact = near.seconds(every), far.seconds(every)
-    rows = np.asarray([capacities(near.problem, v.layers) for v in every])
+    rows = np.asarray([capacities(near.context, v.layers) for v in every])
     whole = rows[:, [CAPACITIES.index("whole_input_bytes"), CAPACITIES.index("whole_output_bytes")]]
     fits = whole.sum(axis=1) <= ROOM * rows[:, CAPACITIES.index("lb_bytes")]
     assert (seconds[~fits] == exact[~fits]).all()
@@ -85,7 +85,7 @@ def test_parts_of_every_extent_are_counted() -> None:
 def test_a_cover_takes_about_what_it_is_said_to_where_everything_stays(name: str) -> None:
     evaluator = Evaluator(workload(name), load_target("ipu-mk2"), "float16")
     grid = Grid((1, 2, 4), None, (SubGraphKnobs(""),), GroupLimits(8, 32), SplitRules.of(FREE))
-    cover = Programme.over(evaluator, grid, costs=NearCosts).cover()
+    cover = PartitionProgram.over(evaluator, grid, costs=LocalBufferCosts).cover()
     free = dataclasses.replace(
         cover.knobs, output_scope="auto",
         overrides=tuple(dataclasses.replace(o, scope="auto", cores="auto")

@@ -12,7 +12,7 @@ from optuna.distributions import (
 )
 
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.samplers import Levels
+from autoturbo.search.samplers import OptunaParameters
 
 RANGES: list[BaseDistribution] = [
     FloatDistribution(-1, 3),
@@ -27,7 +27,7 @@ RANGES: list[BaseDistribution] = [
 
 @pytest.mark.parametrize("distribution", RANGES, ids=str)
 def test_every_level_gives_values_of_the_range(distribution: BaseDistribution) -> None:
-    levels, rng = Levels({"x": distribution}), np.random.default_rng(0)
+    levels, rng = OptunaParameters({"x": distribution}), np.random.default_rng(0)
     for level in range(int(levels.space.widths[0])):
         value = levels.params_of((level,), rng)["x"]
         assert distribution._contains(distribution.to_internal_repr(value))
@@ -43,7 +43,7 @@ def test_every_level_gives_values_of_the_range(distribution: BaseDistribution) -
 
 @given(st.floats(-1, 3))
 def test_every_value_has_a_level_that_it_lies_in(value: float) -> None:
-    levels = Levels({"x": FloatDistribution(-1, 3)})
+    levels = OptunaParameters({"x": FloatDistribution(-1, 3)})
     (level,) = levels.genes_of({"x": value}) or (-1,)
     assert (
         level / SEARCH.float_levels * 4 - 1 - 1e-9
@@ -54,9 +54,9 @@ def test_every_value_has_a_level_that_it_lies_in(value: float) -> None:
 
 @pytest.mark.parametrize("params", [{}, {"x": 4.0}, {"x": "a"}, {"x": float("nan")}])
 def test_what_is_missing_or_outside_has_none(params: dict[str, object]) -> None:
-    assert Levels({"x": FloatDistribution(-1, 3)}).genes_of(params) is None
+    assert OptunaParameters({"x": FloatDistribution(-1, 3)}).genes_of(params) is None
 
 
 def test_a_truth_value_is_no_number() -> None:
-    levels = Levels({"x": CategoricalDistribution((1, True))})
+    levels = OptunaParameters({"x": CategoricalDistribution((1, True))})
     assert (levels.genes_of({"x": True}), levels.genes_of({"x": 1})) == ((1,), (0,))

@@ -26,10 +26,10 @@ from autoturbo.schedule.codegen.work import (
     matrix_cycles_of,
     matrix_shape,
 )
+from autoturbo.schedule.context import SchedulingContext, loop_orders, make_problem, outer_axis
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.problem import Problem, loop_orders, make_problem, outer_axis
-from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from tests.schedule.schedule_samples import STCP920, Net, chain, networks, scheduler_of, target
 from tests.schedule.steps import steps_of
 
 
@@ -79,25 +79,25 @@ def test_loop_orders_are_permutations(graph: Graph) -> None:
 @settings(max_examples=10, deadline=None)
 @given(graph=networks())
 def test_makers_and_readers(graph: Graph) -> None:
-    problem = make_problem(graph, target(), "float16")
-    for layer in problem.layers:
-        assert all(problem.producer[t] == layer.index for t in layer.outputs)
-        assert all(layer.index in problem.consumers[t] for t in layer.inputs)
-    for tensor, maker in enumerate(problem.producer):
-        assert maker >= 0 or not problem.consumers[tensor] or tensor in graph.inputs
+    context = make_problem(graph, target(), "float16")
+    for layer in context.layers:
+        assert all(context.producer[t] == layer.index for t in layer.outputs)
+        assert all(layer.index in context.consumers[t] for t in layer.inputs)
+    for tensor, maker in enumerate(context.producer):
+        assert maker >= 0 or not context.consumers[tensor] or tensor in graph.inputs
 
 
 @pytest.mark.full
 def test_other_layers_may_be_given() -> None:
     graph = chain("conv", "relu", "conv")
     single = layers_from(graph, [[i] for i in range(len(graph.operators))])
-    problem: Problem = make_problem(graph, target(), "float16", single)
-    assert len(problem.layers) == 3
+    context: SchedulingContext = make_problem(graph, target(), "float16", single)
+    assert len(context.layers) == 3
     assert len(make_problem(graph, target(), "float16").layers) == 2
 
 
 def test_all_local_buffers_of_a_cluster_but_the_staging_zones() -> None:
-    assert bench("resnet50").problem(16).cluster_lb_bytes == (8 << 20) * 15 // 16
+    assert scheduler_of("resnet50").context(16).cluster_lb_bytes == (8 << 20) * 15 // 16
 
 
 def test_outer_axes() -> None:
@@ -170,7 +170,7 @@ def test_idle_rows_of_a_channel_stationary_array_reach_the_kernel() -> None:
     for dataflow in ("weight_stationary", "channel_stationary"):
         matrix = dataclasses.replace(STCP920.matrix, rows=16, dataflow=dataflow)
         chip = dataclasses.replace(STCP920, matrix=matrix)
-        schedule = build_schedule(Workbench(net.graph(), chip, "int8"), Knobs())
+        schedule = build_schedule(ModelScheduler(net.graph(), chip, "int8"), Knobs())
         stages = steps_of(schedule.timeline)[0].template.stages
         depths[dataflow] = float(stages[:, Stage.DEPTH].max())
     assert depths == {"weight_stationary": 27, "channel_stationary": 16 * 9}

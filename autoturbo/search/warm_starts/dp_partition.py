@@ -2,9 +2,8 @@
 
 Outputs go to DDR, bindings are chosen, weights are streamed, clusters share out samples: then a
 schedule's time is the sum of its sub-graphs' (:mod:`autoturbo.search.warm_starts.costs`), and the
-best one over a grid is found by dynamic programming over partitions of the layers
-(:mod:`autoturbo.search.warm_starts.chain`): O(n^2) segments of a chain, with branches between forks
-and joins cut on their own.
+best one over a grid is found by dynamic programming over partitions of the layers: O(n^2) segments
+of a chain, with branches between forks and joins cut on their own.
 
 The answer is a candidate of the ordinary scheduler, whose Algorithm 2 is told to merge whatever is
 not cut. Where it cannot form a set after all, that set is left out and the best other one taken.
@@ -19,15 +18,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoturbo.errors import KnobsError, UsageError
+from autoturbo.schedule.context import SchedulingContext
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, subgraph_knob_specs
 from autoturbo.schedule.partition.split import SplitRules, best_split, sink, split_axes
 from autoturbo.schedule.pipeline import plan, rules_of
-from autoturbo.schedule.problem import Problem
 from autoturbo.search.warm_starts.costs import (
     Costs,
     GroupLimits,
+    IsomorphismKeys,
     Layers,
-    Likeness,
     Variant,
     groups_of,
 )
@@ -48,12 +47,12 @@ class Grid:
     """The variants that are tried for every sub-graph.
 
     Attributes:
-        factors: instances, 1 among them; those above a dimension's extent are passed over.
-        dims: output dimensions that may be cut, counted from the outermost loop; None for all.
-        own: further knobs, ``cores`` and ``core_dim`` and those that kernels' instructions depend
-            on; the layer named there means nothing.
-        limits: sets of layers that may be one sub-graph.
-        near: if given, sets of several layers are cut along the dimension that Algorithm 1 picks
+        factors: Instances, 1 among them; those above a dimension's extent are passed over.
+        dims: Output dimensions that may be cut, counted from the outermost loop; None for all.
+        own: Further knobs, ``cores`` and ``core_parallel_dim`` and those that kernels'
+            instructions depend on; the layer named there means nothing.
+        limits: Sets of layers that may be one sub-graph.
+        near: If given, sets of several layers are cut along the dimension that Algorithm 1 picks
             under these rules only, into the next factors below and from its own on: a fifth of
             the ways or so, and rarely without the best.
     """
@@ -61,7 +60,8 @@ class Grid:
     factors: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     dims: tuple[int, ...] | None = None
     own: tuple[SubGraphKnobs, ...] = (
-        SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2), SubGraphKnobs("", prefetch_depth=2),
+        SubGraphKnobs(""), SubGraphKnobs("", tile_subdivision=2),
+        SubGraphKnobs("", prefetch_depth=2),
     )  # fmt: skip
     limits: GroupLimits = field(default_factory=GroupLimits)
     near: SplitRules | None = None
@@ -75,39 +75,50 @@ class Best:
     seconds: float
 
 
-def variants_of(problem: Problem, layers: Layers, grid: Grid) -> Iterator[Variant]:
+def variants_of(context: SchedulingContext, layers: Layers, grid: Grid) -> Iterator[Variant]:
     """Yield every variant of a grid that computes a set of layers."""
-    for depth, axis, parts in _splits(problem, layers, grid):
+    for depth, axis, parts in _splits(context, layers, grid):
         for knobs in grid.own:
             yield Variant(layers, depth, axis, parts, knobs)
 
 
-def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
+def _splits(
+    context: SchedulingContext, layers: Layers, grid: Grid
+) -> Iterator[tuple[int, int, int]]:
     if grid.near is None or len(layers) == 1:
-        yield from _every_split(problem, layers, grid)
+        yield from _every_split(context, layers, grid)
     else:
-        yield from _near_splits(problem, layers, grid, grid.near)
+        yield from _near_splits(context, layers, grid, grid.near)
 
 
 def _near_splits(
-    problem: Problem, layers: Layers, grid: Grid, rules: SplitRules
+    context: SchedulingContext, layers: Layers, grid: Grid, rules: SplitRules
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield splits into about as many parts as Algorithm 1 gives; one and two without a result."""
-    split = best_split(problem, layers, rules)
+    """Yield splits into about as many parts as Algorithm 1 gives; one and two without a result.
+
+    Args:
+        context: The model on the target.
+        layers: Of the sub-graph.
+        grid: Numbers of parts.
+        rules: Of Algorithm 1.
+    """
+    split = best_split(context, layers, rules)
     if split.axis < 0:
         yield 0, -1, 1
         return
-    extent, parts = sink(problem, layers).axes[split.axis].extent, split.instances
+    extent, parts = sink(context, layers).axes[split.axis].extent, split.instances
     fewer = max((n for n in grid.factors if n < parts), default=1)
     yield (split.depth, split.axis, fewer) if fewer > 1 else (0, -1, 1)
     enough = [n for n in grid.factors if max(parts, 2) <= n <= extent]
     yield from ((split.depth, split.axis, n) for n in sorted(enough)[:1])
 
 
-def _every_split(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
+def _every_split(
+    context: SchedulingContext, layers: Layers, grid: Grid
+) -> Iterator[tuple[int, int, int]]:
     yield 0, -1, 1
-    for depth, axis in split_axes(problem, layers):
-        extent = sink(problem, layers).axes[axis].extent
+    for depth, axis in split_axes(context, layers):
+        extent = sink(context, layers).axes[axis].extent
         if grid.dims is None or depth in grid.dims:
             yield from ((depth, axis, n) for n in grid.factors if 1 < n <= extent)
 
@@ -117,12 +128,12 @@ class Table:
     """The sets of layers and their costs.
 
     Attributes:
-        costs: of ways to compute them.
-        grid: the ways.
-        prune: whether to leave out what bounds rule out.
-        ways: how many were looked at, alike ones once.
-        simulated: how many of them were simulated.
-        progress: is given the share of the sets that is costed, as it grows.
+        costs: Of ways to compute them.
+        grid: The ways.
+        prune: Whether to leave out what bounds rule out.
+        ways: How many were looked at, alike ones once.
+        simulated: How many of them were simulated.
+        progress: Is given the share of the sets that is costed, as it grows.
     """
 
     costs: Costs
@@ -134,9 +145,11 @@ class Table:
     _best: dict[bytes, Best | None] = field(default_factory=dict)
     _upper: dict[_Place, float] = field(default_factory=dict)
 
-    def of(self, sets: list[list[Layers]], likeness: Likeness | None = None) -> list[list[Best]]:
+    def of(
+        self, sets: list[list[Layers]], likeness: IsomorphismKeys | None = None
+    ) -> list[list[Best]]:
         """Return, per layer, the best variants of the sets that end in it."""
-        likeness = likeness or Likeness(self.costs.problem)
+        likeness = likeness or IsomorphismKeys(self.costs.context)
         ending = [[_place(s)[1] for s in row] for row in sets]
         levels: dict[int, list[Layers]] = {}
         for row in sets:
@@ -185,7 +198,7 @@ class Table:
         variants = [
             (kind, variant, self._upper[_place(layers)] if self.prune else np.inf)
             for kind, layers in new.items()
-            for variant in variants_of(self.costs.problem, layers, self.grid)
+            for variant in variants_of(self.costs.context, layers, self.grid)
         ]
         self.ways += len(variants)
         variants = [f for f in variants if self.costs.least(f[1]) < f[2]]
@@ -212,14 +225,14 @@ def _place(layers: Layers) -> _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class LayerPartition:
     """A partition of all layers into sets.
 
     Attributes:
-        sets: indices of the chosen sets, by end: ``(end, index among those that end there)``.
-        cost: sum of their costs.
-        states: how many different remainders were looked at.
-        exact: whether it is the cheapest of all; False where states were dropped.
+        sets: Indices of the chosen sets, by end: ``(end, index among those that end there)``.
+        cost: Sum of their costs.
+        states: How many different remainders were looked at.
+        exact: Whether it is the cheapest of all; False where states were dropped.
     """
 
     sets: tuple[tuple[int, int], ...]
@@ -230,13 +243,13 @@ class Cover:
 
 def cheapest_cover(
     masks: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], most_states: int = 20_000
-) -> Cover | None:
+) -> LayerPartition | None:
     """Return the cheapest partition; None where the sets partition nothing whole.
 
     Args:
-        masks: per layer, the sets that end in it as bits, the layer's own the highest.
-        costs: of the same, at least 0.
-        most_states: remainders kept that end in the same layer, the cheapest so far.
+        masks: Per layer, the sets that end in it as bits, the layer's own the highest.
+        costs: Of the same, at least 0.
+        most_states: Remainders kept that end in the same layer, the cheapest so far.
     """
     waiting: list[dict[int, float]] = [{} for _ in range(len(masks) + 1)]
     came: dict[int, tuple[int, int, int]] = {}
@@ -264,7 +277,7 @@ def cheapest_cover(
     while at in came:
         at, end, index = came[at]
         chosen.append((end, index))
-    return Cover(tuple(chosen[::-1]), waiting[0][0], states, exact)
+    return LayerPartition(tuple(chosen[::-1]), waiting[0][0], states, exact)
 
 
 FREE = Knobs(
@@ -274,7 +287,7 @@ FREE = Knobs(
 """Algorithm 2 merges what it may and what is not cut; outputs go to DDR."""
 
 FIXED = {
-    "cluster_split": (AUTO,), "factor_scale": (AUTO,), "weight_residency": (AUTO,),
+    "cluster_partitioning": (AUTO,), "instance_multiplier": (AUTO,), "weight_residency": (AUTO,),
     "output_scope": ("DDR",), "max_layers": (AUTO,), "overrides": ((),),
 }  # fmt: skip
 """Values of the model's knobs without which costs do not add up, or cuts are not free."""
@@ -291,17 +304,17 @@ _ROUNDS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ChainAnswer:
+class PartitionOptimum:
     """The best schedule over a grid.
 
     Attributes:
-        knobs: build exactly this schedule.
-        predicted: seconds, the sum of its kernels'.
-        outcome: what measuring it gives; the same seconds, or that it does not fit DDR.
-        exact: whether nothing better is in :attr:`space`.
-        space: what was searched, for people.
-        segments: sets of layers, and ways to compute them, that were costed.
-        left_out: sets of layers that Algorithm 2 did not form.
+        knobs: Build exactly this schedule.
+        predicted: Seconds, the sum of its kernels'.
+        outcome: What measuring it gives; the same seconds, or that it does not fit DDR.
+        exact: Whether nothing better is in :attr:`space`.
+        space: What was searched, for people.
+        segments: Sets of layers, and ways to compute them, that were costed.
+        left_out: Sets of layers that Algorithm 2 did not form.
     """
 
     knobs: Knobs
@@ -319,9 +332,9 @@ def _check(knobs: Knobs) -> None:
             raise UsageError(f"{name}: {getattr(knobs, name)!r} makes sub-graphs depend on others")
 
 
-def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
+def _usable(context: SchedulingContext, grid: Grid, knobs: Knobs) -> Grid:
     """Return the grid without knobs whose tiles in flight do not fit the staging zone of LB."""
-    cores = problem.target.cores
+    cores = context.target.cores
     for tried in grid.own:
         strange = tried.as_dict().keys() - {"layer", *_OWN}
         if strange:
@@ -331,7 +344,7 @@ def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
     usable = tuple(
         tried
         for tried in grid.own
-        if tiles_overflow(problem, rules_of(problem, knobs, tried).instructions) is None
+        if tiles_overflow(context, rules_of(context, knobs, tried).instructions) is None
     )
     if not usable or 1 not in grid.factors:
         raise UsageError("a grid needs the factor 1 and knobs whose tiles fit the local buffer")
@@ -339,15 +352,15 @@ def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Covering:
+class PartitionSolver:
     """The cheapest partition of a model's layers.
 
     Attributes:
-        knobs: build exactly this schedule.
-        variants: ways to compute its sub-graphs.
-        seconds: the sum of what they cost, in all passes.
-        exact: whether no other partition of the table costs less.
-        left_out: sets of layers that Algorithm 2 did not form.
+        knobs: Build exactly this schedule.
+        variants: Ways to compute its sub-graphs.
+        seconds: The sum of what they cost, in all passes.
+        exact: Whether no other partition of the table costs less.
+        left_out: Sets of layers that Algorithm 2 did not form.
     """
 
     knobs: Knobs
@@ -358,16 +371,16 @@ class Covering:
 
 
 @dataclass(eq=False)
-class Programme:
+class PartitionProgram:
     """The costs of sets of layers, and the dynamic programme over partitions into them.
 
     Attributes:
-        evaluator: of the model on the target.
-        grid: ways to compute a set.
-        costs: of the sets.
-        table: per layer, the sets that end in it, each computed in the best way.
-        ways: how many ways were costed.
-        complete: whether these are all sets within the grid's limits, and all ways of the grid.
+        evaluator: Of the model on the target.
+        grid: Ways to compute a set.
+        costs: Of the sets.
+        table: Per layer, the sets that end in it, each computed in the best way.
+        ways: How many ways were costed.
+        complete: Whether these are all sets within the grid's limits, and all ways of the grid.
     """
 
     evaluator: Evaluator
@@ -386,51 +399,51 @@ class Programme:
         prune: bool = True,
         costs: type[Costs] = Costs,
         progress: Callable[[float], None] | None = None,
-    ) -> Programme:
+    ) -> PartitionProgram:
         """Return the dynamic programme with every variant of a grid costed.
 
         Args:
-            evaluator: of the model on the target.
-            grid: ways to compute a set.
-            knobs: the model's, :data:`FREE` with changes.
-            prune: whether to leave out what bounds rule out.
-            costs: what sets cost; answers need costs that add up exactly, partitions any.
-            progress: is given the share of the sets that is costed, as it grows.
+            evaluator: Of the model on the target.
+            grid: Ways to compute a set.
+            knobs: The model's, :data:`FREE` with changes.
+            prune: Whether to leave out what bounds rule out.
+            costs: What sets cost; answers need costs that add up exactly, partitions any.
+            progress: Is given the share of the sets that is costed, as it grows.
 
         Raises:
-            UsageError: knobs under which sub-graphs depend on each other.
-            KnobsError: more samples at once than there are.
+            UsageError: Knobs under which sub-graphs depend on each other.
+            KnobsError: More samples at once than there are.
         """
         _check(knobs)
-        set_costs = costs(evaluator.bench, knobs, _memory(evaluator))
-        usable = _usable(set_costs.problem, grid, knobs)
-        likeness = Likeness(set_costs.problem)
-        sets, complete = groups_of(set_costs.problem, usable.limits, SplitRules.of(knobs), likeness)
+        set_costs = costs(evaluator.model_scheduler, knobs, _memory(evaluator))
+        usable = _usable(set_costs.context, grid, knobs)
+        likeness = IsomorphismKeys(set_costs.context)
+        sets, complete = groups_of(set_costs.context, usable.limits, SplitRules.of(knobs), likeness)
         costed = Table(set_costs, usable, prune=prune, progress=progress)
         table = costed.of(sets, likeness)
         every = complete and usable.near is None
-        return Programme(evaluator, usable, set_costs, table, costed.ways, every)
+        return PartitionProgram(evaluator, usable, set_costs, table, costed.ways, every)
 
-    def answer(self, longest: int | None = None) -> ChainAnswer:
+    def answer(self, longest: int | None = None) -> PartitionOptimum:
         """Return the best schedule whose sub-graphs have no more than a number of layers.
 
         Raises:
-            KnobsError: no cut of the model is one that Algorithm 2 forms.
+            KnobsError: No cut of the model is one that Algorithm 2 forms.
         """
         covering = self.cover(longest)
         limits = dataclasses.replace(self.grid.limits, layers=self._most(longest))
         grid = dataclasses.replace(self.grid, limits=limits)
-        return ChainAnswer(
+        return PartitionOptimum(
             covering.knobs, covering.seconds, self.evaluator.evaluate(covering.knobs),
             self.complete and covering.exact, _statement(self.costs, grid), self.ways,
             covering.left_out,
         )  # fmt: skip
 
-    def cover(self, longest: int | None = None) -> Covering:
+    def cover(self, longest: int | None = None) -> PartitionSolver:
         """Return the cheapest partition into sub-graphs of no more than a number of layers.
 
         Raises:
-            KnobsError: no cut of the model is one that Algorithm 2 forms.
+            KnobsError: No cut of the model is one that Algorithm 2 forms.
         """
         most, left_out = self._most(longest), 0
         table = [[b for b in row if len(b.variant.layers) <= most] for row in self.table]
@@ -438,7 +451,7 @@ class Programme:
         for _ in range(_ROUNDS):
             cover = _cover(table)
             chosen = [table[end][index] for end, index in cover.sets]
-            setting = _setting(costs.problem, costs.knobs, chosen)
+            setting = _setting(costs.context, costs.knobs, chosen)
             strangers = _not_formed(self.evaluator, setting, chosen)
             if not strangers:
                 break
@@ -447,7 +460,7 @@ class Programme:
         else:
             raise KnobsError("no cut of the model is one that Algorithm 2 forms")
         variants, seconds = tuple(b.variant for b in chosen), cover.cost * costs.share.loops
-        return Covering(setting, variants, seconds, cover.exact and not left_out, left_out)
+        return PartitionSolver(setting, variants, seconds, cover.exact and not left_out, left_out)
 
     def _most(self, longest: int | None) -> int:
         limit = self.grid.limits.layers
@@ -459,7 +472,7 @@ def _memory(evaluator: Evaluator) -> KernelMemory:
     return measurer.memory if isinstance(measurer, Simulator) else KernelMemory()
 
 
-def _cover(table: list[list[Best]]) -> Cover:
+def _cover(table: list[list[Best]]) -> LayerPartition:
     masks = [[sum(1 << x for x in b.variant.layers) for b in row] for row in table]
     cover = cheapest_cover(masks, [[b.seconds for b in row] for row in table])
     if cover is None:
@@ -467,27 +480,27 @@ def _cover(table: list[list[Best]]) -> Cover:
     return cover
 
 
-def _setting(problem: Problem, knobs: Knobs, found: Iterable[Best]) -> Knobs:
-    overrides = tuple(_override(problem, best.variant) for best in found)
+def _setting(context: SchedulingContext, knobs: Knobs, found: Iterable[Best]) -> Knobs:
+    overrides = tuple(_override(context, best.variant) for best in found)
     return dataclasses.replace(knobs, overrides=overrides)
 
 
-def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
-    own, last = variant.own, problem.layers[variant.layers[-1]]
+def _override(context: SchedulingContext, variant: Variant) -> SubGraphKnobs:
+    own, last = variant.own, context.layers[variant.layers[-1]]
     return dataclasses.replace(
         own,
         layer=last.name,
         boundary="cut",
         dim=variant.depth if variant.parts > 1 else AUTO,
         factor=variant.parts,
-        cores=problem.target.cores if own.cores == AUTO else own.cores,
+        cores=context.target.cores if own.cores == AUTO else own.cores,
         scope="DDR",
     )
 
 
 def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[Best]) -> set[Layers]:
     """Return the sets of several layers that are no sub-graphs of a candidate."""
-    formed = {s.layers for s in plan(evaluator.bench, setting).subgraphs}
+    formed = {s.layers for s in plan(evaluator.model_scheduler, setting).subgraphs}
     strangers = {b.variant.layers for b in found} - formed
     return {s for s in strangers if len(s) > 1}
 

@@ -9,9 +9,9 @@ import pytest
 
 from autoturbo.errors import RefusedError
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.handover import MOST_REFUSED, Handover, passed, verifier_of
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
+from autoturbo.search.verified_selection import MOST_REFUSED, VerifiedSelection, passed, verifier_of
 from autoturbo.simulate.contract import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP
@@ -48,8 +48,10 @@ def by_latency(found: list[Trial]) -> list[Trial]:
     return [trial for _, trial in sorted(measured, key=lambda pair: pair[0])]
 
 
-def handover(found: list[Trial], verifier: Callable[[Scheduled], Verification | None]) -> Handover:
-    return Handover("toy on chip", found, Landscape(), verifier, lambda _line: None)
+def handover(
+    found: list[Trial], verifier: Callable[[Scheduled], Verification | None]
+) -> VerifiedSelection:
+    return VerifiedSelection("toy on chip", found, Landscape(), verifier, lambda _line: None)
 
 
 def texts(found: list[Trial]) -> set[str]:
@@ -84,7 +86,7 @@ def test_the_best_is_handed_out_as_recorded_where_time_is_up() -> None:
             return TIME_IS_UP
 
     found, log = trials(), list[str]()
-    handing = Handover("toy on chip", found, Late(), Picky(set()), log.append)
+    handing = VerifiedSelection("toy on chip", found, Late(), Picky(set()), log.append)
     first = by_latency(found)[0]
     best = handing.best(LATENCY)
     assert (best.measurement, best.once) == (first.outcome, True)
@@ -102,9 +104,9 @@ def test_of_equals_the_one_that_is_preferred() -> None:
             del knobs
             return super().evaluate(equals[0].knobs)
 
-    handing = Handover("toy on chip", equals, Flat(), Picky(set()), lambda _line: None)
+    handing = VerifiedSelection("toy on chip", equals, Flat(), Picky(set()), lambda _line: None)
     assert handing.best(LATENCY).trial == 0
-    last = Handover("", equals[2:], Flat(), Picky(set()), lambda _line: None).best(LATENCY)
+    last = VerifiedSelection("", equals[2:], Flat(), Picky(set()), lambda _line: None).best(LATENCY)
     assert handing.best(LATENCY, last) is last
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
 from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.model import FEWEST
 from autoturbo.cost_models.pretrained import standard
+from autoturbo.cost_models.ranker import Ranker, prior_of
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
@@ -42,7 +42,7 @@ class Plans:
         )
 
     def times(self, knobs: Knobs) -> list[float]:
-        depth = 1 if knobs.tile_divisor == "auto" else int(knobs.tile_divisor)
+        depth = 1 if knobs.tile_subdivision == "auto" else int(knobs.tile_subdivision)
         return [1e-3 * depth, 2e-3 / depth**0.5]
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
@@ -52,16 +52,16 @@ class Plans:
         return PlanStatistics(np.asarray([[1.0, 2.0], [3.0, 4.0]]), np.ones(2, np.int64))
 
 
-def advisor(plans: Plans) -> KernelAdvisor:
-    return KernelAdvisor(plans, TARGET, 1)
+def ranker(plans: Plans) -> Ranker:
+    return Ranker(plans, TARGET, 1)
 
 
 def settings(count: int) -> list[Knobs]:
-    return [Knobs(tile_divisor=n) for n in range(2, 2 + count)]
+    return [Knobs(tile_subdivision=n) for n in range(2, 2 + count)]
 
 
-def taught(plans: Plans, tried: Sequence[Knobs]) -> KernelAdvisor:
-    found = advisor(plans)
+def taught(plans: Plans, tried: Sequence[Knobs]) -> Ranker:
+    found = ranker(plans)
     for knobs in tried:
         found.observe(knobs, plans.evaluate(knobs))
     return found
@@ -78,14 +78,14 @@ def test_it_says_what_is_missing_until_it_knows_enough() -> None:
 
 def test_failures_do_not_count_as_measured() -> None:
     plans = Plans()
-    failed = [Knobs(prefetch_depth=2, tile_divisor=n) for n in range(2, 20)]
+    failed = [Knobs(prefetch_depth=2, tile_subdivision=n) for n in range(2, 20)]
     assert taught(plans, failed).obstacle is not None
 
 
 def test_it_ranks_as_the_truth_does() -> None:
     plans = Plans()
     found = taught(plans, settings(40))
-    fresh = [Knobs(tile_divisor=n, binding="always") for n in (3, 10, 20, 39)]
+    fresh = [Knobs(tile_subdivision=n, binding="always") for n in (3, 10, 20, 39)]
     scores = found.rank(fresh)
     assert scores is not None
     assert np.argsort(scores).tolist() == [0, 1, 2, 3]
@@ -95,7 +95,7 @@ def test_it_ranks_as_the_truth_does() -> None:
 @pytest.mark.full
 def test_seconds_are_what_it_ranks_by_without_the_chance_of_failing() -> None:
     plans = Plans()
-    fresh = [Knobs(tile_divisor=n, binding="always") for n in (3, 10)]
+    fresh = [Knobs(tile_subdivision=n, binding="always") for n in (3, 10)]
     assert taught(plans, settings(2)).seconds(fresh) is None
     found = taught(plans, settings(40))
     ranked, seconds = found.rank(fresh), found.seconds([*fresh, Knobs(prefetch_depth=16)])
@@ -108,9 +108,9 @@ def test_seconds_are_what_it_ranks_by_without_the_chance_of_failing() -> None:
 
 def test_what_fails_comes_after_what_does_not() -> None:
     plans = Plans()
-    failed = [Knobs(prefetch_depth=2, tile_divisor=n) for n in range(2, 20)]
+    failed = [Knobs(prefetch_depth=2, tile_subdivision=n) for n in range(2, 20)]
     found = taught(plans, [*settings(18), *failed])
-    scores = found.rank([Knobs(tile_divisor=30, prefetch_depth=2), Knobs(tile_divisor=30)])
+    scores = found.rank([Knobs(tile_subdivision=30, prefetch_depth=2), Knobs(tile_subdivision=30)])
     assert scores is not None
     assert scores[0] > scores[1]
 
@@ -126,7 +126,7 @@ def test_a_setting_without_a_plan_comes_last() -> None:
 
 @pytest.mark.parametrize("reason", ["worker", "invalid"])
 def test_broken_machinery_teaches_nothing(reason: str) -> None:
-    found = advisor(Plans())
+    found = ranker(Plans())
     found.observe(Knobs(), Failure(reason, "gone"))
     assert found.examples == []
 
@@ -139,7 +139,7 @@ def test_an_evaluator_without_plans_or_kernel_times_is_told_so() -> None:
 
 def test_answers_depend_on_outcomes_and_not_on_questions() -> None:
     plans = Plans()
-    curious, quiet = advisor(plans), advisor(plans)
+    curious, quiet = ranker(plans), ranker(plans)
     for knobs in settings(40):
         curious.rank(settings(3))
         curious.observe(knobs, plans.evaluate(knobs))
@@ -163,7 +163,7 @@ class OwnPlans(Plans):
     """The first kernel takes as long as the tiles of its own sub-graph say."""
 
     def times(self, knobs: Knobs) -> list[float]:
-        own = [o.tile_divisor for o in knobs.overrides if o.layer == "a"]
+        own = [o.tile_subdivision for o in knobs.overrides if o.layer == "a"]
         return [1e-3 * float(own[0] if own else 1), 2e-3]
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
@@ -173,7 +173,7 @@ class OwnPlans(Plans):
 
 def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
     def own(divisor: int, **more: Any) -> Knobs:
-        return Knobs(overrides=(SubGraphKnobs("a", tile_divisor=divisor),), **more)
+        return Knobs(overrides=(SubGraphKnobs("a", tile_subdivision=divisor),), **more)
 
     found = taught(OwnPlans(), [own(n) for n in range(2, 42)])
     scores = found.rank([own(n, prefetch_depth=3) for n in (40, 3, 20, 10)])
@@ -181,8 +181,8 @@ def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
     assert np.argsort(scores).tolist() == [1, 3, 2, 0]
 
 
-def with_prior(evaluator: Evaluator) -> KernelAdvisor:
-    return KernelAdvisor(evaluator, TARGET, 1, prior=prior_of(evaluator))
+def with_prior(evaluator: Evaluator) -> Ranker:
+    return Ranker(evaluator, TARGET, 1, prior=prior_of(evaluator))
 
 
 def squeezenet() -> Evaluator:
@@ -199,7 +199,7 @@ def test_with_a_prior_it_ranks_at_once_as_the_pretrained_model_does() -> None:
     scores = found.rank(DEPTHS)
     assert found.obstacle is None
     assert scores is not None
-    known = BatchFeatures(KernelStatistics(evaluator.bench), standard(), TARGET, 1)
+    known = BatchFeatures(KernelStatistics(evaluator.model_scheduler), standard(), TARGET, 1)
     said = known.seconds(DEPTHS)
     assert scores == pytest.approx(np.log(said))
 

@@ -15,52 +15,56 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from autoturbo.cost_models.batch import Batch, BatchFeatures, ToldStatistics
-from autoturbo.cost_models.looks import Look
+from autoturbo.caches import GrowingArray
+from autoturbo.cost_models.batch import Batch, BatchFeatures, EvaluatorStatistics
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
+from autoturbo.cost_models.predictions import Prediction
 from autoturbo.cost_models.pretrained import Pretrained, standard
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.simulate.measurement import Failure, Outcome
 from autoturbo.simulate.plan import KernelStatistics
-from autoturbo.stores import Store
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.features import Rows
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.simulate.contract import Evaluates
+    from autoturbo.simulate.contract import CandidateEvaluator
 
 _GROWTH: Final = 1.15
 """The model is trained anew whenever this many times the candidates are known: a fixed ladder of
 sizes, so that the model at any moment follows from the candidates known by then."""
 
 
-def prior_of(evaluator: Evaluates) -> Pretrained | None:
+def prior_of(evaluator: CandidateEvaluator) -> Pretrained | None:
     """Return the pretrained model, if an evaluator gives the plan that its features need.
 
     Raises:
-        InputError: that model is of other versions than this release.
-        UsageError: there is none.
+        InputError: That model is of other versions than this release.
+        UsageError: There is none.
     """
-    return standard() if isinstance(getattr(evaluator, "bench", None), Workbench) else None
+    return (
+        standard()
+        if isinstance(getattr(evaluator, "model_scheduler", None), ModelScheduler)
+        else None
+    )
 
 
 @dataclass
-class KernelAdvisor:
+class Ranker:
     """Ranks candidates of one model on one target by predicted latency.
 
     Attributes:
-        evaluator: gives statistics of candidates, where there is no prior.
-        target: of :func:`autoturbo.cost_models.features.target_vector`.
-        share: samples that ``batches_per_cluster="auto"`` stands for.
-        seed: of the trees.
-        prior: what it starts from, where the evaluator has a ``bench``; then it can rank at once,
-            and learns how far the prior is off.
-        examples: candidates tried.
-        screened: candidates ranked so far.
+        evaluator: Gives statistics of candidates, where there is no prior.
+        target: Of :func:`autoturbo.cost_models.features.target_vector`.
+        share: Samples that ``batches_per_cluster="auto"`` stands for.
+        seed: Of the trees.
+        prior: What it starts from, where the evaluator has a ``model_scheduler``; then it can rank
+            at once, and learns how far the prior is off.
+        examples: Candidates tried.
+        screened: Candidates ranked so far.
     """
 
-    evaluator: Evaluates
+    evaluator: CandidateEvaluator
     target: Rows
     share: int
     seed: int = 0
@@ -117,7 +121,7 @@ class KernelAdvisor:
         batch = self._batch(settings)
         return self._scores(batch, self._seconds(batch))
 
-    def look(self, settings: Sequence[Knobs]) -> Look | None:
+    def look(self, settings: Sequence[Knobs]) -> Prediction | None:
         """Return predictions in more detail than :meth:`rank`.
 
         None before there is a model of the run, or where the evaluator plans no candidates.
@@ -130,7 +134,7 @@ class KernelAdvisor:
         took = np.exp(factors) * self._features.weights(batch)
         least = np.where(seen > 0, took, self._features.least(batch))
         scores, kinds = self._scores(batch, batch.sums(took)), self._features.kinds(batch)
-        return Look(scores, _logarithms(batch.sums(least)), kinds)
+        return Prediction(scores, _logarithms(batch.sums(least)), kinds)
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats | None:
         """Return predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
@@ -147,11 +151,11 @@ class KernelAdvisor:
 
     def _begin_anew(self) -> None:
         """Reset the features of candidates; with a prior they cover unmeasured kernels too."""
-        bench = getattr(self.evaluator, "bench", None)
+        model_scheduler = getattr(self.evaluator, "model_scheduler", None)
         known = (
-            KernelStatistics(bench)
-            if self.prior is not None and isinstance(bench, Workbench)
-            else ToldStatistics(self.evaluator)
+            KernelStatistics(model_scheduler)
+            if self.prior is not None and isinstance(model_scheduler, ModelScheduler)
+            else EvaluatorStatistics(self.evaluator)
         )
         self._features = BatchFeatures(known, self.prior, self.target, self.share)
         self._forget_told()
@@ -159,7 +163,7 @@ class KernelAdvisor:
     def _forget_told(self) -> None:
         """Drop the run model's predictions for kernels, by number and candidate."""
         self._numbers: dict[tuple[int, int], int] = {}
-        self._told = Store((2,), np.float64)
+        self._told = GrowingArray((2,), np.float64)
 
     def _seconds(self, batch: Batch) -> Floats:
         """Return predicted latency of candidates; by the prior alone while little is measured."""

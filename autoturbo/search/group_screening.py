@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.looks import Look
+from autoturbo.cost_models.predictions import Prediction
 from autoturbo.schedule.knobs import Stage, knob_names
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import ANY, START, Genes, dimension_name
-from autoturbo.search.quick_model import idle_trials
+from autoturbo.search.surrogate import idle_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from autoturbo.search.quick_model import Tried
     from autoturbo.search.space import Space
+    from autoturbo.search.surrogate import ScoredCandidate
 
     Expected = Callable[[Genes], NDArray[np.float64]]
     """Predicts the scores of candidates, lower is better."""
@@ -51,11 +51,11 @@ class Changes:
     """Candidates that differ from a base in choices of one block, or in one choice of the model.
 
     Attributes:
-        base: the candidate that they change.
+        base: The candidate that they change.
         points: ``(changes, dimensions)``.
-        blocks: number of the block, from 1; 0 for the model, ``(changes,)``.
-        tried: number of measured candidates that had the choices, ``(changes,)``.
-        paired: whether the change is of two choices, ``(changes,)``.
+        blocks: Number of the block, from 1; 0 for the model, ``(changes,)``.
+        tried: Number of measured candidates that had the choices, ``(changes,)``.
+        paired: Whether the change is of two choices, ``(changes,)``.
     """
 
     base: Genes
@@ -72,7 +72,7 @@ class Changes:
         """Return a block's changes without duplicates and no-ops, and all of the model's.
 
         Args:
-            kinds: of the base and of each change; equal kinds measure the same.
+            kinds: Of the base and of each change; equal kinds measure the same.
 
         Returns:
             The remaining changes, tried as often as all of their kind, and their indices.
@@ -104,9 +104,9 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
     none: what is good beside them need not be good alone.
 
     Args:
-        space: of the candidate.
-        base: the candidate, ``(dimensions,)``.
-        measured: candidates, ``(points, dimensions)``.
+        space: Of the candidate.
+        base: The candidate, ``(dimensions,)``.
+        measured: Candidates, ``(points, dimensions)``.
     """
     unit = space.unit_of
     position, choice = _choices(space)
@@ -129,10 +129,10 @@ def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Chang
     """Return every pair of choices of a block, in place of all that the base has for the block.
 
     Args:
-        space: of the candidate.
-        base: the candidate, ``(dimensions,)``.
-        measured: candidates, ``(points, dimensions)``.
-        blocks: which, from 1: of the first any two choices, of the others those of
+        space: Of the candidate.
+        base: The candidate, ``(dimensions,)``.
+        measured: Candidates, ``(points, dimensions)``.
+        blocks: Which, from 1: of the first any two choices, of the others those of
             :data:`CUTTING`.
     """
     unit = space.unit_of
@@ -167,10 +167,10 @@ def _meant(
     """Return a mask of the effective changes: choices kept, one block changed, no duplicates.
 
     Args:
-        space: of the candidates.
-        base: the candidate that was changed, ``(dimensions,)``.
-        points: in canonical form, ``(points, dimensions)``.
-        ats: dimensions of the choices, of one unit, ``(points, choices)``.
+        space: Of the candidates.
+        base: The candidate that was changed, ``(dimensions,)``.
+        points: In canonical form, ``(points, dimensions)``.
+        ats: Dimensions of the choices, of one unit, ``(points, choices)``.
         choices: ``(points, choices)``.
     """
     unit = space.unit_of[ats[:, :1]]
@@ -184,7 +184,14 @@ def _meant(
 
 
 def _tried(space: Space, measured: Genes, at: Genes, choice: Genes) -> Genes:
-    """Return how many measured candidates had each choice."""
+    """Return how many measured candidates had each choice.
+
+    Args:
+        space: Of the candidates.
+        measured: Candidates, ``(points, dimensions)``.
+        at: Dimensions.
+        choice: A choice in each of them.
+    """
     start = np.cumsum(space.widths) - space.widths
     counts = np.bincount((measured + start).ravel(), minlength=int(space.widths.sum()))
     tried: Genes = counts[start[at] + choice]
@@ -204,7 +211,7 @@ _PLACING = (START, "batches_per_cluster")
 """Dimensions that tell places apart."""
 
 
-class _Looked(NamedTuple):
+class _PredictedChanges(NamedTuple):
     """The changes of a candidate with their predictions, and the prediction of the candidate."""
 
     changes: Changes
@@ -215,25 +222,22 @@ class _Looked(NamedTuple):
 
 def together(
     space: Space,
-    history: Sequence[Tried],
+    history: Sequence[ScoredCandidate],
     count: int,
     turn: int,
-    look: Callable[[Genes], Look],
+    look: Callable[[Genes], Prediction],
 ) -> Genes:
     """Return compositions of the blocks' best choices, then group-screening candidates.
 
     Compositions are of the best choices of all blocks, of these with the model's best choice, and
     of the best measured choices: the model is surer of those, and may be right on the others.
 
-    What is put together are the best of all blocks' choices, the model's best with them, and the
-    best of those that were tried: a model is surer of these, and may be right on the others.
-
     Args:
-        space: where to look.
-        history: what was tried; something was measured.
-        count: screening candidates per base, at most.
-        turn: number of the round, which selects the bases besides the incumbent.
-        look: predicts candidates.
+        space: Where to look.
+        history: What was tried; something was measured.
+        count: Screening candidates per base, at most.
+        turn: Number of the round, which selects the bases besides the incumbent.
+        look: Predicts candidates.
     """
 
     def expected(points: Genes) -> NDArray[np.float64]:
@@ -270,16 +274,16 @@ def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
     returned.
 
     Args:
-        space: where to look.
-        points: bases of the compositions: one of each place, and the bare starts.
-        expected: predicts the logarithm of scores.
-        count: places at most, besides starts.
+        space: Where to look.
+        points: Bases of the compositions: one of each place, and the bare starts.
+        expected: Predicts the logarithm of scores.
+        count: Places at most, besides starts.
     """
 
     def made_at(bases: Sequence[Genes]) -> Genes:
         compositions = [points[:0]]
         for base in bases:
-            looked = _looked_at(space, base, points[:0], lambda p: Look.plain(p, expected(p)))
+            looked = _looked_at(space, base, points[:0], lambda p: Prediction.plain(p, expected(p)))
             changes, scores_of_changes, _, least = looked
             compositions.append(
                 composed(space, changes, [_of_blocks(changes, scores_of_changes)], least, expected)
@@ -300,11 +304,17 @@ def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
 
 
 def _looked_at(
-    space: Space, base: Genes, measured: Genes, look: Callable[[Genes], Look]
-) -> _Looked:
+    space: Space, base: Genes, measured: Genes, look: Callable[[Genes], Prediction]
+) -> _PredictedChanges:
     """Return the distinct changes of a candidate, with the predictions for each.
 
     Pairs of choices are of the blocks whose single choices make most difference.
+
+    Args:
+        space: Of the candidate.
+        base: The candidate, ``(dimensions,)``.
+        measured: Candidates, ``(points, dimensions)``.
+        look: Predicts candidates.
     """
     changes = changes_of(space, base, measured)
     seen = look(np.concatenate([base[None], changes.points]))
@@ -314,7 +324,9 @@ def _looked_at(
     if len(pairs.points):
         changes, seen = changes.joined(pairs), seen.joined(look(pairs.points))
     changes, kept = changes.distinct(seen.kinds)
-    return _Looked(changes, seen.expected[1:][kept], seen.hoped[1:][kept], float(seen.expected[0]))
+    return _PredictedChanges(
+        changes, seen.expected[1:][kept], seen.hoped[1:][kept], float(seen.expected[0])
+    )
 
 
 def _of_blocks(changes: Changes, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -333,16 +345,16 @@ def _heaviest(changes: Changes, scores: NDArray[np.float64]) -> Genes:
     return heaviest
 
 
-def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
+def bases_of(space: Space, history: Sequence[ScoredCandidate], turn: int) -> list[Genes]:
     """Return the incumbent, and the best candidate of another place that is not far behind.
 
     A place is a start with a number of samples at once: what is best before a place's sub-graphs
     are tuned need not be afterwards. A space without starts is one place.
 
     Args:
-        space: of the candidates.
-        history: what was tried; something was measured.
-        turn: selects one of the ``places`` best others, modulo their number.
+        space: Of the candidates.
+        history: What was tried; something was measured.
+        turn: Selects one of the ``places`` best others, modulo their number.
     """
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
     most = _worth(measured[0])
@@ -362,7 +374,7 @@ def _first_of_places(space: Space, points: Genes) -> list[Genes]:
     return list(first.values())
 
 
-def _worth(best: Tried) -> float:
+def _worth(best: ScoredCandidate) -> float:
     """Return the highest score that is not far from the best; scores may be of either sign."""
     score = best.score or 0.0
     return score + SEARCH.far_share * abs(score)
@@ -387,12 +399,12 @@ def designs(
     changes at once.
 
     Args:
-        space: of the candidates.
-        changes: of the base.
-        hopes: optimistic prediction per change, lower is better.
-        count: candidates.
-        hoped: optimistic prediction of candidates, on the same scale.
-        every: whether every block changes, and not every other one.
+        space: Of the candidates.
+        changes: Of the base.
+        hopes: Optimistic prediction per change, lower is better.
+        count: Candidates.
+        hoped: Optimistic prediction of candidates, on the same scale.
+        every: Whether every block changes, and not every other one.
     """
     chosen: list[list[int]] = [[] for _ in range(count)]
     order = np.argsort(hopes, kind="stable")
@@ -423,12 +435,12 @@ def composed(
     the same room.
 
     Args:
-        space: of the candidates.
-        changes: of the base.
-        variants: per candidate the predicted score of every change, lower is better; infinite for
+        space: Of the candidates.
+        changes: Of the base.
+        variants: Per candidate the predicted score of every change, lower is better; infinite for
             changes that are left out.
-        least: predicted score of the base.
-        expected: predicts candidates, on the scale of the scores.
+        least: Predicted score of the base.
+        expected: Predicts candidates, on the scale of the scores.
     """
     chosen = []
     for scores in variants:
@@ -453,12 +465,12 @@ def _built_up(
     more.
 
     Args:
-        space: of the candidates.
-        changes: of the base.
-        chosen: changes per candidate, in order; without any there is no candidate.
-        least: score of the base.
-        score: of candidates, lower is better.
-        slack: tolerated loss per change.
+        space: Of the candidates.
+        changes: Of the base.
+        chosen: Changes per candidate, in order; without any there is no candidate.
+        least: Score of the base.
+        score: Of candidates, lower is better.
+        slack: Tolerated loss per change.
     """
     left = dict(enumerate(pending for pending in chosen if pending))
     points, limits = [changes.base] * len(left), [least] * len(left)

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.caches import row_bytes
 from autoturbo.graph.arrays import Ints
-from autoturbo.stores import row_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class Prediction:
     """Predictions for candidates.
 
     Attributes:
-        expected: what each gives, lower is better, ``(points,)``.
-        hoped: what it might give at best, ``(points,)``: kernels that nobody measured would find
+        expected: What each gives, lower is better, ``(points,)``.
+        hoped: What it might give at best, ``(points,)``: kernels that nobody measured would find
             all that crosses their boundaries in LB. What they take depends mostly on where their
             tensors are, which no model knows well beforehand.
-        kinds: equal for candidates of which the first is to be measured: the others are the same to
+        kinds: Equal for candidates of which the first is to be measured: the others are the same to
             measure, or have less room for it.
     """
 
@@ -30,12 +30,12 @@ class Look:
     kinds: Sequence[Hashable]
 
     @staticmethod
-    def plain(points: Ints, expected: NDArray[np.float64]) -> Look:
+    def plain(points: Ints, expected: NDArray[np.float64]) -> Prediction:
         """Return predictions without more detail: each candidate is a kind of its own."""
-        return Look(expected, expected, row_bytes(points).tolist())
+        return Prediction(expected, expected, row_bytes(points).tolist())
 
-    def joined(self, others: Look) -> Look:
+    def joined(self, others: Prediction) -> Prediction:
         """Return the predictions of these candidates and others."""
         expected = np.concatenate([self.expected, others.expected])
         hoped = np.concatenate([self.hoped, others.hoped])
-        return Look(expected, hoped, [*self.kinds, *others.kinds])
+        return Prediction(expected, hoped, [*self.kinds, *others.kinds])

@@ -2,7 +2,7 @@
 
 Built once per (graph, target, data type, batches per cluster) and shared by all settings of the
 knobs, it holds what does not depend on them: layers, flat arrays and the order of loops. What
-passes remember of it stands with them (:func:`autoturbo.stores.remembered`).
+passes remember of it stands with them (:func:`autoturbo.caches.remembered`).
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ class LayerArrays(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class SchedulingContext:
     """A model for one number of samples on one target: the input of all passes.
 
     Attributes:
-        graph: the model for ``graph.batch`` samples, which a cluster processes at once.
-        target: the accelerator.
-        dtype: the compute type.
-        arrays: the graph for compiled code.
-        work: its operators' arithmetic for compiled code.
-        layers: its layers in topological order.
-        layer_arrays: the layers for compiled code.
-        loop_order: per tensor, its dimensions from the outermost loop to the innermost: samples,
+        graph: The model for ``graph.batch`` samples, which a cluster processes at once.
+        target: The accelerator.
+        dtype: The compute type.
+        arrays: The graph for compiled code.
+        work: Its operators' arithmetic for compiled code.
+        layers: Its layers in topological order.
+        layer_arrays: The layers for compiled code.
+        loop_order: Per tensor, its dimensions from the outermost loop to the innermost: samples,
             rows, columns, then channels, whatever the file's layout of images (the paper's is
             NHWC).
-        producer: per tensor, the layer that makes it, -1 for inputs and weights.
-        consumers: per tensor, the layers that read it.
+        producer: Per tensor, the layer that makes it, -1 for inputs and weights.
+        consumers: Per tensor, the layers that read it.
     """
 
     graph: Graph
@@ -105,14 +105,14 @@ class Problem:
 
 def make_problem(
     graph: Graph, target: Target, dtype: str, layers: tuple[Layer, ...] | None = None
-) -> Problem:
+) -> SchedulingContext:
     """Return a problem: a graph prepared for scheduling on a target.
 
     Args:
-        graph: the model for the samples that a cluster processes at once.
-        target: the accelerator.
-        dtype: the compute type.
-        layers: layers other than those of :func:`layers_of` (the baselines').
+        graph: The model for the samples that a cluster processes at once.
+        target: The accelerator.
+        dtype: The compute type.
+        layers: Layers other than those of :func:`layers_of` (the baselines').
     """
     layers = layers_of(graph) if layers is None else layers
     integers = in_integers(target, dtype)
@@ -121,7 +121,7 @@ def make_problem(
     for layer in layers:
         for tensor in layer.inputs:
             readers[tensor].append(layer.index)
-    return Problem(
+    return SchedulingContext(
         graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
         work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, integers=integers),
         loop_orders(graph), tuple(maker.get(tensor, -1) for tensor in range(len(graph.tensors))),
@@ -217,7 +217,12 @@ def outer_axis(operator: Operator, output: int, dim: int, *, cores: bool = False
 
     In a merged dimension that is the outermost axis with more than one step; it must be parallel,
     and the reach of the other axes must not overlap with the next step (transposed convolution).
-    ``cores`` also allows an axis that only the cores of a part may divide.
+
+    Args:
+        operator: The operator.
+        output: Position of the output.
+        dim: Its dimension.
+        cores: Allow also an axis that only the cores of a part may divide.
     """
     access = operator.output_maps[output].dims[dim]
     terms = sorted(access.terms, key=lambda term: -abs(term[1]))

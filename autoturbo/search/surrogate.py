@@ -18,17 +18,16 @@ from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
 
 if TYPE_CHECKING:
-    from autoturbo.search.encoding import Genes
     from autoturbo.search.space import Space
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ScoredCandidate:
     """A candidate and its score.
 
     Attributes:
-        genes: its encoding.
-        score: lower is better; None for a candidate that failed.
+        genes: Its encoding.
+        score: Lower is better; None for a candidate that failed.
     """
 
     genes: tuple[int, ...]
@@ -39,9 +38,9 @@ class _Trees(NamedTuple):
     """The trees of a quick model.
 
     Attributes:
-        columns: dimensions in which tried candidates differ, the only features.
-        scores: predicts the scores of feasible candidates.
-        feasible: predicts feasibility; None while nothing failed.
+        columns: Dimensions in which tried candidates differ, the only features.
+        scores: Predicts the scores of feasible candidates.
+        feasible: Predicts feasibility; None while nothing failed.
     """
 
     columns: Genes
@@ -50,22 +49,22 @@ class _Trees(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class QuickModel:
+class ChoiceSurrogate:
     """A surrogate model on choices alone; trained on first use.
 
     Attributes:
-        space: of the candidates.
-        history: tried candidates, enough of them measured.
+        space: Of the candidates.
+        history: Tried candidates, enough of them measured.
     """
 
     space: Space
-    history: Sequence[Tried]
+    history: Sequence[ScoredCandidate]
 
     @staticmethod
-    def of(space: Space, history: Sequence[Tried]) -> QuickModel | None:
+    def of(space: Space, history: Sequence[ScoredCandidate]) -> ChoiceSurrogate | None:
         """Return the model of a history; None while too little is measured."""
         measured = sum(tried.score is not None for tried in history)
-        return QuickModel(space, history) if measured >= SEARCH.quick_model_trials else None
+        return ChoiceSurrogate(space, history) if measured >= SEARCH.quick_model_trials else None
 
     @cached_property
     def trees(self) -> _Trees:
@@ -114,12 +113,12 @@ def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares
 
 
-def idle_trials(history: Sequence[Tried], small: float = 0.0) -> int:
+def idle_trials(history: Sequence[ScoredCandidate], small: float = 0.0) -> int:
     """Return the number of trials since the best one; all where nothing was measured.
 
     Args:
-        history: tried candidates.
-        small: share of the best score by which one may be worse and count as the best.
+        history: Tried candidates.
+        small: Share of the best score by which one may be worse and count as the best.
     """
     scores = np.asarray([np.inf if tried.score is None else tried.score for tried in history])
     if not np.isfinite(scores).any():

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Store:
+class GrowingArray:
     """Rows of one array, appended in blocks; there is four times the room when it runs out.
 
     Room that is not used yet takes no memory: the system gives pages when they are touched.
 
     Args:
-        shape: of one row; ``()`` for numbers.
-        dtype: of the elements.
+        shape: Of one row; ``()`` for numbers.
+        dtype: Of the elements.
     """
 
     def __init__(self, shape: tuple[int, ...] = (), dtype: type[Any] = np.int64) -> None:
@@ -57,18 +57,18 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Recent(Generic[Key, Value]):
+class BoundedCache(Generic[Key, Value]):
     """Results by what they follow from; what was not asked for longest is forgotten first.
 
     Args:
-        room: results to keep at most.
-        capacity: bytes that they may take together, where ``weigh`` is given; the newest is kept
+        room: Results to keep at most.
+        capacity: Bytes that they may take together, where ``weigh`` is given; the newest is kept
             whatever it takes.
-        weigh: bytes of a result, about.
+        weigh: Bytes of a result, about.
 
     Attributes:
-        hits: results that were remembered when they were asked for.
-        misses: results that had to be made.
+        hits: Results that were remembered when they were asked for.
+        misses: Results that had to be made.
     """
 
     def __init__(
@@ -126,7 +126,10 @@ def remembered(
     Results must not refer to the first argument, or it would live as long as they do.
 
     Args:
-        room: results to keep for each at most; where there are more, it begins anew.
+        room: Results to keep for each at most; where there are more, it begins anew.
+
+    Returns:
+        A decorator for such functions.
     """
 
     def decorate(

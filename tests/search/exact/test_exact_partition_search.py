@@ -17,20 +17,26 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.split import SplitRules, best_split
 from autoturbo.schedule.pipeline import plan
-from autoturbo.search.warm_starts import chain as exact
-from autoturbo.search.warm_starts.chain import FREE, ChainAnswer, Grid, Programme, variants_of
-from autoturbo.search.warm_starts.costs import GroupLimits, Layers, Likeness, groups_of
+from autoturbo.search.warm_starts import dp_partition as exact
+from autoturbo.search.warm_starts.costs import GroupLimits, IsomorphismKeys, Layers, groups_of
+from autoturbo.search.warm_starts.dp_partition import (
+    FREE,
+    Grid,
+    PartitionOptimum,
+    PartitionProgram,
+    variants_of,
+)
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from tests.schedule.schedule_samples import Net, block, chain, networks, workload
 from tests.search.exact.exact_samples import machine as target
 from tests.search.exact.exact_samples import machines as targets
 
-TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2)))
+TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_subdivision=2)))
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def relative_gap(answer: ChainAnswer) -> float:
+def relative_gap(answer: PartitionOptimum) -> float:
     """How far the measurement is from the prediction, of it; infinite where it cannot be had."""
     if not isinstance(answer.outcome, Measurement):
         return math.inf
@@ -52,14 +58,17 @@ def covers(sets: list[list[Layers]], left: frozenset[int]) -> Iterator[tuple[Lay
 def brute_force(graph: Graph, machine: Target, grid: Grid) -> float:
     """The best of all settings of a grid that form their sets, each through the whole pipeline."""
     evaluator = Evaluator(graph, machine, "float16")
-    problem, best = evaluator.bench.problem(evaluator.bench.share().batches), float("inf")
-    sets, _ = groups_of(problem, grid.limits, SplitRules.of(FREE))
-    for cover in covers(sets, frozenset(range(len(problem.layers)))):
-        ways = [list(variants_of(problem, layers, grid)) for layers in cover]
+    context, best = (
+        evaluator.model_scheduler.context(evaluator.model_scheduler.share().batches),
+        float("inf"),
+    )
+    sets, _ = groups_of(context, grid.limits, SplitRules.of(FREE))
+    for cover in covers(sets, frozenset(range(len(context.layers)))):
+        ways = [list(variants_of(context, layers, grid)) for layers in cover]
         for way in itertools.product(*ways):
-            own = tuple(exact._override(problem, variant) for variant in way)
+            own = tuple(exact._override(context, variant) for variant in way)
             knobs = dataclasses.replace(FREE, overrides=own)
-            if {s.layers for s in plan(evaluator.bench, knobs).subgraphs} != set(cover):
+            if {s.layers for s in plan(evaluator.model_scheduler, knobs).subgraphs} != set(cover):
                 continue
             outcome = evaluator.evaluate(knobs)
             assert isinstance(outcome, Measurement)
@@ -105,8 +114,8 @@ def test_branches_between_a_fork_and_a_join_are_cut_on_their_own() -> None:
 
 
 def forms(graph: Graph, machine: Target) -> set[Layers]:
-    problem = Evaluator(graph, machine, "float16").bench.problem(2)
-    return {s for row in groups_of(problem, GroupLimits(), SplitRules.of(FREE))[0] for s in row}
+    context = Evaluator(graph, machine, "float16").model_scheduler.context(2)
+    return {s for row in groups_of(context, GroupLimits(), SplitRules.of(FREE))[0] for s in row}
 
 
 def test_sets_have_one_end() -> None:
@@ -120,7 +129,7 @@ def test_sets_have_one_end() -> None:
 @given(st.data())
 def test_what_is_predicted_is_what_is_simulated(data: st.DataObject) -> None:
     graph, machine = data.draw(networks(7)), data.draw(targets())
-    own = (SubGraphKnobs(""), SubGraphKnobs("", prefetch_depth=2, weight_share=0.3))
+    own = (SubGraphKnobs(""), SubGraphKnobs("", prefetch_depth=2, weight_buffer_fraction=0.3))
     grid = Grid(factors=(1, 2, 3), own=own, limits=GroupLimits(4, 16))
     evaluator = Evaluator(graph, machine, "float16")
     if isinstance(evaluator.evaluate(FREE), Failure):
@@ -152,7 +161,7 @@ def test_costs_are_told_once_for_sub_graphs_of_every_length(data: st.DataObject)
     if isinstance(evaluator.evaluate(FREE), Failure):
         return
     grid = dataclasses.replace(TINY, limits=GroupLimits(4, 16))
-    programme = Programme.over(evaluator, grid)
+    programme = PartitionProgram.over(evaluator, grid)
     for longest in (1, 2, 3, 4):
         shorter = dataclasses.replace(grid, limits=GroupLimits(longest, 16))
         assert programme.answer(longest).predicted == pytest.approx(
@@ -171,12 +180,12 @@ def test_near_splits_are_few_of_the_grid_s_on_both_sides_of_algorithm_1_s(
     data: st.DataObject,
 ) -> None:
     graph, machine = data.draw(networks(6)), data.draw(targets())
-    problem = Evaluator(graph, machine, "float16").bench.problem(1)
+    context = Evaluator(graph, machine, "float16").model_scheduler.context(1)
     every = dataclasses.replace(NEAR, near=None)
     for layers in (
-        s for row in groups_of(problem, GroupLimits(), SplitRules.of(FREE))[0] for s in row
+        s for row in groups_of(context, GroupLimits(), SplitRules.of(FREE))[0] for s in row
     ):
-        near, all_of_them = ([*variants_of(problem, layers, g)] for g in (NEAR, every))
+        near, all_of_them = ([*variants_of(context, layers, g)] for g in (NEAR, every))
         assert near
         assert set(near) <= set(all_of_them)
         if len(layers) == 1:
@@ -184,7 +193,7 @@ def test_near_splits_are_few_of_the_grid_s_on_both_sides_of_algorithm_1_s(
         else:
             parts = [v.parts for v in near]
             assert len(parts) <= 2
-            assert min(parts) <= best_split(problem, layers, SplitRules.of(FREE)).instances
+            assert min(parts) <= best_split(context, layers, SplitRules.of(FREE)).instances
 
 
 @pytest.mark.full
@@ -204,7 +213,9 @@ def test_near_splits_find_what_all_splits_find_on_a_bundled_workload() -> None:
     [("squeezenet1_1", "stcp920"), ("llama_decode", "ipu-mk2"), ("shufflenet_v2", "mlu100")],
 )
 def test_it_holds_on_bundled_workloads(name: str, preset: str) -> None:
-    grid = Grid(factors=(1, 4), own=(SubGraphKnobs("", core_dim=0),), limits=GroupLimits(3, 16))
+    grid = Grid(
+        factors=(1, 4), own=(SubGraphKnobs("", core_parallel_dim=0),), limits=GroupLimits(3, 16)
+    )
     found = best_over_grid(Evaluator(workload(name), load_target(preset), "float16"), grid)
     assert relative_gap(found) < 1e-12
     assert found.segments > 100
@@ -233,7 +244,8 @@ def test_samples_at_once_are_part_of_the_grid() -> None:
 @pytest.mark.parametrize(
     "knobs",
     [Knobs(), dataclasses.replace(FREE, weight_residency="LB"),
-     dataclasses.replace(FREE, cluster_split="channel"), dataclasses.replace(FREE, factor_scale=2)],
+     dataclasses.replace(FREE, cluster_partitioning="channel"), dataclasses.replace(FREE,
+     instance_multiplier=2)],
 )  # fmt: skip
 def test_knobs_under_which_costs_do_not_add_up_are_refused(knobs: Knobs) -> None:
     with pytest.raises(UsageError, match="depend on others"):
@@ -272,7 +284,11 @@ def test_knobs_that_a_grid_cannot_try_are_refused(own: SubGraphKnobs, message: s
 
 
 def test_cores_and_the_loop_spread_first_may_differ() -> None:
-    own = (SubGraphKnobs("", cores=2), SubGraphKnobs("", core_dim=1), SubGraphKnobs("", cores=1))
+    own = (
+        SubGraphKnobs("", cores=2),
+        SubGraphKnobs("", core_parallel_dim=1),
+        SubGraphKnobs("", cores=1),
+    )
     grid = dataclasses.replace(TINY, factors=(1, 2), own=own, dims=(0, 3))
     graph = chain("conv", "pool", shape=(2, 4, 6, 6))
     found = best_over_grid(Evaluator(graph, target(), "float16"), grid)
@@ -282,7 +298,7 @@ def test_cores_and_the_loop_spread_first_may_differ() -> None:
 
 def test_alike_blocks_are_costed_once() -> None:
     graph = workload("bert_base_s128")
-    problem = Evaluator(graph, load_target("stcp920"), "float16").bench.problem(8)
-    likeness = Likeness(problem)
-    kinds = {likeness.of((layer,)) for layer in range(len(problem.layers))}
-    assert len(kinds) < len(problem.layers) / 4
+    context = Evaluator(graph, load_target("stcp920"), "float16").model_scheduler.context(8)
+    likeness = IsomorphismKeys(context)
+    kinds = {likeness.of((layer,)) for layer in range(len(context.layers))}
+    assert len(kinds) < len(context.layers) / 4

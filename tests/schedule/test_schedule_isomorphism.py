@@ -8,21 +8,21 @@ import pytest
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.codegen.stitch import known_templates, stitch
+from autoturbo.schedule.context import make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import build_schedule, rules_of
 from autoturbo.schedule.place.instances import PartBook, part_shape
-from autoturbo.schedule.problem import make_problem
 from autoturbo.simulate.isolated import Bound, isolated_kernels, lay_out
 from autoturbo.simulate.plan import part_row
-from tests.schedule.schedule_samples import Net, bench, target
+from tests.schedule.schedule_samples import Net, scheduler_of, target
 
 SETTINGS = (
     Knobs(),
     Knobs(max_layers=4),
-    Knobs(max_layers=1, lb_fill=0.5),
-    Knobs(merged_factor_ratio=8, merge_order="dbs", lb_fill=0.75),
+    Knobs(max_layers=1, lb_occupancy_limit=0.5),
+    Knobs(merged_factor_ratio=8, merge_order="diamond-branch-straight", lb_occupancy_limit=0.75),
 )
 
 
@@ -32,20 +32,20 @@ SETTINGS = (
 )
 def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     """To the last bit, and there are several of each: otherwise nothing is gained."""
-    workbench = bench(workload)
-    problem = workbench.problem(workbench.batch_choices()[0])
-    grouped = (group(problem, GroupRules.of(knobs)) for knobs in SETTINGS)
+    model_scheduler = scheduler_of(workload)
+    context = model_scheduler.context(model_scheduler.batch_choices()[0])
+    grouped = (group(context, GroupRules.of(knobs)) for knobs in SETTINGS)
     own = {s.layers: SubGraph(0, s.layers, s.split) for each in grouped for s in each}
     subgraphs = list(own.values())
-    kinds = [(first_alike(problem, s.layers), *s.split.axes) for s in subgraphs]
+    kinds = [(first_alike(context, s.layers), *s.split.axes) for s in subgraphs]
     assert len(kinds) > least * len(set(kinds))
     # each in a problem of its own, which knows of no other
-    statistics = [part_row(dataclasses.replace(problem), s) for s in subgraphs]
-    rules, cores = [rules_of(problem, Knobs())] * 2, problem.target.cores
+    statistics = [part_row(dataclasses.replace(context), s) for s in subgraphs]
+    rules, cores = [rules_of(context, Knobs())] * 2, context.target.cores
     bound = [[Bound(s, own, None) for own in (cores, 3)] for s in subgraphs]
-    books = [PartBook(dataclasses.replace(problem)) for _ in bound]
+    books = [PartBook(dataclasses.replace(context)) for _ in bound]
     takes = [
-        isolated_kernels(book.problem, lay_out(book, own), rules).tolist()
+        isolated_kernels(book.context, lay_out(book, own), rules).tolist()
         for book, own in zip(books, bound, strict=True)
     ]
     first: dict[tuple[object, ...], int] = {}
@@ -62,13 +62,13 @@ def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
 def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
     workload: str, least: int
 ) -> None:
-    workbench, taken = bench(workload), 0
+    model_scheduler, taken = scheduler_of(workload), 0
     for knobs in SETTINGS:
-        book = build_schedule(workbench, knobs).instances.book
+        book = build_schedule(model_scheduler, knobs).instances.book
         for (shape, binding), own in known_templates(book).items():
             taken += book.alike[shape] != shape
             layers, part = book.shapes[shape].layers, part_shape(book, shape)
-            made = stitch(book.problem, layers, part, binding)
+            made = stitch(book.context, layers, part, binding)
             assert (own.stages == made.stages).all()
             for name in {f.name for f in dataclasses.fields(made)} - {"stages"}:
                 assert getattr(own, name) == getattr(made, name)
@@ -77,9 +77,9 @@ def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
 
 def firsts_of(graph: Graph, *sets: tuple[str, ...]) -> list[tuple[int, ...]]:
     """What sets of layers by name are alike with."""
-    problem = make_problem(graph, target(lb=1 << 16), "float16")
-    place = {layer.name: layer.index for layer in problem.layers}
-    return [first_alike(problem, tuple(place[name] for name in names)) for names in sets]
+    context = make_problem(graph, target(lb=1 << 16), "float16")
+    place = {layer.name: layer.index for layer in context.layers}
+    return [first_alike(context, tuple(place[name] for name in names)) for names in sets]
 
 
 def test_sets_differ_by_shapes_operators_and_connections_not_by_names() -> None:
@@ -130,7 +130,7 @@ def test_the_order_of_inputs_matters() -> None:
     net.concat(
         2, net.matmul(a, net.transpose(b, 0, 2, 1)), net.matmul(b, net.transpose(a, 0, 2, 1))
     )
-    problem = make_problem(net.graph(), target(lb=1 << 16), "float16")
-    products = [x.name for x in problem.layers if x.name.startswith("matmul")]
+    context = make_problem(net.graph(), target(lb=1 << 16), "float16")
+    products = [x.name for x in context.layers if x.name.startswith("matmul")]
     one, two = firsts_of(net.graph(), *((name,) for name in products if name != "matmul0"))
     assert one != two

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autoturbo.database import Refused
+from autoturbo.database import RefusedTrial
 from autoturbo.errors import MeasurerError, RefusedError
 from autoturbo.registry import VERIFIERS
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
-from autoturbo.simulate.contract import Scheduled, Workshop
+from autoturbo.simulate.contract import Scheduled, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.outcomes import TIME_IS_UP
 from autoturbo.verify import VERIFIER_VERSION
@@ -40,12 +40,12 @@ class Best:
     """The best trial of a run.
 
     Attributes:
-        trial: its number.
-        knobs: its candidate.
-        measurement: taken twice, with the same result.
-        schedule: has ``text`` and ``save(path)``.
-        verification: what checking it gave; None where the verifier knows nothing of it.
-        once: whether it was measured only once, for the time was up then.
+        trial: Its number.
+        knobs: Its candidate.
+        measurement: Taken twice, with the same result.
+        schedule: Has ``text`` and ``save(path)``.
+        verification: What checking it gave; None where the verifier knows nothing of it.
+        once: Whether it was measured only once, for the time was up then.
     """
 
     trial: int
@@ -77,9 +77,9 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
     """Return the verifier of our own schedules; it returns None for others.
 
     Args:
-        path: the model's file.
-        numbers: whether to run the schedule in ONNX Runtime as well.
-        seed: of the inputs and weights that it is run on.
+        path: The model's file.
+        numbers: Whether to run the schedule in ONNX Runtime as well.
+        seed: Of the inputs and weights that it is run on.
     """
 
     def verify(schedule: Scheduled) -> Verification | None:
@@ -99,27 +99,27 @@ def summary(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 @dataclass(eq=False)
-class Handover:
+class VerifiedSelection:
     """A run's trials; those that are to be handed out are checked.
 
     Attributes:
-        name: of model and target, for errors.
-        trials: by number.
-        workshop: builds schedules and measures.
-        verifier: checks schedules.
-        log: takes a line for people.
+        name: Of model and target, for errors.
+        trials: By number.
+        tuning_evaluator: Builds schedules and measures.
+        verifier: Checks schedules.
+        log: Takes a line for people.
     """
 
     name: str
     trials: Sequence[Trial]
-    workshop: Workshop
+    tuning_evaluator: TuningEvaluator
     verifier: Verifier
     log: Callable[[str], None]
     _known: dict[int, tuple[Scheduled, Verification | None]] = field(default_factory=dict)
-    _refused: dict[int, Refused] = field(default_factory=dict)
+    _refused: dict[int, RefusedTrial] = field(default_factory=dict)
 
     @property
-    def refused(self) -> tuple[Refused, ...]:
+    def refused(self) -> tuple[RefusedTrial, ...]:
         """Return the trials that failed a check, by number."""
         return tuple(self._refused[number] for number in sorted(self._refused))
 
@@ -127,8 +127,8 @@ class Handover:
         """Return the best trial that passes; of equals ``rather``, else the earliest.
 
         Raises:
-            RefusedError: none passes.
-            MeasurerError: it measures differently the second time.
+            RefusedError: None passes.
+            MeasurerError: It measures differently the second time.
         """
         liked = -1 if rather is None else rather.trial
         measured = [t for t in self.trials if isinstance(t.outcome, Measurement)]
@@ -145,7 +145,7 @@ class Handover:
         """Return the Pareto front of the trials that pass; empty with one objective.
 
         Raises:
-            RefusedError: none passes.
+            RefusedError: None passes.
         """
         remaining = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
         while len(objectives) > 1:
@@ -165,13 +165,13 @@ class Handover:
         return trial.number in self._known
 
     def _check(self, trial: Trial) -> None:
-        schedule = self.workshop.schedule(trial.knobs)
+        schedule = self.tuning_evaluator.schedule(trial.knobs)
         verification = self.verifier(schedule)
         if verification is None or verification.ok:
             self._known[trial.number] = (schedule, verification)
             return
         failures = summary(verification.findings[:_LINES])
-        self._refused[trial.number] = Refused(trial.number, VERIFIER_VERSION, failures)
+        self._refused[trial.number] = RefusedTrial(trial.number, VERIFIER_VERSION, failures)
         self.log(f"trial {trial.number} is refused: {failures[0]}")
         if len(self._refused) == MOST_REFUSED:
             raise self._nothing()
@@ -189,11 +189,11 @@ class Handover:
         """Return a second measurement of a trial; the recorded one, and True, once the time is up.
 
         Raises:
-            MeasurerError: the numbers differ.
+            MeasurerError: The numbers differ.
         """
         from autoturbo.search.executors import guarded
 
-        repeated, recorded = guarded(self.workshop, trial.knobs), trial.outcome
+        repeated, recorded = guarded(self.tuning_evaluator, trial.knobs), trial.outcome
         if repeated is TIME_IS_UP and isinstance(recorded, Measurement):
             self.log(f"trial {trial.number} is not measured again: the time is up")
             return recorded, True
