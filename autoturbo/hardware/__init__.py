@@ -3,6 +3,7 @@
 from autoturbo.hardware.fields import DTYPES
 from autoturbo.hardware.parts import (
     DATAFLOWS,
+    Calibration,
     DmaEngine,
     DramTiming,
     Energy,
@@ -15,11 +16,12 @@ from autoturbo.hardware.parts import (
     VectorEngine,
 )
 from autoturbo.hardware.presets import load_target, preset_names, validate_target_file, with_field
-from autoturbo.hardware.target import Target, scaffold, target_schema
+from autoturbo.hardware.target import Target, known_error, scaffold, target_schema
 
 __all__ = [
     "DATAFLOWS",
     "DTYPES",
+    "Calibration",
     "DmaEngine",
     "DramTiming",
     "Energy",
@@ -31,6 +33,7 @@ __all__ = [
     "Target",
     "TransferEngine",
     "VectorEngine",
+    "known_error",
     "load_target",
     "preset_names",
     "scaffold",

@@ -24,10 +24,11 @@ DTYPES = ("float32", "float16", "bfloat16", "int8", "bfloat8", "bfloat4")
 Dtype = Annotated[str, Choice(of=DTYPES)]
 
 _BLOCKS: Final = {"kib": 1024, "mib": 1024**2, "gib": 1024**3}
-_EXPONENTS: Final = {"gb_s": 9, "mhz": 6, "us": -6, "ns": -9}
+_EXPONENTS: Final = {"gb_s": 9, "mhz": 6, "us": -6, "ns": -9, "percent": -2}
 _UNITS: Final = {
     "kib": "KiB", "mib": "MiB", "gib": "GiB", "gb_s": "10^9 bytes/s", "mhz": "MHz", "us": "us",
-    "ns": "ns", "cycles": "cycles", "bytes": "bytes", "pj": "pJ", "pj_per_byte": "pJ/byte",
+    "ns": "ns", "percent": "%",
+    "cycles": "cycles", "bytes": "bytes", "pj": "pJ", "pj_per_byte": "pJ/byte",
     "w": "W",
 }  # fmt: skip
 

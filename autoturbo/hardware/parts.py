@@ -21,7 +21,7 @@ from autoturbo.hardware.fields import (
     size,
     whole,
 )
-from autoturbo.schema import Choice, Flag
+from autoturbo.schema import Choice, Flag, Text
 
 _BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}
 """Bytes an element of block floats: a tile of 32 x 32 is 1024 or 512 bytes of signs and mantissas
@@ -53,6 +53,13 @@ def _startup(about: str, example: int) -> Figure:
 def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> CheckedValue:
     shown = default if example is None else example
     return CheckedValue(about=about, example=shown, default=default, rule=Flag())
+
+
+def _text(about: str, longest: int, pattern: str | None = None, example: str = "") -> CheckedValue:
+    default = None if example else ""
+    return CheckedValue(
+        about=about, example=example, default=default, rule=Text(longest=longest, pattern=pattern)
+    )
 
 
 def _energy(about: str, example: float, **more: Any) -> Figure:
@@ -271,3 +278,26 @@ class Energy:
     static: Annotated[
         float, number("watts of the whole chip whatever it does", 5.0, high=1e6, suffix="w")
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a comparison of the target with measurements found; it affects no result.
+
+    Attributes:
+        error: Median of the relative errors of simulated times, on measurements that no figure was
+            fitted to; a fraction.
+        rows: Measurements that the error is of.
+        table: Name of the file of measurements.
+        sha256: Of that file; empty where it is not known.
+        date: Of the comparison, YYYY-MM-DD; empty where it is not known.
+    """
+
+    error: Annotated[
+        float,
+        number("median error of simulated times on measurements held out", 5.0, suffix="percent"),
+    ]
+    rows: Annotated[int, whole("measurements that the error is of", 20)]
+    table: Annotated[str, _text("name of the file of measurements", 200, example="board.csv")]
+    sha256: Annotated[str, _text("SHA-256 of that file", 64, pattern="([0-9a-f]{64})?")] = ""
+    date: Annotated[str, _text("day of the comparison", 10, pattern=r"(\d{4}-\d\d-\d\d)?")] = ""

@@ -37,6 +37,7 @@ from autoturbo.hardware.fields import (
 )
 from autoturbo.hardware.parts import (
     NO_GLOBAL_BUFFER,
+    Calibration,
     DmaEngine,
     DramTiming,
     Energy,
@@ -98,6 +99,7 @@ class Target(Shown):
         ddr: One, shared by the clusters.
         overheads: Launch and barrier.
         energy: None where nothing is known.
+        calibration: How far simulated times were off measured ones; None where nobody compared.
         dram: Timing of ``ddr``; None where the length of runs does not matter or is not known.
     """
 
@@ -143,6 +145,10 @@ class Target(Shown):
     overheads: Annotated[Overheads, Section(about="fixed costs")]
     energy: Annotated[
         Energy | None, Section(about="energy; leave it out where nothing is known", optional=True)
+    ] = None
+    calibration: Annotated[
+        Calibration | None,
+        Section(about="how far simulated times were off measured ones", optional=True),
     ] = None
 
     @property
@@ -230,10 +236,16 @@ class Target(Shown):
 @lru_cache(maxsize=256)
 def _hash(target: Target) -> str:
     document = target.as_dict()
-    for inert in ("schema_version", "name", "description"):
+    for inert in ("schema_version", "name", "description", "calibration"):
         document.pop(inert, None)
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def known_error(target: object) -> float | None:
+    """Return the relative error of a target's simulated times; None where nobody compared them."""
+    found = target.calibration if isinstance(target, Target) else None
+    return None if found is None else found.error
 
 
 # Files
@@ -509,10 +521,12 @@ schema_version: {SCHEMA_VERSION}  # version of this layout
 
 
 def scaffold() -> str:
-    """Return a valid template that explains every field."""
+    """Return a valid template that explains every field but those of a calibration."""
     top = "\n".join(_lines(Target, ""))
     engines = "\n\n".join("\n".join(_engine(key, *of)) for key, of in ENGINES.items())
-    parts = "\n\n".join("\n".join(_part(key, *of)) for key, of in PARTS.items())
+    parts = "\n\n".join(
+        "\n".join(_part(key, *of)) for key, of in PARTS.items() if of[0] is not Calibration
+    )
     return f"{_HEADER}{top}\n\nengines:  # one of each kind\n{engines}\n\n{parts}\n"
 
 

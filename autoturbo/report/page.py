@@ -26,6 +26,7 @@ from markupsafe import Markup
 
 from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.database import BORROWS, RunInfo
+from autoturbo.hardware import known_error
 from autoturbo.registry import SIMULATOR
 from autoturbo.report.facts import (
     LEAST,
@@ -418,6 +419,7 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
         "titles": PART_TITLES,
         "colours": PART_COLOURS,
         "how": how_known(facts.info),
+        "known_error": known_error(facts.best.schedule.context.target),
         "kept": scope_counts(best.schedule),
         "parts": sum(group.parts for group in groups),
         "kernel_rows": kernel_rows(best.schedule, best.kernels),

@@ -98,6 +98,20 @@ def versus(base: str | None) -> str:
     return f"vs {name if name and len(name) <= len(HEURISTIC) else 'first row'}"
 
 
+def beyond_error(gain: float, known_error: float | None) -> str:
+    """Return what a target's known error says of a simulated gain, in words.
+
+    Args:
+        gain: How many times as fast, above 1.
+        known_error: Relative error of the target's simulated times; None where nobody compared
+            them with measured ones.
+    """
+    if known_error is None:
+        return "error not known"
+    below = "below the known" if gain - 1 < known_error else "known"
+    return f"{below} error of {percent(known_error)}"
+
+
 def clock(seconds: float) -> str:
     """Return a span of seconds as on a watch: ``0:38``, ``1:02:03``."""
     minutes, rest_s = divmod(max(0, round(seconds)), 60)

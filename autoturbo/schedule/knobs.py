@@ -13,6 +13,7 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import itertools
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -113,15 +114,7 @@ class KnobSpec:
 
 
 def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **others: Any) -> Any:
-    """Return a dataclass field with a knob's specification, ``"auto"`` by default.
-
-    Args:
-        stage: The first pass that reads it.
-        text: One line of help.
-        choices: The values that the search tries besides ``"auto"``.
-        published: What ``"auto"`` stands for, for people.
-        others: Further fields of :class:`KnobSpec`.
-    """
+    """Return a dataclass field with a :class:`KnobSpec`, ``"auto"`` by default."""
     spec = KnobSpec(stage, text, choices, published, **others)
     return field(default=AUTO, metadata={"spec": spec})
 
@@ -129,6 +122,11 @@ def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **
 _share, _partition, _order, _bind, _place, _memory, _codegen = (
     functools.partial(knob, stage) for stage in Stage
 )
+
+
+def _orders(*words: str) -> tuple[str, ...]:
+    """Return the orders of some words but for the given one, each with hyphens between."""
+    return tuple("-".join(order) for order in itertools.permutations(words))[1:]
 
 
 @functools.cache
@@ -139,13 +137,7 @@ def specs_of(knobs: type) -> dict[str, KnobSpec]:
 
 
 def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
-    """Refuse a value that a knob does not take.
-
-    Args:
-        value: From a file or a caller.
-        spec: What the knob takes.
-        at: Where the value stands.
-        prefix: Names the knob if ``at`` does not.
+    """Refuse a value that a knob does not take; ``prefix`` names the knob if ``at`` does not.
 
     Raises:
         KnobsError: The knob takes other words or numbers, or the number is out of its range.
@@ -207,25 +199,13 @@ class Knobs:
     )
     merge_order: str = _partition(
         "order of the merge patterns (straight, diamond, branch)",
-        (
-            "straight-branch-diamond",
-            "diamond-straight-branch",
-            "diamond-branch-straight",
-            "branch-straight-diamond",
-            "branch-diamond-straight",
-        ),
+        _orders("straight", "diamond", "branch"),
         "straight-diamond-branch",
         word="straight-diamond-branch",
     )
     split_key: str = _partition(
         "order of the keys that choose a split (operators cut, factor, depth)",
-        (
-            "operators-depth-factor",
-            "factor-operators-depth",
-            "factor-depth-operators",
-            "depth-operators-factor",
-            "depth-factor-operators",
-        ),
+        _orders("operators", "factor", "depth"),
         "operators-factor-depth",
         word="operators-factor-depth",
     )

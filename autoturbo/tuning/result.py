@@ -50,6 +50,8 @@ class TuneResult:
         notes: What it could have begun with and did not, and why; what was left out at its end.
         objective: What was sought; several are parted by commas.
         measurer: Name of what measured; ``"simulator"`` is ours.
+        known_error: Relative error of the target's simulated times, as its file says; None where
+            nobody compared them with measured ones.
         scratch: Keeps the temporary folder.
     """
 
@@ -74,6 +76,7 @@ class TuneResult:
     notes: tuple[str, ...] = ()
     objective: str = "latency"
     measurer: str = SIMULATOR
+    known_error: float | None = None
     scratch: object = None
 
     @property

@@ -32,6 +32,7 @@ from autoturbo.errors import (
     InterruptedRunError,
     MeasurerError,
 )
+from autoturbo.hardware import known_error
 from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import make_advisor
@@ -433,6 +434,7 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         seed=run.config.seed,
         objective=",".join(objective.name for objective in run.objectives),
         measurer=run.config.measurer,
+        known_error=known_error(run.target),
         default=default if isinstance(default, Measurement) else None,
         best=best,
         baselines=baselines,

@@ -19,6 +19,7 @@ from autoturbo.commands.console import Console, LiveLine, standing_of
 from autoturbo.commands.tuning.tune import finish
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, UsageError
+from autoturbo.hardware import Calibration, load_target
 from autoturbo.registry import SCHEDULERS
 from autoturbo.report.lines import RunStatus
 from autoturbo.search.progress import Progress
@@ -776,3 +777,22 @@ def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     assert (resumed["trials"], resumed["best"]) == (65, whole["best"])
     texts = [Path(result["schedule_file"]).read_bytes() for result in (resumed, whole)]
     assert texts[0] == texts[1]
+
+
+def test_gains_below_the_known_error_are_marked(cli: Cli) -> None:
+    stcp920 = load_target("stcp920")
+    for percent in (1, 900):
+        target = dataclasses.replace(
+            stcp920,
+            name=f"off-by-{percent}",
+            calibration=Calibration(percent / 100, 20, "board.csv"),
+        )
+        cli.write(f"{percent}.yaml", json.dumps(target.as_dict()))
+    two = ("--target", "1.yaml", "--target", "900.yaml")
+    ran = cli("tune", "alexnet", "--batch", "1", "--trials", "6", *two)
+    assert "(simulated, known error of 1 %)" in ran.out
+    assert "(simulated, below the known error of 900 %)" in ran.out
+    assert re.search(r"alexnet .* \d\.\d\dx .* \d\.\d\dx\*", ran.out)
+    assert "*: gain below the known error of the simulation of that target" in ran.out
+    both = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2", *two).objects
+    assert [one["known_error"] for one in both] == [0.01, 9]

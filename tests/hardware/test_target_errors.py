@@ -92,7 +92,8 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "clusters: 2\nzzz: 1\n",
         (
             "edge.yaml:4:1: zzz: unknown field; known fields: schema_version, name, description, "
-            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, energy"
+            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, "
+            "energy, calibration"
         ),
     ),
     "field of another section": (
@@ -106,7 +107,8 @@ EDITS: dict[str, tuple[str, str, str]] = {
         (
             "edge.yaml:4:1: '\\x1b[31mx': unknown field; known fields: schema_version, name, "
             "description, clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, "
-            "overheads, energy"
+            "overheads, "
+            "energy, calibration"
         ),
     ),
     "missing field": (
@@ -311,7 +313,8 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "clusters: 2\n<<: {name: x}\n",
         (
             "edge.yaml:4:1: <<: unknown field; known fields: schema_version, name, description, "
-            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, energy"
+            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, "
+            "energy, calibration"
         ),
     ),
     "key that is a list": (

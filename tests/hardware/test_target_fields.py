@@ -23,6 +23,7 @@ UNITS = {  # suffix of a name: power of ten to SI
     "_mhz": 6,
     "_us": -6,
     "_ns": -9,
+    "_percent": -2,
 }
 BLOCKS = {"_kib": 2**10, "_gib": 2**30}
 

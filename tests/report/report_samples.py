@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from chains import chain
 
 from autoturbo.database import Database
 from autoturbo.graph.operators import Graph
@@ -19,7 +20,6 @@ from autoturbo.search.progress import Trial
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.tuning.tuner import tune
-from benchmarks.chains import chain
 from tests.schedule.schedule_samples import STCP920, Net, workload
 
 HOSTILE = (

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from statistics import median
+
 import pytest
 from validation_tools import REFERENCES
 from wormhole import Comparison, Row, compare, read, scheduled, simulated
+
+from autoturbo.hardware import load_target
 
 TABLE = REFERENCES / "wormhole_gemm_silicon.csv"
 
@@ -18,6 +23,14 @@ def test_rows_with_a_trace(found: Comparison) -> None:
     assert len(found.traced.values) == 37
     assert found.traced.mean < 0.095
     assert found.traced.worst < 0.33
+
+
+def test_the_target_file_names_that_error(found: Comparison) -> None:
+    named = load_target("examples/targets/wormhole-n150.yaml").calibration
+    assert named is not None
+    assert named.rows == len(found.traced.values)
+    assert named.error == pytest.approx(median(map(abs, found.traced.values)), abs=5e-4)
+    assert named.sha256 == hashlib.sha256(TABLE.read_bytes()).hexdigest()
 
 
 def test_rows_that_the_host_dispatches(found: Comparison) -> None:

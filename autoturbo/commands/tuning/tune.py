@@ -41,9 +41,9 @@ from autoturbo.report.lines import (
     mixed_sentence,
     sharing,
 )
-from autoturbo.report.units import clock, duration, percent, ratio
+from autoturbo.report.units import beyond_error, clock, duration, percent, ratio
 from autoturbo.schedule.knobs import KnobsJson
-from autoturbo.schema import Choice, Natural, TypedDict
+from autoturbo.schema import Choice, Natural, Real, TypedDict
 from autoturbo.simulate.measurement import Measurement, MeasurementJson
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class TuneLine(TypedDict):
     mixed_samples: MixedSamples | None
     verified: list[CheckName]
     refused: list[RefusedJson]
+    known_error: Real | None
     numbers_skipped: NotRequired[str]
     notes: NotRequired[list[str]]
     front: NotRequired[list[FrontPoint]]
@@ -358,7 +359,7 @@ def as_json(result: TuneResult) -> TuneLine:
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
         "schedule_file": str(result.schedule_file), "state": result.state,
         "stopped": result.stopped.value, "warm_starts": ["the heuristic", *result.origins],
-        "mixed_samples": _mixed_samples(result),
+        "mixed_samples": _mixed_samples(result), "known_error": result.known_error,
         "verified": [check.value for check in best.verified],
         "refused": refused_json(result.refused),
     }  # fmt: skip
@@ -435,13 +436,20 @@ def _gain(result: TuneResult) -> str:
     how = origin_of(result.measurer)
     if best.latency >= default.latency:
         return f"none: no trial is faster than the published heuristic ({how})"
-    gain = ratio(default.latency / best.latency)
+    gain = default.latency / best.latency
+    if result.measurer == SIMULATOR:
+        how += f", {beyond_error(gain, result.known_error)}"
     # on a machine the heuristic is a row of the table by its name
-    text = f"{gain} over {'partition_tuner' if result.on_machine else 'the published heuristic'}"
+    base_name = "partition_tuner" if result.on_machine else "the published heuristic"
+    text = f"{ratio(gain)} over {base_name}"
     base = result.baselines.get(REFERENCE)
     if base is not None:
         text += f", {ratio(base.latency / best.latency)} over {REFERENCE}"
     return f"{text} ({how})"
+
+
+_DOUBTED = "*"
+"""Marks a gain that is smaller than the simulation's known error."""
 
 
 def _matrix(results: Sequence[TuneResult], console: Console) -> None:
@@ -456,14 +464,18 @@ def _matrix(results: Sequence[TuneResult], console: Console) -> None:
             for model in dict.fromkeys(r.model for r in results)
         ]
         console.table(("model", *shown), rows, close=True)
+        if any(cell.endswith(_DOUBTED) for row in rows for cell in row):
+            console.say(f"{_DOUBTED}: gain below the known error of the simulation of that target")
         console.say()
 
 
 def _cell(result: TuneResult) -> str:
     best, default = result.best.measurement.latency, result.default
-    return (
-        duration(best) if default is None else f"{duration(best)} {ratio(default.latency / best)}"
-    )
+    if default is None:
+        return duration(best)
+    gain, error = default.latency / best, result.known_error
+    doubted = result.measurer == SIMULATOR and error is not None and gain - 1 < error
+    return f"{duration(best)} {ratio(gain)}{_DOUBTED if doubted else ''}"
 
 
 def _overtaken(result: TuneResult) -> str:
