@@ -177,7 +177,7 @@ class TuneConfig(ResumeConfig):
         metavar="N", least=0, usual="8; Optuna's samplers: 0", absent=0,
     ))  # fmt: skip
     transfer: bool = field(default=True, metadata=option(
-        "warm-start from schedules in the database with layers like these", "switch",
+        "take starts from the database's schedules of models with like layers", "switch",
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
         "the same seed, the same result", "count", metavar="N", least=0, early=True,
@@ -391,7 +391,8 @@ class ExecutionConfig:
         "called with the record of each run before its first trial", "python"
     ))  # fmt: skip
     on_progress: Callable[[Progress], None] | None = field(default=None, metadata=option(
-        "called while code is compiled, when cuts are placed, and after every outcome", "python"
+        "called while code is compiled, when cuts are placed, after every outcome, and when the "
+        "search has stopped", "python"
     ))  # fmt: skip
     evaluator: EvaluatorFactory | None = field(default=None, metadata=option(
         "builds what measures; with ``measurer`` if None", "python"

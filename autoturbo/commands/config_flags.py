@@ -138,7 +138,7 @@ def _mapping(flag: str, path: Path, options: argparse.Namespace) -> Mapping[str,
         UsageError: It cannot be read, is something else, or there is no Ray.
     """  # noqa: DOC501  wrong() makes the error
     if options.ray is None:
-        raise wrong(flag, "it is for workers of Ray", "add --ray")
+        raise wrong(flag, "only workers of Ray use it", "add --ray")
     import yaml
 
     class Loader(yaml.SafeLoader):

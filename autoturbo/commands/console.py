@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TextIO
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling, where_kept
 from autoturbo.errors import AutoTurboError
-from autoturbo.report.lines import RunStatus, compiling_line, live_line
+from autoturbo.report.lines import WAITING, RunStatus, compiling_line, live_line, live_lines
 from autoturbo.report.units import plain
 from autoturbo.schema import Choice, DeferredType, Text, TypedDict, Whole
 from autoturbo.signals import check
@@ -123,6 +123,14 @@ class Console:
 
             self.show(table(headers, rows, **how))
 
+    def titled(
+        self, title: str, headers: Sequence[str], rows: Iterable[Sequence[object]], **how: Any
+    ) -> None:
+        """Show a table of close columns below a title and an empty line."""
+        self.answer("")
+        self.answer(title)
+        self.table(headers, rows, close=True, **how)
+
     def compare(self, outcomes: Mapping[str, Outcome], *references: str) -> None:
         """Show schedulers side by side; see :func:`autoturbo.report.tables.comparison`."""
         if not self.json:
@@ -148,22 +156,11 @@ def warn(text: str) -> None:
     print(plain(text), file=sys.stderr, flush=True)
 
 
-def titled_table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    """Return a table with its title at the left."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 class LiveLine:
     """Shows what goes on, on standard error: redrawn on a terminal, else a line now and then.
 
     That is how a run stands, and while code is compiled how far that is: nothing else moves then.
+    On a terminal each of several runs that are expected has a line of its own.
     A context manager; hand the object itself to the tuner as ``on_progress``. The command line has
     one around every command; of several the innermost shows.
     """
@@ -177,6 +174,7 @@ class LiveLine:
         self._clock = clock
         self._last = clock()
         self._standing: RunStatus | None = None
+        self._expected: dict[tuple[str, str], RunStatus] = {}
         self._compiling = CompileProgress(self._show_compiling)
         self._told = False
         self._held = ExitStack()
@@ -198,10 +196,20 @@ class LiveLine:
         if not progress.to_compile:
             self.update(standing_of(progress))
 
+    def expect(self, model: str, target: str) -> None:
+        """Keep a line for a run on a terminal, which waits."""
+        self._expected[model, target] = RunStatus(model, target, 0, None, phase=WAITING)
+
     def update(self, standing: RunStatus) -> None:
         """Show a standing, if it is time to."""
         if self._on:
             self._standing = standing
+            names = standing.model, standing.target
+            if names in self._expected:
+                for other, before in self._expected.items():
+                    if not before.done:  # its warm starts are found, or to be found
+                        self._expected[other] = replace(before, phase=WAITING)
+                self._expected[names] = standing
             self._show()
 
     def _show_compiling(self) -> None:
@@ -232,8 +240,12 @@ class LiveLine:
     def _text(self) -> RichText:
         from rich.text import Text as RichText
 
-        width = None if self._live is None else self._live.console.width
-        return RichText(self._line(width), no_wrap=True, overflow="ellipsis")
+        width, height = (None, None) if self._live is None else self._live.console.size
+        lines = [self._line(width)]
+        if len(self._expected) > 1 and self._standing and not self._compiling.running:
+            rows = None if height is None else height - 1  # one is for the cursor
+            lines = live_lines(list(self._expected.values()), width, rows)
+        return RichText("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
     def _redraw(self, *, shown: bool) -> None:
         """Begin to redraw a line, or take it away; what is printed meanwhile stands above it."""
@@ -266,5 +278,5 @@ def standing_of(progress: Progress) -> RunStatus:
     return RunStatus(
         p.model, p.target, p.done, p.total, p.best_latency, p.best_trial, p.default_latency,
         p.bound_fraction, p.measured_per_s, p.screened, p.infeasible, p.elapsed_s,
-        expected=None if left is None else p.elapsed_s + left, phase=p.phase,
+        expected=None if left is None else p.elapsed_s + left, phase=p.phase, ended=p.ended,
     )  # fmt: skip

@@ -111,11 +111,11 @@ def add_global_options(parser: Parser) -> None:
     unset = argparse.SUPPRESS  # so that the inner parser does not overwrite what the outer one read
     database = f"tuned-schedule database (default: {DEFAULT_DATABASE}, or AUTOTURBO_DB)"
     add("--db", metavar="PATH", default=unset, help=database)
-    add("--json", action="store_true", default=unset, help="JSON on standard output")
-    add("-v", "--verbose", action="store_true", default=unset, help="say more")
-    add("-q", "--quiet", action="store_true", default=unset, help="say only the result")
-    add("--no-progress", action="store_true", default=unset, help="no live line")
-    add("--debug", action="store_true", default=unset, help="show tracebacks")
+    add("--json", action="store_true", default=unset, help="print JSON, one object a line")
+    add("-v", "--verbose", action="store_true", default=unset, help="print details as well")
+    add("-q", "--quiet", action="store_true", default=unset, help="print only the result")
+    add("--no-progress", action="store_true", default=unset, help="show no live line")
+    add("--debug", action="store_true", default=unset, help="print a traceback with an error")
     version = f"autoturbo {__version__}"
     add("--version", action="version", version=version, help="show the version")
 

@@ -209,10 +209,10 @@ def time_sentence(bounds: Bounds) -> str:
     shares = bounds.shares.shares
     order = sorted(LIMITS, key=lambda limit: -shares.part(limit))[:_NAMED]
     spent = [f"{limit} {percent(shares.part(limit))}" for limit in order if shares.part(limit)]
-    return f"{duration(bounds.shares.latency)}, bound by {', '.join(spent)}"
+    return f"simulated {duration(bounds.shares.latency)}, bound by {', '.join(spent)}"
 
 
-_NAMED = 5
+_NAMED = 4
 """Limits in a sentence; what the others take is in the tables and under ``--json``."""
 
 
@@ -221,7 +221,8 @@ def bound_sentence(bounds: Bounds) -> str:
     parts = bounds.bound.parts
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
-    return f"lower bound {duration(bounds.bound.seconds)} ({of}); the schedule reaches {near} of it"
+    least = duration(bounds.bound.seconds)
+    return f"lower bound {least} ({of}), which is {near} of the schedule's latency"
 
 
 def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
@@ -232,7 +233,8 @@ def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
         for one in ordered[: None if everything else SHOWN]
     )
     headers = (
-        "kernels of sub-graph", "layers", "launches", "time", "share", "bound by", "for", "slack"
+        "sub-graph", "layers", "launches", "time", "share", "bound by", "of time",
+        "slack",
     )  # fmt: skip
     return table(headers, rows, close=True)
 
@@ -243,7 +245,7 @@ def layer_table(bounds: Bounds, *, everything: bool) -> Table:
         (bounds.names[one.layer], *_timed(bounds, one))
         for one in bounds.heaviest[: None if everything else SHOWN]
     )
-    headers = ("layer", "time", "share", "bound by", "for", "slack")
+    headers = ("layer", "time", "share", "bound by", "of time", "slack")
     return table(headers, rows, close=True)
 
 
@@ -252,7 +254,7 @@ def bottleneck_table(bounds: Bounds) -> Table:
     rows = (
         row for number, one in enumerate(bounds.advice, 1) for row in _spot(bounds, number, one)
     )
-    headers = ("worst bottlenecks, and what would help", "time", "bound by", "lost", "gain")
+    headers = ("worst bottlenecks, and what would help", "time", "bound by", "lost", "saves")
     return table(headers, rows, close=True)
 
 
@@ -262,7 +264,7 @@ def model_knob_sentence(bounds: Bounds) -> str:
     if best is None or best.gain is None or best.gain <= MATTERS * bounds.shares.latency:
         return f"no change of a single knob of the model helps ({len(bounds.model_knobs)} tried)"
     gain = percent(best.gain / bounds.shares.latency)
-    return f"of the model's knobs, changed alone, {best.text} gains most: {gain}"
+    return f"of the model's knobs, changed alone, {best.text} saves most: {gain}"
 
 
 def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ...]]:

@@ -206,9 +206,8 @@ class Sweep:
 
 def points_table(sweep: Sweep) -> Table:
     """Return a table with one row a point; those of the front and out of order are marked."""
-    headers = (
-        *(axis.short for axis in sweep.axes), "latency", "gain", "of bound", "DDR", "front",
-    )  # fmt: skip
+    axes = (axis.short.replace(".", ".\n", 1) for axis in sweep.axes)
+    headers = (*axes, "latency", "vs\nheuristic", "% of\nbound", "DDR\ntraffic", "front")
     rows = (
         _row(point, "?" if slower else "*" if on_front else "")
         for point, on_front, slower in sweep.told

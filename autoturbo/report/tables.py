@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoturbo.report.units import (
+    HEURISTIC,
     count,
     duration,
     many,
@@ -19,6 +20,7 @@ from autoturbo.report.units import (
     plain,
     ratio,
     size,
+    versus,
 )
 from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
@@ -26,16 +28,12 @@ from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
 
-_COMPARISON = ("scheduler", "latency", "samples/s", "", "DDR", "matrix", "of bound")
-"""``matrix`` is the use of the matrix engines; the widest row has 80 columns. The empty
-heading names the scheduler whose latency is divided by that of each."""
-
-_LONGEST_NAME = 8
-"""Characters of that scheduler's name at most."""
+_COMPARISON = ("scheduler", "latency", "samples/s", "", "DDR traffic", "matrix use", "% of bound")
+"""The empty heading names the scheduler whose latency is divided by that of each."""
 
 _TITLES = {
     "tvm": "tvm (TVM-like)",
-    "graphturbo": "graphturbo (best)",
+    "default": HEURISTIC,
     "best": "tuned",
 }
 
@@ -86,18 +84,15 @@ def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
     return grid
 
 
-def comparison(
-    outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
-) -> Table:
+def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) -> Table:
     """Return a table of schedulers side by side, in the order given.
 
     Args:
         outcomes: What each scheduler's schedule measured, by its name (``"default"`` is the
             published heuristic of a run, ``"best"`` the tuned schedule).
         reference: The scheduler that speed-ups refer to; the first that has a latency by default.
-        published: Name of the heuristic that ``"default"`` is.
     """
-    compared = table(*comparison_rows(outcomes, reference, published))
+    compared = table(*comparison_rows(outcomes, reference), close=True)
     note = incomplete(outcomes)
     if note:
         compared.caption, compared.caption_justify = Text(plain(note)), "left"
@@ -111,28 +106,18 @@ def incomplete(outcomes: Mapping[str, Outcome]) -> str:
 
 
 def comparison_rows(
-    outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
+    outcomes: Mapping[str, Outcome], reference: str | None = None
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return headers and cells of the comparison of schedulers."""
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
     name = reference if reference in measured else next(iter(measured), None)
     base = None if name is None else measured[name]
-    titles = {**_TITLES, "default": f"{published} (trial 0)"}
-    rows = [_row(titles.get(name, name), outcome, base) for name, outcome in outcomes.items()]
+    rows = [_row(_TITLES.get(name, name), outcome, base) for name, outcome in outcomes.items()]
     headers = tuple(text or versus(name) for text in _COMPARISON)
     if len(rows) == 1:  # it is compared with nothing
         apart = _COMPARISON.index("")
         headers, *rows = (row[:apart] + row[apart + 1 :] for row in (headers, *rows))
     return headers, tuple(rows)
-
-
-def versus(base: str | None) -> str:
-    """Return the heading of a column of speed-ups over a scheduler."""
-    if base is None:
-        return "vs -"
-    if base == "default":
-        return "vs trial 0"
-    return f"vs {base}" if len(base) <= _LONGEST_NAME else "vs first"
 
 
 def front(points: Iterable[tuple[int, Outcome]]) -> Table:
@@ -148,7 +133,9 @@ def front(points: Iterable[tuple[int, Outcome]]) -> Table:
         )
         for number, m in sorted(measured, key=lambda point: (point[1].latency, point[0]))
     )
-    return table(("Pareto front", "latency", "samples/s", "DDR", "energy"), rows)
+    return table(
+        ("Pareto front", "latency", "samples/s", "DDR traffic", "energy"), rows, close=True
+    )
 
 
 def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, ...]:

@@ -17,6 +17,9 @@ _JOULES: Final[_Scale] = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"))
 _BYTES: Final[_Scale] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _CAPACITIES: Final[_Scale] = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _COUNTS: Final[_Scale] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+HEURISTIC: Final = "heuristic"
+"""What tables call the published heuristic, which is trial 0 of a run."""
+
 _ROUNDS_UP: Final = 0.9995
 """Share of a unit from which three digits show the whole unit: 999.6 us reads 1.00 ms."""
 
@@ -87,6 +90,12 @@ def ratio(value: float) -> str:
 def gain(latency_s: float | None, base_s: float | None) -> str:
     """Return how many times as fast a latency is as a base; ``-`` where one is missing."""
     return "-" if latency_s is None or base_s is None else ratio(base_s / latency_s)
+
+
+def versus(base: str | None) -> str:
+    """Return the heading of a column of speed-ups over a scheduler."""
+    name = HEURISTIC if base == "default" else base
+    return f"vs {name if name and len(name) <= len(HEURISTIC) else 'first row'}"
 
 
 def beyond_error(gain: float, known_error: float | None) -> str:

@@ -152,7 +152,8 @@ def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> 
         raise KnobsError(f"{prefix}{value!r} is not {kind}", at)
     high = float("inf") if spec.high is None else spec.high
     if not spec.low <= value <= high:
-        raise KnobsError(f"{prefix}{value!r} is out of range", at, f"from {spec.low} to {high}")
+        span = f"at least {spec.low}" if spec.high is None else f"from {spec.low} to {high}"
+        raise KnobsError(f"{prefix}{value!r} is out of range", at, span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +167,14 @@ class Knobs:
         low=1,
     )
     producer_factor_ratio: float | str = _partition(
-        "rule (i): f(consumer) >= this x f(producer)", (0.125, 0.25, 0.5, 2.0), "1", low=0, high=64
+        "merge rule (i): factor of the consumer >= this x that of the producer",
+        (0.125, 0.25, 0.5, 2.0),
+        "1",
+        low=0,
+        high=64,
     )
     merged_factor_ratio: float | str = _partition(
-        "rules (i) and (ii): f(merged) <= this x f(consumer)",
+        "merge rules (i), (ii): factor of the merged <= this x that of the consumer",
         (0.5, 2.0, 4.0, 8.0),
         "1",
         low=0,
@@ -378,7 +383,7 @@ class SubGraphKnobs:
         group="outer",
     )
     factor: int | str = _own_partition(
-        "instances along that dimension",
+        "instances along the split dimension",
         (),
         "the smallest number that fits",
         low=1,
@@ -399,7 +404,7 @@ class SubGraphKnobs:
         group="inner",
     )
     cores: int | str = _own_bind(
-        "cores of the cluster that work on an instance; a divisor of them",
+        "cores of the cluster that work on an instance; a divisor of their number",
         (),
         "all of them",
         low=1,

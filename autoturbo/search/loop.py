@@ -172,7 +172,7 @@ class SearchLoop:
         search: What is looked for.
         journal: Where outcomes are kept.
         ranker: The kernel model, for our sampler.
-        on_progress: Called after every outcome.
+        on_progress: Called after every outcome, and when the search has stopped.
 
     Attributes:
         trials: Outcomes that entered, by number.
@@ -288,6 +288,7 @@ class SearchLoop:
         """
         self.stopped = self._reason(stopping=stopping)
         if self.stopped is not None:
+            self._report({})
             return None
         first = len(self.trials)
         proposed = self._replayed(first) or self._proposed(first)
@@ -480,7 +481,12 @@ class SearchLoop:
     def _progress(self, outcomes: Mapping[int, Outcome]) -> Progress:
         """Return how the run stands; outcomes of the open round count as done."""
         default = self.trials[0].outcome if self.trials else outcomes.get(0)
-        best = self.best.outcome if self.best else default
+        tried = [Trial(n, knobs, outcomes[n]) for n, knobs in self._batch if n in outcomes]
+        fitting = [one for one in tried if isinstance(one.outcome, Measurement)]
+        incumbent = min(
+            [*([self.best] if self.best else []), *fitting], key=self._score, default=None
+        )
+        best = incumbent.outcome if incumbent else None
         reasons = Counter(o.reason for o in outcomes.values() if isinstance(o, Failure))
         done = len(self.trials) + len(outcomes)
         measured = best if isinstance(best, Measurement) else None
@@ -491,13 +497,14 @@ class SearchLoop:
             total=None if self.search.trials is None else self.total,
             best_latency=measured.latency if measured else None,
             default_latency=default.latency if isinstance(default, Measurement) else None,
-            best_trial=(self.best.number if self.best else 0) if measured else None,
+            best_trial=incumbent.number if incumbent else None,
             bound_fraction=measured.bound_fraction if measured else None,
             measured_per_s=self._measured / max(self._looping, 1e-9),
             screened=self._advisor.screened if self._advisor else 0,
             infeasible=dict(self._failures + reasons),
             elapsed_s=self._elapsed,
             remaining_s=self._remaining(done),
+            ended=self.stopped is not None,
         )
 
     def _remaining(self, done: int) -> float | None:

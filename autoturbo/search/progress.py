@@ -49,6 +49,7 @@ class Progress:
         phase: What comes before the first trial, or that functions are compiled; else empty.
         compiled: Functions compiled so far, where that is what goes on.
         to_compile: Those and the ones to come, 0 where nothing is being compiled.
+        ended: Whether the search has stopped: no trial follows.
     """
 
     model: str
@@ -67,6 +68,7 @@ class Progress:
     phase: str = ""
     compiled: int = 0
     to_compile: int = 0
+    ended: bool = False
 
 
 # Where a run's outcomes are kept: in the database, many at a time where they come fast.

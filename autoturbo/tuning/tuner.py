@@ -447,7 +447,7 @@ def _start(
     on: Any = target
     evaluator = Evaluator(graph, on, key.dtype)
     found = start_of_run(
-        evaluator, key, store, lambda done: show(f"finding warm starts {done:.0%}")
+        evaluator, key, store, lambda done: show(f"finding warm starts {100 * done:.0f} %")
     )
     return found, evaluator
 
@@ -467,10 +467,10 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
     asked.check()
     execution.check()
     if asked.sampler == PROGRAM and execution.proposer is None:
-        raise UsageError("a program is to propose settings", hint="add --proposer 'COMMAND'")
+        raise UsageError("sampler 'program' has no program", hint="add --proposer 'COMMAND'")
     if execution.proposer is not None:
         words_of(execution.proposer)
         if asked.sampler != PROGRAM:
-            raise UsageError("nobody asks the proposer", hint=f"add --sampler {PROGRAM}")
+            raise UsageError("no sampler asks the proposer", hint=f"add --sampler {PROGRAM}")
     objectives = [objective.name for objective in find_objectives(asked.objective)]
     TASKS.load(type(target).__name__).check(target, asked.sampler, objectives)

@@ -55,7 +55,7 @@ def test_the_best_of_the_database(cli: Cli) -> None:
     )
     assert lines[-2] == "verified  regions, memory"
     onnx.checker.check_model(str(cli.folder / "out.onnx"), full_check=True)
-    _, *command = shlex.split(lines[-1].removeprefix("next:").strip())
+    _, *command = shlex.split(lines[-1].removeprefix("next").strip())
     assert command == ["verify", model, "--run", found["run"]]
     again = cli("--json", *command)
     assert (again.status, again.object["numbers"]) == (0, "ok")
@@ -82,7 +82,7 @@ def test_the_next_command_names_the_same_schedule(cli: Cli) -> None:
     flags = ["--batch", "2", "--schedule", "my best.json", "--target", "stcp920"]
     ran = cli("apply", model, *flags, "-o", "out.onnx", "--db", "none.db")
     assert ran.status == 0, ran
-    _, *command = shlex.split(ran.out.splitlines()[-1].removeprefix("next:").strip())
+    _, *command = shlex.split(ran.out.splitlines()[-1].removeprefix("next").strip())
     assert command[:2] == ["verify", model]
     assert "my best.json" in command
     assert cli(*command, "--no-numbers").status == 0

@@ -51,7 +51,7 @@ def test_list(cli: Cli) -> None:
     ran = cli("cost-model", "list")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("kernels: ")
-    assert "targets held out: " in ran.out
+    assert " right on targets held out\n" in ran.out
     found = cli("--json", "cost-model", "list").object["models"]
     assert len(found["kernels"]["targets"]) == 6
 

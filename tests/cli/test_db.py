@@ -56,8 +56,8 @@ def overwrite(path: Path, page: int) -> None:
 def test_stats(here: Cli) -> None:
     ran = here("db", "stats")
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out.startswith("autoturbo.db: 1 run, 3 trials, 1 best schedule, 0 kernels\n")
-    assert "runs 1 done" in ran.out
+    assert ran.out.startswith("autoturbo.db: 1 run, 3 trials, 1 best schedule, 0 kernel times\n")
+    assert "runs: 1 done" in ran.out
     found = here("--json", "db", "stats").object
     assert found["counts"] == {"runs": 1, "trials": 3, "best": 1, "kernels": 0}
     assert found["bytes"] == (here.folder / "autoturbo.db").stat().st_size
@@ -66,7 +66,7 @@ def test_stats(here: Cli) -> None:
 
 def test_stats_of_an_empty_database(cli: Cli) -> None:
     Database.open(cli.folder / "autoturbo.db").close()
-    assert "runs none" in cli("db", "stats").out
+    assert "runs: none" in cli("db", "stats").out
     assert cli("--json", "db", "stats").object["bytes_per_record"] is None
 
 
@@ -140,7 +140,8 @@ def test_databases_and_exports_are_merged(here: Cli) -> None:
     ran = here("--db", "new.db", "db", "merge", "a.db", "a.jsonl", "a.parquet")
     assert ran.status == 0, ran.err
     assert ran.out.splitlines()[2].startswith(
-        "a.parquet: read 1 run, 3 trials, 1 best schedule, 0 kernels; new or better 0 runs, "
+        "a.parquet: read 1 run, 3 trials, 1 best schedule, 0 kernel times; "
+        "of these new or better: 0 runs, "
     )
     assert here("--json", "--db", "new.db", "db", "list").object == listed
     ran = here("db", "merge", "autoturbo.db")

@@ -60,14 +60,14 @@ def test_a_run_beside_a_file_of_another_batch(
     assert found["a"]["latency_s"] == one["best"]["latency_s"]
     assert found["latency_ratio"] == four["best"]["latency_s"] / one["best"]["latency_s"]
     shown = cli("diff", one["run"], four["schedule_file"])
-    assert "not the same batch: what follows compares unlike things" in shown.out
+    assert "A and B differ in batch: their figures are of different problems" in shown.out
 
 
 def test_a_file_beside_itself_is_the_same(cli: Cli, one: dict[str, Any]) -> None:
     file = one["schedule_file"]
     ran = cli("diff", file, file, "--fail-if-slower", "0%")
     assert ran.status == 0
-    assert "all knobs are the same" in ran.out
+    assert "A and B have the same knobs" in ran.out
 
 
 def test_a_page_lays_a_run_beside_a_file(
@@ -122,7 +122,7 @@ def test_what_is_slower_than_allowed_fails(cli: Cli, one: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "b.json: No such file or directory"),
+        (None, "b.json: cannot read: No such file or directory"),
         ("{}", "b.json: not a schedule file; 'autoturbo tune' writes them"),
         ("[1]", "b.json: not a schedule file"),
     ],
@@ -153,7 +153,7 @@ def test_every_trial_measures_the_same_again(cli: Cli, one: dict[str, Any]) -> N
         ran = cli("--json", "replay", run, str(number))
         assert ran.status == 0
         assert ran.object["same"] is True
-    assert "the same, to the bit" in cli("replay", run, "1").out
+    assert "replayed and recorded are equal, to the bit" in cli("replay", run, "1").out
 
 
 def test_another_number_is_told(

@@ -24,9 +24,9 @@ def test_a_sweep_and_its_files(cli: Cli) -> None:
     ran = cli("sweep", *MODEL, *VARY, "-o", "s.csv", "-o", "s.svg", "--save-targets", "grid")
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    assert lines[0] == "alexnet @ stcp920, float16: 2 targets, 2 trials each, seed 0"
-    assert lines[1].startswith("expected time: about ")
-    assert lines[2].split()[:2] == ["lb.capacity_kib", "latency"]
+    assert lines[0] == "alexnet @ stcp920, float16: 2 targets, 2 trials each, seed 0 (simulated)"
+    assert lines[1].startswith("time: about ")
+    assert [line.split()[:2] for line in lines[2:4]] == [["lb.", "vs"], ["capacity_kib", "latency"]]
     assert lines[-2:] == ["wrote s.csv", "wrote s.svg"]
     assert len(Path("s.csv").read_text().splitlines()) == 3
     assert Path("s.svg").read_text().endswith("</svg>\n")
@@ -66,7 +66,10 @@ def test_plug_ins_measure_settings_of_neighbours_too(
     [
         ([], "--vary: nothing is varied; write "),
         (["--vary", "lb.capacity_kb=1"], "lb.capacity_kb: unknown field; did you mean 'capac"),
-        ([*VARY, "-o", "s.html"], "-o: s.html is no table and no plot; one of .csv, .svg, "),
+        (
+            [*VARY, "-o", "s.html"],
+            "-o: s.html is neither a table nor a plot; end its name in one of .csv, .svg, ",
+        ),
         ([*VARY, "-o", "no/s.csv"], "no/s.csv: "),
         ([*VARY, "--effort", "quik"], "--effort: 'quik' is not known; did you mean 'quick'?"),
     ],

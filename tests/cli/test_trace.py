@@ -38,5 +38,7 @@ def test_files_for_netron(cli: Cli) -> None:
     assert Path("copy.onnx").exists()
     refused = cli("trace", run, "--netron", "copy.txt")
     assert refused.status == 2
-    assert refused.err.startswith("error: --netron: copy.txt is no side-car and no model; a name")
+    assert refused.err.startswith(
+        "error: --netron: copy.txt is neither a side-car nor a model; end"
+    )
     assert cli("trace", run, "--netron", "no/such/n.json").status == 2

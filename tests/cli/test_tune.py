@@ -66,7 +66,7 @@ def test_what_people_see(cli: Cli) -> None:
     assert lines[table].split()[:5] == ["scheduler", "latency", "samples/s", "vs", "tvm"]
     rows = [line.split("  ")[0] for line in lines[table + 2 :]]
     assert rows[0] == "tvm (TVM-like)"
-    assert "graphturbo (trial 0)" in rows
+    assert "heuristic" in rows
     assert "tuned" in rows
     (run,) = (cli.folder / "runs").iterdir()
     name = run.name.rsplit("-", 1)[1]
@@ -158,10 +158,12 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     ran = cli("explain", run[:6])
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0] == f"run {run}: {MODEL} @ stcp920, latency"
+    assert lines[0] == f"run {run}: {MODEL} @ stcp920, objective latency"
     assert re.fullmatch(r"\d+ trials measured, \d+ failed", lines[1])
-    assert re.fullmatch(r"\S+ \ws, bound by \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
-    assert re.fullmatch(r"lower bound .* \(\w+\); the schedule reaches \d+ % of it", lines[3])
+    assert re.fullmatch(r"simulated \S+ \ws, bound by \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
+    assert re.fullmatch(
+        r"lower bound .* \(\w+\), which is \d+ % of the schedule's latency", lines[3]
+    )
     assert "\n1. " in ran.out
     assert re.search(r"\nvalues tried of the model's knobs: \d+ of \d+\n", ran.out)
     found = cli("--json", "explain", run, "--no-what-if").object
@@ -169,7 +171,7 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert found == cli("--json", "explain", run, "--no-what-if", "--seed", "0").object
     shares = [k["share"] for k in found["knobs"]]
     if found["obstacle"] is None:
-        assert "\nknob importance: choices explain " in ran.out
+        assert "\nknob importance: knobs explain " in ran.out
         assert found["explained"] >= 0.2
         assert max(shares) > 0.05
     assert all(1 <= k["tried"] <= k["offered"] for k in found["knobs"])
@@ -211,7 +213,7 @@ def test_explain_wants_a_model_for_files_and_none_for_runs(cli: Cli) -> None:
         2, "error: s.json: cannot read: No such file or directory\n",
     )  # fmt: skip
     assert cli("explain", "4f1c", "--batch", "1").err == (
-        "error: --batch: a run knows its own; it is for schedule files\n"
+        "error: --batch: the run has its own; leave it out: it is for schedule files\n"
     )
 
 
@@ -237,6 +239,23 @@ def test_several_models_and_targets(cli: Cli) -> None:
         ("zfnet", "stcp920"),
         ("zfnet", "goya"),
     ]
+
+
+def test_several_pairs_end_with_titled_tables_and_one_matrix(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_terminal(monkeypatch)
+    targets = ["stcp920", "goya", "mlu100", "ascend-910", "ipu-mk2"]
+    flags = [word for target in targets for word in ("--target", target)]
+    ran = cli("tune", MODEL, *flags, "--batch", "1", "--trials", "1")
+    lines = [line.rstrip() for line in ran.out.splitlines()]
+    tables = [i for i, line in enumerate(lines) if line.startswith("scheduler ")]
+    assert [lines[i - 1] for i in tables] == [f"{MODEL} @ {target}" for target in targets]
+    matrix = lines[lines.index("tuned latency and gain over the published heuristic") + 1 :]
+    heads = [line.split() for line in matrix if line.startswith("model ")]
+    assert heads == [["model", *targets[:4]], ["model", *targets[4:]]]
+    assert [len(line.split()) for line in matrix if line.startswith(MODEL)] == [13, 4]
+    assert max(map(len, (*matrix, *(lines[i + 1] for i in tables)))) <= 80
 
 
 def test_everything_is_loaded_before_anything_is_tuned(cli: Cli) -> None:
@@ -275,7 +294,7 @@ def test_output_that_cannot_be_written_is_refused_before_the_run(
 def test_one_output_for_several_runs_is_refused(cli: Cli) -> None:
     ran = cli("tune", MODEL, "zfnet", "-o", "a.json")
     hint = "leave it out: every run folder holds its schedule.json"
-    assert ran.err == f"error: -o: one file for 2 runs; {hint}\n"
+    assert ran.err == f"error: -o: one file cannot hold the schedules of 2 runs; {hint}\n"
 
 
 def test_an_output_that_is_there_survives_a_refused_run(cli: Cli) -> None:
@@ -405,7 +424,8 @@ def test_runs_and_show(cli: Cli) -> None:
     text = cli("show", found["run"], "-v").out
     assert text.startswith(f"run {found['run']}: {MODEL} @ stcp920, batch 1, float16\ndone, 17/17")
     assert "knobs of trial" in text
-    assert "settings: " in text
+    assert "\nsettings:\n" in text
+    assert "\n  sampler: cost-model\n" in text
 
 
 def test_runs_fit_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,7 +450,7 @@ def test_show_of_a_run_that_there_is_not(cli: Cli) -> None:
 def test_compare_before_and_after(cli: Cli) -> None:
     before = cli("--json", "compare", MODEL, "--batch", "1")
     assert list(before.object["schedulers"])[-1] != "tuned"
-    assert before.err == ("not tuned yet: 'autoturbo tune' adds the best schedule that it finds\n")
+    assert before.err == "no tuned schedule in the database: 'autoturbo tune' adds one\n"
     found = tuned(cli)
     after = cli("--json", "compare", MODEL, "--batch", "1").object
     assert (after["model"], after["target"]) == (MODEL, "stcp920")
@@ -468,7 +488,7 @@ def test_database_commands(cli: Cli) -> None:
     assert imported["changed"] == listed["counts"]
     assert cli("--json", "--db", "copy.db", "db", "list").object == listed
     again = cli("--db", "copy.db", "db", "import", "all.jsonl")
-    assert again.out.endswith("new or better 0 runs, 0 trials, 0 best schedules, 0 kernels\n")
+    assert again.out.endswith("new or better: 0 runs, 0 trials, 0 best schedules, 0 kernel times\n")
 
 
 def test_database_best(cli: Cli) -> None:
@@ -527,8 +547,11 @@ def test_without_a_terminal_one_line_each_ten_seconds(capsys: pytest.CaptureFixt
             now = float(second)
             line(progress(second))
     lines = capsys.readouterr().err.splitlines()
-    assert [text.split(" | ")[1] for text in lines] == ["########## 12/10", "########## 24/10"]
-    assert lines[0].startswith("m @ t | ########## 12/10 | best 2.00 ms, 2.00x | 0:05, ~0:05 left")
+    assert [text.split(" | ")[1] for text in lines] == [
+        "########## 12/10 trials", "########## 24/10 trials",
+    ]  # fmt: skip
+    assert lines[0].startswith("m @ t | ########## 12/10 trials | best 2.00 ms, 2.00x vs heuristic")
+    assert " | 0:05, ~0:05 left | " in lines[0]
 
 
 @pytest.mark.parametrize("console", [Console(progress=False), Console(verbosity=-1)])
@@ -549,8 +572,56 @@ def test_on_a_terminal_the_line_is_redrawn_and_goes_away(
         line(progress(1))
         line(progress(2))
     err = capsys.readouterr().err
-    assert "m @ t | ##........ 2/10 | best 2.00 ms" in err
+    assert "m @ t | ##........ 2/10 trials | best 2.00 ms" in err
     assert "\x1b[2K" in err
+
+
+def frames(err: str) -> list[list[str]]:
+    """What stood on the terminal, one drawing after the other."""
+    drawn = re.split(r"(?:\x1b\[1A)?\x1b\[2K", err)
+    text = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", one).replace("\r", "") for one in drawn]
+    return [one.splitlines() for one in text if one.strip()]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_on_a_terminal_every_pair_has_a_line(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that have ended keep theirs; where lines are few, the last sums up who waits."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "4")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with LiveLine(Console()) as line:
+        for target in "tuvw":
+            line.expect("m", target)
+        line(dataclasses.replace(progress(0), best_latency=None, phase="finding warm starts"))
+        line(dataclasses.replace(progress(2), target="u"))
+        line(dataclasses.replace(progress(10), ended=True))
+        line(dataclasses.replace(progress(3), target="u"))
+    *_, last = frames(capsys.readouterr().err)
+    assert max(map(len, last)) <= columns
+    assert [shown.split(" | ")[0] for shown in last] == [
+        "m @ t",
+        "m @ u",
+        "2 more pairs: 2 waiting",
+    ]
+    assert "| ########## 10/10 " in last[0]
+    assert last[0].split(" | ")[3].strip() == "0:05, done"
+    assert "| ###....... 3/10" in last[1]
+    assert "~0:05 left" in last[1]
+
+
+def test_piped_every_pair_is_told_of_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with LiveLine(Console(), lambda: now) as line:
+        line.expect("m", "t")
+        line.expect("m", "u")
+        for second, target in ((11, "t"), (22, "u")):
+            now = float(second)
+            line(dataclasses.replace(progress(5), target=target))
+    lines = capsys.readouterr().err.splitlines()
+    assert [text.split(" | ")[0] for text in lines] == ["m @ t", "m @ u"]
 
 
 def test_while_code_is_compiled_the_line_says_so(
@@ -721,7 +792,7 @@ def test_gains_below_the_known_error_are_marked(cli: Cli) -> None:
     ran = cli("tune", "alexnet", "--batch", "1", "--trials", "6", *two)
     assert "(simulated, known error of 1 %)" in ran.out
     assert "(simulated, below the known error of 900 %)" in ran.out
-    assert re.search(r"alexnet .* \d\.\d\dx .* \d\.\d\dx \*", ran.out)
-    assert "* below the simulation's known error of that target" in ran.out
+    assert re.search(r"alexnet .* \d\.\d\dx .* \d\.\d\dx\*", ran.out)
+    assert "*: gain below the known error of the simulation of that target" in ran.out
     both = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2", *two).objects
     assert [one["known_error"] for one in both] == [0.01, 9]

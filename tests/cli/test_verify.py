@@ -170,14 +170,14 @@ def test_the_database_remembers_what_was_verified(cli: Cli) -> None:
     cli("verify", MODEL, "--batch", "1", "--scheduler", "tvm")  # another schedule
     assert verified(cli) == ("regions", "memory")
     ran = cli("verify", MODEL, "--run", found["run"])
-    assert ran.out.endswith("autoturbo.db: recorded with the best schedule\n")
+    assert ran.out.endswith("the best schedule in autoturbo.db is recorded as verified\n")
     assert verified(cli) == ("regions", "memory", "numbers")
     assert cli("verify", MODEL, "--run", found["run"], "--no-numbers").status == 0
     assert verified(cli) == ("regions", "memory", "numbers")
     (best,) = cli("--json", "db", "best").object["best"]
     assert best["verified"]["checks"] == ["regions", "memory", "numbers"]
     assert best["verified"]["verifier"] == VERIFIER_VERSION
-    assert "3/3" in cli("db", "list").out
+    assert "verified schedules: regions 1/1, memory 1/1, numbers 1/1\n" in cli("db", "list").out
     shown = cli("--json", "show", found["run"]).object
     assert shown["verified"] == best["verified"]
     assert "\nverified: regions, memory, numbers\n" in cli("show", found["run"]).out
@@ -194,7 +194,9 @@ def test_a_database_that_is_none_does_not_stop_it(cli: Cli) -> None:
     cli.write("autoturbo.db", "no database")
     ran = cli("verify", saved(cli, tiny()), "--no-numbers")
     assert ran.status == 0
-    assert ran.err.splitlines()[-1].startswith("not recorded: autoturbo.db: not an SQLite database")
+    assert ran.err.splitlines()[-1].startswith(
+        "the verification is not recorded: autoturbo.db: not an SQLite database"
+    )
 
 
 # What tune hands out
@@ -235,7 +237,7 @@ def test_tune_hands_out_the_next_best_and_ends_with_1(
     (listed,) = cli("--json", "runs").object["runs"]
     assert (listed["best_trial"], listed["refused"]) == (found["best_trial"], found["refused"])
     text = cli("show", found["run"]).out
-    assert f"trial {first['best_trial']} is refused: {reason}\n" in text
+    assert f"trial {first['best_trial']} is not handed out, it fails a check: {reason}\n" in text
     assert cli("resume", found["run"]).status == 1
 
 

@@ -251,10 +251,10 @@ def test_what_a_merge_prints(tmp_path: Path) -> None:
     ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     reason = "cannot be unpacked: cut short, or too long"
-    believed = "1 run, 0 trials, 1 best schedule, 1 kernel"
+    believed = "1 run, 0 trials, 1 best schedule, 1 kernel time"
     assert ran.stdout.splitlines() == [
-        f"read {believed}; new or better {believed}",
-        "theirs.db: left out 0 runs, 3 trials, 0 best schedules, 0 kernels",
+        f"read {believed}; of these new or better: {believed}",
+        "theirs.db: left out 0 runs, 3 trials, 0 best schedules, 0 kernel times",
         *(f"theirs.db: trials aa00 {number}: {reason}" for number in range(3)),
     ]
     again = subprocess.run([*program, "--json"], cwd=tmp_path, capture_output=True, check=False)

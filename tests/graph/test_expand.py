@@ -502,7 +502,7 @@ def test_a_long_loop_counts_its_first_trip_as_often_as_it_goes(tmp_path: Path) -
         "100000 trips of 3 nodes are not written out: counted as the first trip 100000 times"
     )
     assert opaque_sentence(model_facts(long)) == (
-        f"1 opaque, each runs alone: {loop.name} (Loop); {loop.name}: {loop.opaque}"
+        f"1 opaque operator, a kernel of its own: {loop.name} (Loop); {loop.name}: {loop.opaque}"
     )
     assert long.uncounted is None
     assert long.macs == 1000 * short.macs == 100_000 * 2 * 4 * 4

@@ -213,7 +213,7 @@ def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
         assert remedy.latency == (outcome.latency if isinstance(outcome, Measurement) else None)
     best = bounds.model_knobs[0]
     assert model_knob_sentence(bounds).startswith(
-        f"of the model's knobs, changed alone, {best.text} gains"
+        f"of the model's knobs, changed alone, {best.text} saves"
     )
     worse = tuple(dataclasses.replace(r, gain=0.0) for r in bounds.model_knobs)
     nothing = dataclasses.replace(bounds, model_knobs=worse)

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoturbo.report.lines import RunStatus, live_line
+import pytest
+
+from autoturbo.report.lines import WAITING, RunStatus, live_line, live_lines
 
 MIDWAY = RunStatus(
     model="resnet50",
@@ -23,27 +25,29 @@ MIDWAY = RunStatus(
 
 def test_the_line_of_the_specification() -> None:
     assert live_line(MIDWAY) == (
-        "resnet50 @ stcp920 | ####...... 412/1000 | best 7.41 ms, 1.45x | 0:38, ~0:53 left"
-        " | 88 % of bound | infeasible 7 % (LB 24, GB 3) | 840 measured/s, 18.4 k screened"
+        "resnet50 @ stcp920 | ####...... 412/1000 trials | best 7.41 ms, 1.45x vs heuristic"
+        " | 0:38, ~0:53 left | 88 % of bound | infeasible 7 % (LB 24, GB 3)"
+        " | 840 measured/s, 18.4 k screened"
     )
 
 
 def test_before_the_first_trial() -> None:
     assert live_line(RunStatus("a", "b", 0, 10)) == (
-        "a @ b | .......... 0/10 | starting | 0:00 | 0 measured/s, 0 screened"
+        "a @ b | .......... 0/10 trials | starting | 0:00 | 0 measured/s, 0 screened"
     )
 
 
 def test_what_comes_before_the_first_trial_is_named() -> None:
     line = live_line(RunStatus("a", "b", 0, 10, phase="placing cuts"))
-    assert line.startswith("a @ b | .......... 0/10 | placing cuts | ")
+    assert line.startswith("a @ b | .......... 0/10 trials | placing cuts | ")
     assert "placing" not in live_line(RunStatus("a", "b", 1, 10, phase="placing cuts"))
 
 
 def test_when_nothing_fits() -> None:
     standing = RunStatus("a", "b", 4, None, infeasible={"LB": 4}, elapsed=5)
     assert live_line(standing) == (
-        "a @ b | 4 | nothing fits yet | 0:05 | infeasible 100 % (LB 4) | 0 measured/s, 0 screened"
+        "a @ b | 4 trials | nothing fits yet | 0:05 | infeasible 100 % (LB 4)"
+        " | 0 measured/s, 0 screened"
     )
 
 
@@ -60,11 +64,15 @@ def test_without_bound_and_trial() -> None:
 def test_what_matters_least_goes_first_where_the_terminal_is_narrow() -> None:
     whole = live_line(MIDWAY)
     assert live_line(MIDWAY, len(whole)) == whole
-    shown = {width: live_line(MIDWAY, width) for width in (140, 100, 84, 72, 50, 20)}
-    assert shown[140].endswith("~0:53 left | 88 % of bound | infeasible 7 % (LB 24, GB 3)")
-    assert shown[100].endswith("~0:53 left | 88 % of bound")
-    least = "412/1000 | best 7.41 ms, 1.45x | 0:38, ~0:53 left"
-    assert shown[84] == f"resnet50 @ stcp920 | ####...... {least}"
+    shown = {width: live_line(MIDWAY, width) for width in (150, 120, 110, 84, 78, 72, 50, 20)}
+    assert shown[150].endswith("~0:53 left | 88 % of bound | infeasible 7 % (LB 24, GB 3)")
+    assert shown[120].endswith("~0:53 left | 88 % of bound")
+    assert shown[110].endswith(
+        "412/1000 trials | best 7.41 ms, 1.45x vs heuristic | 0:38, ~0:53 left"
+    )
+    least = "412/1000 | best 7.41 ms, 1.45x | ~0:53 left"
+    assert shown[84] == f"resnet50 @ stcp920 | ####...... {least.replace('~', '0:38, ~')}"
+    assert shown[78] == f"resnet50 @ stcp920 | ####...... {least}"
     assert shown[72] == f"resnet50 @ stcp920 | {least}"
     assert shown[50] == shown[20] == least
     assert all(len(line) <= width for width, line in shown.items() if width >= len(least))
@@ -72,7 +80,8 @@ def test_what_matters_least_goes_first_where_the_terminal_is_narrow() -> None:
 
 def test_a_limit_of_time_has_a_bar_and_a_clock() -> None:
     line = live_line(replace(MIDWAY, total=None, expected=76.0))
-    assert line.startswith("resnet50 @ stcp920 | #####..... 412 | best 7.41 ms, 1.45x | 0:38, 0:38")
+    assert line.startswith("resnet50 @ stcp920 | #####..... 412 trials | best 7.41 ms, 1.45x")
+    assert " | 0:38, 0:38 left | " in line
 
 
 def test_equally_frequent_reasons_are_in_a_fixed_order() -> None:
@@ -85,3 +94,60 @@ def test_equally_frequent_reasons_are_in_a_fixed_order() -> None:
 def test_hostile_names_stay_on_the_line() -> None:
     line = live_line(replace(MIDWAY, model="\x1b[2J\nx"))
     assert line.startswith(r"\x1b[2J\nx @ stcp920 | ")
+
+
+SHORT = replace(MIDWAY, model="dlrm", done=1000, elapsed=91, ended=True, infeasible={})
+WAITS = RunStatus("bert_base_s512", "ascend-910", 0, None, phase=WAITING)
+
+
+def test_lines_of_several_runs_are_below_each_other() -> None:
+    best = "best 7.41 ms, 1.45x vs heuristic"
+    assert live_lines([MIDWAY, SHORT, WAITS], 120) == [
+        f"resnet50 @ stcp920          | ####...... 412/1000 trials  | {best} | 0:38, ~0:53 left",
+        f"dlrm @ stcp920              | ########## 1000/1000 trials | {best} | 1:31, done",
+        "bert_base_s512 @ ascend-910 |                             | waiting",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_lines_of_several_runs_leave_out_the_same_parts(width: int) -> None:
+    lines = live_lines([MIDWAY, SHORT, WAITS], width)
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= width
+    assert [line.split(" ")[0] for line in lines] == ["resnet50", "dlrm", "bert_base_s512"]
+    assert "412/1000" in lines[0]
+    assert "best 7.41 ms, 1.45x" in lines[0]
+    assert "~0:53 left" in lines[0]
+    assert ("vs heuristic" in lines[0]) == ("vs heuristic" in lines[1]) == (width > 100)
+
+
+def test_names_of_several_runs_are_cut_short_and_never_left_out() -> None:
+    lines = live_lines([MIDWAY, SHORT, WAITS], 60)
+    assert lines == [
+        "resnet50 @ .. | 412/1000  | best 7.41 ms, 1.45x | ~0:53 left",
+        "dlrm @ stcp.. | 1000/1000 | best 7.41 ms, 1.45x | done",
+        "bert_base_s.. |           | waiting",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("height", "shown", "last"),
+    [
+        (5, ["a", "b", "c", "d", "e"], ""),
+        (4, ["a", "b", "c"], "2 more pairs: 2 waiting"),
+        (3, ["b", "c"], "3 more pairs: 1 done, 2 waiting"),
+        (2, ["b"], "4 more pairs: 1 under way, 1 done, 2 waiting"),
+        (1, ["b"], "4 more pairs: 1 under way, 1 done, 2 waiting"),
+    ],
+)
+def test_where_there_are_more_runs_than_lines_the_last_sums_them_up(
+    height: int, shown: list[str], last: str
+) -> None:
+    runs = [
+        replace(SHORT, model="a"), replace(MIDWAY, model="b"), replace(MIDWAY, model="c"),
+        replace(WAITS, model="d"), replace(WAITS, model="e"),
+    ]  # fmt: skip
+    lines = live_lines(runs, 120, height)
+    if last:
+        assert lines.pop() == last
+    assert [line.split(" ")[0] for line in lines] == shown

@@ -144,7 +144,8 @@ def test_a_result_says_how_much_faster_and_where(values: dict[str, Any]) -> None
     assert f"  run       {result.run}, done (trials)" in lines
     assert f"  schedule  {result.schedule_file}" in lines
     assert lines[6].split() == [
-        *["scheduler", "latency", "samples/s", "vs", "tvm", "DDR", "matrix", "of", "bound"]
+        *["scheduler", "latency", "samples/s", "vs", "tvm", "DDR", "traffic"],
+        *["matrix", "use", "%", "of", "bound"],
     ]
     assert lines[-1].startswith("tuned ")
 

@@ -46,18 +46,25 @@ def rendered(made: Table, width: int = 100) -> list[str]:
 
 def test_schedulers_side_by_side() -> None:
     assert rendered(comparison({"tvm": SLOW, "default": SLOW, "best": TUNED})) == [
-        "scheduler              latency   samples/s   vs tvm      DDR   matrix   of bound",
-        "tvm (TVM-like)         20.0 ms      3.20 k    1.00x   123 MB     61 %       20 %",
-        "graphturbo (trial 0)   20.0 ms      3.20 k    1.00x   123 MB     61 %       20 %",
-        "tuned                  5.00 ms      12.8 k    4.00x   123 MB     61 %       80 %",
+        "scheduler       latency  samples/s  vs tvm  DDR traffic  matrix use  % of bound",
+        "tvm (TVM-like)  20.0 ms     3.20 k   1.00x       123 MB        61 %        20 %",
+        "heuristic       20.0 ms     3.20 k   1.00x       123 MB        61 %        20 %",
+        "tuned           5.00 ms     12.8 k   4.00x       123 MB        61 %        80 %",
     ]
 
 
-@pytest.mark.parametrize("name", [*SCHEDULERS.names(), "tuned"])
-def test_a_comparison_fits_80_columns(name: str) -> None:
-    large = dataclasses.replace(TUNED, latency=0.123456, ddr_bytes=999_400_000_000)
-    lines = rendered(comparison({"tvm": SLOW, name: large}), width=80)
-    assert len(lines) == 2 + (name != "tvm")
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        *(("tvm", name) for name in (*SCHEDULERS.names(), "default", "tuned")),
+        *(("cpu", name) for name in ("static", "profiled", "partition_tuner", "best")),
+        ("default", "best"),
+    ],
+)
+def test_a_comparison_fits_80_columns(base: str, name: str) -> None:
+    large = dataclasses.replace(TUNED, latency=0.123456, ddr_bytes=99_400_000_000)
+    lines = rendered(comparison({base: large, name: large}), width=80)
+    assert len(lines) == 2 + (name != base)
     assert max(map(len, lines)) <= 80
 
 
@@ -114,9 +121,9 @@ def test_columns_that_stand_close() -> None:
 def test_pareto_front() -> None:
     cool = dataclasses.replace(SLOW, energy=0.5, ddr_bytes=1000)
     assert rendered(front([(7, cool), (3, TUNED), (4, TOO_LARGE)])) == [
-        "Pareto front   latency   samples/s       DDR   energy",
-        "#3             5.00 ms      12.8 k    123 MB        -",
-        "#7             20.0 ms      3.20 k   1.00 kB    0.5 J",
+        "Pareto front  latency  samples/s  DDR traffic  energy",
+        "#3            5.00 ms     12.8 k       123 MB       -",
+        "#7            20.0 ms     3.20 k      1.00 kB   0.5 J",
     ]
 
 

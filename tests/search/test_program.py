@@ -51,7 +51,7 @@ def test_the_example_proposes_and_a_run_goes_on_where_it_was(cli: Cli) -> None:
     assert again["best"]["latency_s"] <= first["best"]["latency_s"]
     refused = cli("resume", first["run"], "--trials", "60")
     assert (refused.status, refused.err) == (
-        2, "error: a program is to propose settings; add --proposer 'COMMAND'\n",
+        2, "error: sampler 'program' has no program; add --proposer 'COMMAND'\n",
     )  # fmt: skip
 
 

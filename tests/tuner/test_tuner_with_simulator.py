@@ -139,7 +139,7 @@ def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
     assert (seen[0].done, seen[0].phase) == (0, "finding warm starts")
     placing = [p for p in seen if p.phase]
     assert seen[: len(placing)] == placing
-    assert any(p.phase == "finding warm starts 100%" for p in placing)
+    assert any(p.phase == "finding warm starts 100 %" for p in placing)
     assert placing[-1].elapsed_s > 1000
     assert seen[len(placing)].elapsed_s > 1000
     assert result.trials == 1

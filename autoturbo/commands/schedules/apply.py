@@ -123,14 +123,19 @@ def _print(applied: Applied, next_command: str, console: Console) -> None:
     lines = {
         "written": str(applied.file),
         "weights": ", ".join(map(str, applied.data_files)),
-        "missing": ", ".join(applied.missing),
+        "missing": _missing(applied),
         "holds": ", ".join(_counted(number, name) for name, number in counts.items()),
         "verified": ", ".join(_VERIFIED),
-        "next:": next_command,
+        "next": next_command,
     }
     for name, line in lines.items():
         if line:
             console.say(f"{name:<10}{line}")
+
+
+def _missing(applied: Applied) -> str:
+    """Return the weights files that the model needs beside it and has not; empty if none."""
+    return f"{', '.join(applied.missing)}: put it beside the model" if applied.missing else ""
 
 
 def _counted(number: int, name: str) -> str:

@@ -16,6 +16,7 @@ from autoturbo.commands.loading import (
     add_model_options,
     add_target_options,
     load_any_pair,
+    origin_of,
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
@@ -32,7 +33,7 @@ from autoturbo.report.lines import (
     mixed_samples,
     mixed_sentence,
 )
-from autoturbo.report.units import count, duration, ratio, size
+from autoturbo.report.units import count, duration, percent, ratio, size, versus
 from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
 from autoturbo.simulate.measurement import (
     FailedJson,
@@ -74,12 +75,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     )
     console.emit({**found.as_json(), **notes})
     if not console.json:
-        console.answer(f"{pair}, {found.dtype}")
+        console.answer(f"{pair}, {found.dtype} ({origin_of(pair.measurer)})")
         console.compare(found.outcomes, REFERENCE)
         if found.mixed_samples:
             console.say(f"samples {mixed_sentence(found.mixed_samples)}")
     if "tuned" not in found.outcomes:
-        console.say("not tuned yet: 'autoturbo tune' adds the best schedule that it finds")
+        console.say("no tuned schedule in the database: 'autoturbo tune' adds one")
     return 0
 
 
@@ -231,12 +232,14 @@ def _compare_units(pair: Pair[Machine], console: Console, database: str, notes: 
     }  # fmt: skip
     console.emit(line)
     if not console.json:
-        console.answer(f"{pair}, {pair.dtype}")
+        console.answer(f"{pair}, {pair.dtype} ({origin_of(pair.measurer)})")
         _show(outcomes, console)
         if missing is not None:
             console.answer(missing.sentence)
     if kept is None:
-        console.say(f"tuned: the best of {TRIALS} settings tried now; 'autoturbo tune' keeps it")
+        console.say(
+            f"tuned: best of {TRIALS} settings tried now, not kept; 'autoturbo tune' keeps its best"
+        )
     return 0
 
 
@@ -291,22 +294,28 @@ def _show(outcomes: Mapping[str, MachineOutcome], console: Console) -> None:
 
     def row(name: str, one: MachineOutcome) -> tuple[str, ...]:
         if isinstance(one, Failure):
-            return (f"{name}: {one.message}", *["-"] * 7)
+            return (f"{name}: {one.message}", *["-"] * 6)
         return (
             name,
             duration(one.latency),
             count(one.throughput),
             "-" if base is None else ratio(base.latency / one.latency),
-            _shares(one),
             duration(one.copying) if one.copying else "-",
             size(one.ddr_bytes),
             str(len(one.assignment.parts)),
         )
 
-    head = ("scheduler", "latency", "samples/s", "vs first", "busy", "copying", "DDR", "parts")
+    versus_base = versus(next((n for n, one in outcomes.items() if one is base), None))
+    head = ("scheduler", "latency", "samples/s", versus_base, "copying", "DDR traffic", "parts")
     console.table(head, (row(name, one) for name, one in outcomes.items()), close=True)
+    busy = {name: one for name, one in outcomes.items() if not isinstance(one, Failure)}
+    if busy:
+        console.answer("")
+        console.answer("share of the latency in which each unit is busy")
+        rows = ((name, *_shares(one)) for name, one in busy.items())
+        console.table(("scheduler", *next(iter(busy.values())).busy), rows, close=True)
 
 
-def _shares(one: MachineMeasurement) -> str:
+def _shares(one: MachineMeasurement) -> list[str]:
     """Return the shares of the time in which the units were busy, in the machine's order."""
-    return "/".join(f"{100 * busy / one.latency:.0f}" for busy in one.busy.values()) + " %"
+    return [percent(busy / one.latency) for busy in one.busy.values()]

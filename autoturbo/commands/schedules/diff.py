@@ -17,6 +17,7 @@ from autoturbo.commands.loading import (
     add_force_option,
     model_path_of_run,
     opened,
+    origin_of,
     outputs_of,
     stored_run,
 )
@@ -37,14 +38,14 @@ EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
 _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "latency_s": ("latency", duration),
     "throughput_per_s": ("samples/s", count),
-    "ddr_bytes": ("DDR", size),
-    "gb_bytes": ("GB", size),
-    "matrix_utilization": ("matrix engine", percent),
-    "vector_utilization": ("vector engine", percent),
-    "peak_lb_bytes": ("peak of LB", size),
-    "peak_gb_bytes": ("peak of GB", size),
+    "ddr_bytes": ("DDR traffic", size),
+    "gb_bytes": ("GB traffic", size),
+    "matrix_utilization": ("matrix engines in use", percent),
+    "vector_utilization": ("vector engines in use", percent),
+    "peak_lb_bytes": ("peak use of LB", size),
+    "peak_gb_bytes": ("peak use of GB", size),
     "kernels": ("kernels", str),
-    "bound_fraction": ("of the lower bound", percent),
+    "bound_fraction": ("% of lower bound", percent),
 }
 """Figures of a measurement, as people read them."""
 
@@ -53,7 +54,7 @@ class DiffSide(NamedTuple):
     """One of the two.
 
     Attributes:
-        name: As the user named it.
+        name: The run or the file, and where its figures come from.
         of: Model, batch, target, data type, scheduler.
         measured: The object M of ``--json``.
         knobs: Plain values.
@@ -150,7 +151,7 @@ def _of_file(path: Path) -> DiffSide:
         }  # fmt: skip
         knobs, measured = dict(document["knobs"]), document["expected"]
     except OSError as error:
-        raise ScheduleFileError(error.strerror or "cannot be read", Location(path)) from None
+        raise ScheduleFileError(f"cannot read: {error.strerror}", Location(path)) from None
     except (ValueError, KeyError, TypeError):
         hint = "'autoturbo tune' writes them"
         raise ScheduleFileError("not a schedule file", Location(path), hint) from None
@@ -158,7 +159,7 @@ def _of_file(path: Path) -> DiffSide:
         message = "the file does not say what the schedule measures"
         hint = "'autoturbo simulate MODEL --schedule FILE' measures it"
         raise ScheduleFileError(message, Location(path, field="expected"), hint)
-    return DiffSide(str(path), of, document["expected"], knobs)
+    return DiffSide(f"{path} (figures of the file)", of, document["expected"], knobs)
 
 
 def _of_run(name: str, path: str) -> DiffSide:
@@ -168,6 +169,7 @@ def _of_run(name: str, path: str) -> DiffSide:
         RunError: No such run, or no trial of it fits.
     """
     from autoturbo.heterogeneous.evaluator import PUBLISHED, TUNED
+    from autoturbo.tuning.keys import measurer_of
 
     run = stored_run(name, path)
     info, best = run.info, run.best()
@@ -179,7 +181,8 @@ def _of_run(name: str, path: str) -> DiffSide:
         "scheduler": scheduler,
     }  # fmt: skip
     measured = required(best.outcome, f"run {info.id}").as_json()
-    return DiffSide(f"run {info.id}", of, measured, best.knobs.as_dict())
+    name = f"run {info.id} ({origin_of(measurer_of(info))})"
+    return DiffSide(name, of, measured, best.knobs.as_dict())
 
 
 def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,13 +205,15 @@ def _print(
     for letter, side in (("A", first), ("B", second)):
         console.answer(f"{letter}: {_titled(side)}")
     if unlike:  # another model, batch, target
-        console.answer(f"not the same {', '.join(unlike)}: what follows compares unlike things")
-    console.table(("", "A", "B", "B over A"), list(_figures(first, second)))
+        console.answer(
+            f"A and B differ in {', '.join(unlike)}: their figures are of different problems"
+        )
+    console.table(("figure", "A", "B", "B / A"), list(_figures(first, second)))
     if knobs:
         rows = [(name, str(a), str(b)) for name, (a, b) in knobs.items()]
         console.table(("knob", "A", "B"), rows, words=3, close=True)
     else:
-        console.answer("all knobs are the same")
+        console.answer("A and B have the same knobs")
 
 
 def _titled(side: DiffSide) -> str:

@@ -91,7 +91,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         (name, dtype, *map(duration, (least[name], *(bound.parts.get(p, 0.0) for p in parts))))
         for name, dtype, bound in zip(least, dtypes, found, strict=True)
     )
-    console.table(("target", "dtype", "lower bound", *parts.values()), rows, words=2)
+    console.answer("")
+    console.answer("lower bound of the latency: the largest of the parts beside it")
+    console.table(("target", "dtype", "lower bound", *parts.values()), rows, words=2, close=True)
     return 0
 
 
@@ -103,20 +105,22 @@ def _show_kinds(graph: Graph, console: Console) -> None:
         work[operator.kind] += operator.macs
     ordered = sorted(number, key=lambda kind: (-work[kind], -number[kind], kind))
     rows = ((kind, number[kind], macs(work[kind]) if work[kind] else "-") for kind in ordered)
-    console.table(("operator", "number", "work"), rows)
+    console.answer("")
+    console.table(("operator", "count", "work"), rows)
 
 
 def _show_layers(graph: Graph, console: Console) -> None:
     from autoturbo.graph.layers import layers_of
 
     rows = []
+    console.answer("")
     for layer in layers_of(graph):
         operators = [graph.operators[index] for index in layer.operators]
         kinds = " ".join(operator.kind for operator in operators)
         work = sum(operator.macs for operator in operators)
         shape = "x".join(map(str, graph.tensors[layer.outputs[0]].shape)) if layer.outputs else "-"
         rows.append((layer.name, kinds, shape, macs(work) if work else "-"))
-    console.table(("layer", "operators", "output", "work"), rows, words=2)
+    console.table(("layer", "operators", "output", "work"), rows, words=2, close=True)
 
 
 # What there is to say about a model before anything is scheduled
@@ -174,7 +178,12 @@ def opaque_sentence(facts: ModelFacts) -> str:
     more = f" and {len(opaque) - _SHOWN} more" if len(opaque) > _SHOWN else ""
     told = (o for o in opaque if o["reason"] != f"no row for {o['op_type']}")
     why = next((f"; {o['name']}: {o['reason']}" for o in told), "")
-    return f"{len(opaque)} opaque, each runs alone: {names}{more}{why}"
+    number = (
+        "1 opaque operator, a kernel"
+        if len(opaque) == 1
+        else f"{len(opaque)} opaque operators, each a kernel"
+    )
+    return f"{number} of its own: {names}{more}{why}"
 
 
 def _total(graph: Graph, tensors: set[int]) -> int:

@@ -16,6 +16,7 @@ from autoturbo.commands.loading import (
     add_model_options,
     add_target_options,
     load_any_pair,
+    origin_of,
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
@@ -57,6 +58,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     counters = measurement.counters()
     line: SimulateLine = {**measurement.as_json(), "scheduler": name, "counters": counters, **notes}
     console.emit(line)
+    if not console.json:
+        console.answer(f"{pair}, {pair.dtype}: {name} ({origin_of(pair.measurer)})")
     console.compare({name: measurement})
     return 0
 

@@ -96,8 +96,8 @@ def _is_side_car(path: Path) -> bool:
     """Return whether a file is a side-car; raise UsageError if it is no model either."""
     suffix = path.suffix.lower()
     if suffix not in (".json", ".onnx"):
-        message = f"{path} is no side-car and no model"
-        raise wrong("--netron", message, "a name that ends in .json or .onnx")
+        message = f"{path} is neither a side-car nor a model"
+        raise wrong("--netron", message, "end its name in .json or .onnx")
     return suffix == ".json"
 
 

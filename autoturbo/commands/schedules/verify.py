@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
     text = "best schedule of a run; its batch, shapes, target and data type are the defaults"
     what.add_argument("--run", metavar="RUN", help=text)
     parser.set_defaults(target=None)
-    seed = "of the inputs and weights that it is run on (default: 0)"
+    seed = "seed of the random inputs and weights (default: 0)"
     parser.add_argument("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
     numbers = parser.add_mutually_exclusive_group()
     add = numbers.add_argument
@@ -172,6 +172,6 @@ def _record(
     try:
         with Database.open(path, create=False) as database:
             if database.set_verified(pair_key(*pair), schedule.text, verified):
-                console.say(f"{path}: recorded with the best schedule")
+                console.say(f"the best schedule in {path} is recorded as verified")
     except DatabaseError as error:
-        _tell(console, f"not recorded: {error}")
+        _tell(console, f"the verification is not recorded: {error}")

@@ -83,7 +83,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--target", metavar="T", help=text)
     text = "say what bounds the schedule, and try no change that may help"
     parser.add_argument("--no-what-if", dest="what_if", action="store_false", help=text)
-    seed = "deals the trials into parts (default: 0)"
+    seed = "seed that deals the trials out to training and test (default: 0)"
     parser.add_argument("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
 
 
@@ -126,7 +126,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     flags = ("model", "target", "batch", "dim", "shape", "value")
     flag = next((name for name in flags if getattr(options, name)), None)
     if flag is not None:
-        raise wrong(f"--{flag}", "a run knows its own", "it is for schedule files")
+        raise wrong(f"--{flag}", "the run has its own", "leave it out: it is for schedule files")
     run = stored_run(options.run, options.db)
     info = run.info
     trials = [Trial(t.number, t.knobs, t.outcome) for t in run.trials]
@@ -155,7 +155,7 @@ def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     if best is None:
         return None
     if run.info.key.scheduler_version != scheduler_version(measurer_of(run.info)):
-        console.say("bounds: the run is of another version of the scheduler")
+        console.say("no bounds: another version of the scheduler made the run")
         return None
     return build_schedule(run.evaluator_on_target().model_scheduler, best.knobs)
 
@@ -178,14 +178,14 @@ def _space(run: StoredRun) -> Space:
 def _print(
     info: RunInfo, objective: str, found: Importance, bounds: Bounds | None, console: Console
 ) -> None:
-    console.answer(f"run {info.id}: {info.model} @ {info.target}, {objective}")
+    console.answer(f"run {info.id}: {info.model} @ {info.target}, objective {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
     if bounds is not None:
         _print_bounds(bounds, console)
         console.say()
     console.answer(_explained(found))
     shown = _shown(found, console.verbosity > 0)
-    headers = ("knob", "of the layer", "best", "share", "tried")
+    headers = ("knob", "of the layer", "best", "importance", "tried")
     console.say()
     if shown:
         console.table(headers, map(_row, shown), words=3, close=True)
@@ -228,7 +228,7 @@ def _explained(found: Importance) -> str:
     if found.obstacle:
         return f"importance: {found.obstacle}"
     share = percent(max(found.explained or 0.0, 0.0))
-    return f"knob importance: choices explain {share} of the variance of trials held out"
+    return f"knob importance: knobs explain {share} of the variance of the trials held out"
 
 
 def _row(knob: KnobReport) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import add_run_argument, stored_run
+from autoturbo.commands.loading import add_run_argument, origin_of, stored_run
 from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.errors import RunError
 from autoturbo.schema import Bool, Natural, TypedDict
@@ -40,11 +40,13 @@ def add_arguments(parser: Parser) -> None:
     """Add the run and the trial."""
     add_run_argument(parser)
     number = whole_number("TRIAL", 0)
-    parser.add_argument("trial", metavar="TRIAL", type=number, help="its number, from 0")
+    parser.add_argument("trial", metavar="TRIAL", type=number, help="number of the trial, from 0")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure, compare, print."""
+    from autoturbo.tuning.keys import measurer_of
+
     run = stored_run(options.run, options.db)
     info, trial = run.info, run.trial(options.trial)
     if trial is None:
@@ -65,8 +67,14 @@ def run(options: argparse.Namespace, console: Console) -> int:
     else:
         measured: Measured = {**said, **replayed.as_json()}
         console.emit(measured)
-    console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
-    console.answer(f"the run began with {'; '.join(warm_starts)}")
+    origin = origin_of(measurer_of(info))
+    name = f"{info.model} @ {info.target} ({origin})"
+    console.answer(f"run {info.id}, trial {options.trial}: {name}")
+    console.answer(f"the search started from: {'; '.join(warm_starts)}")
     console.compare({"recorded": recorded, "replayed": replayed}, "recorded")
-    console.answer(f"not the same: {', '.join(changed)}" if changed else "the same, to the bit")
+    console.answer(
+        f"replayed and recorded differ in {', '.join(changed)}"
+        if changed
+        else "replayed and recorded are equal, to the bit"
+    )
     return 1 if changed else 0

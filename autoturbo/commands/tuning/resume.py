@@ -61,11 +61,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _outputs(options).check(options.output, Kind.SCHEDULE)
     config = config_of(ResumeConfig, options)
 
-    def told(info: RunInfo) -> None:
-        console.say(f"{info.model} @ {info.target}")
-        tell_start(info, console, options.db)
-
     with LiveLine(console) as line:
+
+        def told(info: RunInfo) -> None:
+            console.say(f"{info.model} @ {info.target}")
+            tell_start(info, console, options.db)
+            line.expect(info.model, info.target)
+
         execution = config_of(
             ExecutionConfig, options, on_progress=line, began=began, on_begin=told
         )

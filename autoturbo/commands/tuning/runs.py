@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING, Annotated
 
 from autoturbo.commands.console import Console, Dtype, Moment
-from autoturbo.commands.loading import opened
+from autoturbo.commands.loading import opened, origins_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import RefusedJson, refused_json
-from autoturbo.report.units import duration, gain
+from autoturbo.report.units import duration, gain, versus
 from autoturbo.schema import Choice, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
@@ -47,11 +47,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     line: RunsLine = {"runs": [as_json(info, states[info.id]) for info in runs]}
     console.emit(line)
     if not console.json:
-        headers = ("run", "model", "target", "state", "trials", "best", "gain")
+        headers = ("run", "model", "target", "state", "trials", "best", versus("default"))
         rows = (_row(info, states[info.id]) for info in runs)
         console.table(headers, rows, words=4, whole=("run", "state"), close=True)
+        if runs:
+            console.say(origins_of(info.key.scheduler_version for info in runs))
         for info in runs:
-            console.detail(f"{info.id} was started at {info.created}")
+            console.detail(f"{info.id} began at {info.created}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Show one run: settings, default and best schedule, what failed."""
+"""Show one run: settings, the heuristic's and the best schedule, what failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
+from autoturbo.commands.loading import StoredRun, add_run_argument, origin_of, stored_run
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
@@ -32,6 +32,10 @@ class ShowLine(RunJson):
     best: MeasurementJson | None
     knobs: KnobsJson | None
     verified: VerifiedJson | None
+
+
+_LONG = ("starts", "target_description")
+"""Settings that take more than a line."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -80,15 +84,21 @@ def _failures(run: StoredRun) -> Counter[str]:
 
 
 def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) -> None:
+    from autoturbo.tuning.keys import measurer_of
+
     info, best = run.info, run.trial(run.info.best_trial)
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
     console.answer(name)
-    failed = ", ".join(f"{reason} {number}" for reason, number in _failures(run).most_common())
-    console.answer(f"{run.state}, {budget(info)} trials, failed: {failed or 'none'}")
+    failures = _failures(run)
+    reasons = ", ".join(f"{reason} {number}" for reason, number in failures.most_common())
+    failed = f"{failures.total()} failed ({reasons})" if failures else "none failed"
+    origin = origin_of(measurer_of(info))
+    console.answer(f"{run.state}, {budget(info)} trials ({origin}), {failed}")
     units = "units" in (info.settings.get("target_description") or {})
-    console.compare(outcomes, "default", "partition_tuner" if units else "graphturbo")
+    console.compare(outcomes, "default")
     for refused in info.refused:
-        console.answer(f"trial {refused.trial} is refused: {'; '.join(refused.failures)}")
+        why = "; ".join(refused.failures)
+        console.answer(f"trial {refused.trial} is not handed out, it fails a check: {why}")
     if run.verified is not None:
         console.answer(f"verified: {', '.join(run.verified.checks)}")
     if best is not None and isinstance(best.outcome, Measurement):
@@ -101,6 +111,16 @@ def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) ->
         console.answer(f"knobs of trial {best.number}:")
         for text in knob_lines(best.knobs):
             console.answer(f"  {text}")
-    for key in ("settings", "versions"):
-        values = getattr(info, key).items()
-        console.detail(f"{key}: {', '.join(f'{k} {v}' for k, v in values)}")
+    for key, values in {"settings": info.settings, "versions": info.versions}.items():
+        console.detail(f"{key}:")
+        for line in _detailed(values):
+            console.detail(f"  {line}")
+
+
+def _detailed(values: Mapping[str, Any]) -> list[str]:
+    """Return settings as lines, without those that only ``--json`` and the manifest show."""
+    known = {name: value for name, value in values.items() if name not in _LONG}
+    texts = {
+        n: value if isinstance(value, str) else json.dumps(value) for n, value in known.items()
+    }
+    return [f"{name}: {text}" for name, text in texts.items()]

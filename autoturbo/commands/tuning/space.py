@@ -101,8 +101,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if not console.json:
         _print(pair, space, console)
         for effort, trials in EFFORTS.items():
-            time_s = clock(expected[effort])
-            console.answer(f"expected time on one core: {effort} ~{time_s} ({trials} trials)")
+            took = clock(expected[effort])
+            console.answer(f"--effort {effort:<9} {trials:>5} trials, about {took} on one core")
     return 0
 
 
@@ -140,7 +140,7 @@ def _print(pair: Pair[Target], space: Space, console: Console) -> None:
     console.show(definitions(map(_entry, knobs)))
     if own:
         console.say()
-        console.say(f"for each of {_kinds(space)}:")
+        console.say(f"own knobs of {_kinds(space)}:")
         console.say()
         console.show(definitions(_own_entry(row, kinds) for row in own))
     sizes = space.conditions
@@ -148,15 +148,17 @@ def _print(pair: Pair[Target], space: Space, console: Console) -> None:
     console.answer(f"{pair}: {len(knobs)} knobs, {many(sizes.model_size)} settings")
     if own:
         between = " to ".join(dict.fromkeys(many(f(sizes.block_sizes)) for f in (min, max)))
-        console.answer(f"each kind of sub-graphs: {len(own)} knobs, {between} settings")
+        console.answer(f"{_kinds(space)}: {len(own)} knobs, {between} settings")
         console.answer(f"all together: {many(space.size)} settings")
 
 
 def _kinds(space: Space) -> str:
     kinds, layers = len(space.blocks), sum(len(block.layers) for block in space.blocks)
     if kinds == layers:
-        return f"the {kinds} heaviest sub-graphs"
-    return f"the {kinds} heaviest kinds of sub-graphs ({layers} of them)"
+        return (
+            "the heaviest sub-graph" if kinds == 1 else f"each of the {kinds} heaviest sub-graphs"
+        )
+    return f"each of the {kinds} heaviest kinds of sub-graphs ({layers} sub-graphs)"
 
 
 def _entry(row: dict[str, Any]) -> tuple[str, str, str]:

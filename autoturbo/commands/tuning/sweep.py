@@ -21,6 +21,7 @@ from autoturbo.commands.loading import (
     add_target_options,
     how_to_load,
     load_pair,
+    origin_of,
     outputs_of,
     tell_notes,
 )
@@ -59,9 +60,9 @@ def add_arguments(parser: Parser) -> None:
     add_flags(parser, ExecutionConfig)
     text = "table (.csv) or plot (.svg, .png, .pdf) to write; may be repeated"
     add("-o", "--output", metavar="FILE", type=Path, action="append", default=[], help=text)
-    text = "folder that takes every target of the grid as a file"
+    text = "write every target of the grid as a file into this folder"
     add("--save-targets", metavar="FOLDER", type=Path, help=text)
-    text = "begin also if it is expected to take more than an hour"
+    text = "begin even if the sweep is expected to take more than an hour"
     add("-y", "--yes", action="store_true", help=text)
     add_force_option(parser)
 
@@ -85,7 +86,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     budget = f"{clock(config.time_budget)} of time" if config.time_budget else ""
     each = f"{config.total} trials each" if config.total else ""
     how = ", ".join(part for part in (each, budget) if part)
-    console.say(f"{pair}, {pair.dtype}: {len(grid)} targets, {how}, seed {config.seed}")
+    origin = origin_of(config.resolved(pair.target).measurer)
+    told = f"{pair}, {pair.dtype}: {len(grid)} targets, {how}, seed {config.seed} ({origin})"
+    console.say(told)
     notes = tell_notes(pair.model, console)
     _tell_cost(pair, len(grid), config, execution_of(options), console, agreed=options.yes)
     with LiveLine(console) as live:
@@ -127,7 +130,7 @@ def _tell_cost(
     if config.time_budget or asked.measurer != SIMULATOR:
         return
     seconds = points * expected_seconds(pair, asked, execution)[0]
-    console.say(f"expected time: about {clock(seconds)}")
+    console.say(f"time: about {clock(seconds)}")
     if seconds > _LONG_S and not agreed:
         message = f"{points} targets are expected to take about {clock(seconds)}"
         raise UsageError(message, hint="add --yes, or give fewer values, --trials or --time-budget")
@@ -138,11 +141,15 @@ def _print(found: Sweep, files: Sequence[Path], console: Console) -> None:
 
     console.show(points_table(found))
     console.say()
-    console.say("front: no other point is at least as good in every varied field and in latency")
+    console.say(
+        "*: on the Pareto front: no other target is as good in every varied field and latency"
+    )
     if found.faster_lesser:
-        console.say("?: slower than a lesser target, which cannot be: more trials find better")
+        console.say(
+            "?: slower than a target that offers less: its search stopped short, give more --trials"
+        )
     if found.known:
-        console.say(f"{found.known} of {len(found.points)} points were known from earlier runs")
+        console.say(f"{found.known} of {len(found.points)} targets were tuned by earlier runs")
     for point in found.points:
         if point.failure:
             console.say(f"{point.target}: {point.failure}")
@@ -167,7 +174,8 @@ def _check_outputs(paths: Sequence[Path], outputs: Outputs) -> None:
     known = (_TABLE, *(f".{form}" for form in FORMATS))
     for path in paths:
         if path.suffix.lower() not in known:
-            raise wrong("-o", f"{path} is no table and no plot", f"one of {', '.join(known)}")
+            hint = f"end its name in one of {', '.join(known)}"
+            raise wrong("-o", f"{path} is neither a table nor a plot", hint)
         if path.suffix.lower() != _TABLE:
             require_matplotlib()
         outputs.check(path, _kind_of(path))

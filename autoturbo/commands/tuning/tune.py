@@ -24,6 +24,7 @@ from autoturbo.commands.loading import (
     add_target_options,
     how_to_load,
     load_pairs,
+    origin_of,
     outputs_of,
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
@@ -134,6 +135,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         tell_start(info, console, options.db, pair)
 
     with LiveLine(console) as line:
+        for pair in pairs:
+            line.expect(pair.model.name, pair.target.name)
         execution = dataclasses.replace(execution, on_progress=line, on_begin=told)
         ended = tuner.tune_all(chosen, config, execution)
     return finish(ended, console, options.db, partial(write_copy, options.output, outputs))
@@ -239,7 +242,7 @@ def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
         return
     if pairs > 1:
         hint = "leave it out: every run folder holds its schedule.json"
-        raise wrong("-o", f"one file for {pairs} runs", hint)
+        raise wrong("-o", f"one file cannot hold the schedules of {pairs} runs", hint)
     outputs.check(path, Kind.SCHEDULE)
 
 
@@ -247,6 +250,9 @@ def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
 
 _SHARERS = ("clusters", "units")
 """Who shares out the work, on a target and on a machine."""
+
+_ABREAST = 4
+"""Targets that a table of 80 columns has beside each other."""
 
 _MORE = 4
 """Times the trials that a next run is proposed with."""
@@ -278,7 +284,8 @@ def finish(
     results = [e for e in ended if not isinstance(e, AutoTurboError)]
     for result in results:
         written = copied(result) if copied else []
-        status = max(status, _tell(result, console, database, written))
+        titled = len(ended) > 1 or console.verbosity < 0  # else it stands above already
+        status = max(status, _tell(result, console, database, written, titled=titled))
     if len(results) > 1 and not console.json:
         _matrix(results, console)
     for failure in failures[1:]:
@@ -295,10 +302,12 @@ def finish(
     return status
 
 
-def _tell(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> int:
+def _tell(
+    result: TuneResult, console: Console, database: str, written: Sequence[Path], *, titled: bool
+) -> int:
     console.emit(as_json(result))
     if not console.json:
-        _print(result, console, database, written)
+        _print(result, console, database, written, titled=titled)
     complaints = _complaints(result)
     for line in complaints:
         warn(f"error: {line}")
@@ -377,16 +386,19 @@ def _mixed_samples(result: TuneResult) -> MixedSamples | None:
     return mixed_samples(best.model, {result.target: best.context.target.clusters})
 
 
-def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
+def _print(
+    result: TuneResult, console: Console, database: str, written: Sequence[Path], *, titled: bool
+) -> None:
     from autoturbo.report.tables import front
 
-    if console.verbosity < 0:  # else it stands above already
-        console.answer(f"{result.model} @ {result.target}")
     console.say()
+    if titled:
+        console.answer(f"{result.model} @ {result.target}")
     console.compare(result.outcomes(), REFERENCE)
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
+        console.say()
     best, checks, points = result.best, ", ".join(result.best.verified), len(result.front)
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
@@ -421,21 +433,22 @@ def _gain(result: TuneResult) -> str:
     best, default = result.best.measurement, result.default
     if default is None:
         return ""
-    simulated = result.measurer == SIMULATOR
-    how = "simulated" if simulated else f"measured by {result.measurer}"
+    how = origin_of(result.measurer)
     if best.latency >= default.latency:
         return f"none: no trial is faster than the published heuristic ({how})"
     gain = default.latency / best.latency
-    if simulated:
+    if result.measurer == SIMULATOR:
         how += f", {beyond_error(gain, result.known_error)}"
-    text = f"{ratio(gain)} over the published heuristic"
+    # on a machine the heuristic is a row of the table by its name
+    base_name = "partition_tuner" if result.on_machine else "the published heuristic"
+    text = f"{ratio(gain)} over {base_name}"
     base = result.baselines.get(REFERENCE)
     if base is not None:
         text += f", {ratio(base.latency / best.latency)} over {REFERENCE}"
     return f"{text} ({how})"
 
 
-_DOUBTED = " *"
+_DOUBTED = "*"
 """Marks a gain that is smaller than the simulation's known error."""
 
 
@@ -443,14 +456,17 @@ def _matrix(results: Sequence[TuneResult], console: Console) -> None:
     """Print the tuned latency and the gain of every model on every target."""
     cells = {(r.model, r.target): _cell(r) for r in results}
     targets = list(dict.fromkeys(r.target for r in results))
-    rows = [
-        (model, *(cells.get((model, target), "-") for target in targets))
-        for model in dict.fromkeys(r.model for r in results)
-    ]
-    console.table(("tuned, gain over the published heuristic", *targets), rows)
-    if any(cell.endswith(_DOUBTED) for row in rows for cell in row):
-        console.say(f"{_DOUBTED.strip()} below the simulation's known error of that target")
-    console.say()
+    console.answer("tuned latency and gain over the published heuristic")
+    for first in range(0, len(targets), _ABREAST):
+        shown = targets[first : first + _ABREAST]
+        rows = [
+            (model, *(cells.get((model, target), "-") for target in shown))
+            for model in dict.fromkeys(r.model for r in results)
+        ]
+        console.table(("model", *shown), rows, close=True)
+        if any(cell.endswith(_DOUBTED) for row in rows for cell in row):
+            console.say(f"{_DOUBTED}: gain below the known error of the simulation of that target")
+        console.say()
 
 
 def _cell(result: TuneResult) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from autoturbo.commands.console import Console, titled_table
+from autoturbo.commands.console import Console
 from autoturbo.commands.loading import add_force_option, outputs_of
 from autoturbo.commands.parser import Actions, OneOf, takes
 from autoturbo.schema import DeferredType, TypedDict
@@ -61,7 +61,7 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
     add_force_option,
     takes(
         "--judge", action="store_true",
-        help="judge it on models and targets held out as well; the card says how it did",
+        help="evaluate it on models and targets held out as well; the card has the scores",
     ),
     usage="FOLDER -o MODEL [--judge]",
 )  # fmt: skip
@@ -79,7 +79,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
     model.save(options.output, outputs)
     console.emit(TrainLine(folder=str(options.output), card=model.card))
     text = f"{model.card['settings']} settings, {model.card['kernels']} kernels"
-    console.answer(f"trained on {text}: {options.output}")
+    console.answer(f"wrote {options.output}: cost model trained on {text}")
     return 0
 
 
@@ -111,7 +111,7 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> Notes
     takes(
         "--method", dest="methods", metavar="NAME", action="append", default=[],
         type=OneOf("--method", "autoturbo.cost_models.judging:METHODS"),
-        help="objective or baseline (default: all); may be repeated",
+        help="training objective or baseline (default: all); may be repeated",
     ),
     usage="FOLDER [--held-out KIND...] [--method NAME...]",
 )  # fmt: skip
@@ -126,7 +126,7 @@ def _evaluate(options: argparse.Namespace, console: Console) -> int:
     found = []
     for result in evaluate(table, methods, kinds):
         found.append(result)
-        console.say(f"{result.method} on {result.kind}s held out: done")
+        console.say(f"evaluated {result.method} on {result.kind}s held out")
     console.emit(EvaluateLine(results=[result.as_json() for result in found]))
     if not console.json:
         for kind in kinds:
@@ -134,14 +134,23 @@ def _evaluate(options: argparse.Namespace, console: Console) -> int:
             cells = (
                 (r.method, *_cells(r.mean), f"{r.guesses.better}/{r.guesses.pools}") for r in own
             )
-            console.show(titled_table(f"{kind}s held out", ("method", *_TITLES, "faster"), cells))
+            console.titled(f"{kind}s held out", ("method", *_TITLES, "faster"), cells)
             groups = ((name, *_cells(scores)) for name, scores in own[0].groups.items())
-            title = f"{own[0].method} by {kind} held out"
-            console.show(titled_table(title, (kind, *_TITLES), groups))
+            console.titled(f"{own[0].method} by {kind} held out", (kind, *_TITLES), groups)
+        console.say()
+        for line in _LEGEND:
+            console.say(line)
     return 0
 
 
-_TITLES = ("pairwise", "tau", "top-1", "top-5", "top-10", "error")
+_TITLES = ("in order", "tau", "top-1", "top-5", "top-10", "error")
+
+_LEGEND = (
+    "in order: share of pairs of settings ranked as measured; tau: Kendall's tau-b",
+    "top-n: least latency of all over the least among the n that are ranked first",
+    "error: mean error of the predicted time, up to one common factor",
+    "faster: groups whose setting ranked first beats the heuristic",
+)
 
 
 def _cells(scores: Scores) -> list[str]:
@@ -158,19 +167,19 @@ def _list(_: argparse.Namespace, console: Console) -> int:
     cards = {name: read_card(folder / CARD) for name, folder in bundled().items()}
     console.emit(ListLine(models=cards))
     for name, card in cards.items():
-        console.answer(f"{name}: {_described(card)}")
+        for line in _described(name, card):
+            console.answer(line)
     if not cards:
         console.answer("no cost model is in the package")
     return 0
 
 
-def _described(card: Mapping[str, Any]) -> str:
-    learned = (
-        f"{card['settings']} settings of {len(card['models'])} models on"
-        f" {len(card['targets'])} targets"
-    )
+def _described(name: str, card: Mapping[str, Any]) -> list[str]:
+    """Return what a model was trained on, and how well it ranks settings, as lines."""
+    models, targets = len(card["models"]), len(card["targets"])
+    learned = f"{card['settings']} settings of {models} models on {targets} targets"
     figures = (
-        f"{kind}s held out: {100 * said['pairwise']:.1f} % of pairs in order"
+        f"  ranks {100 * said['pairwise']:.1f} % of pairs of settings right on {kind}s held out"
         for kind, said in card.get("accuracy", {}).items()
     )
-    return "; ".join((learned, *figures))
+    return [f"{name}: trained on {learned}", *figures]

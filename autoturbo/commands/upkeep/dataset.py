@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from autoturbo.commands.console import Console, titled_table
+from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     add_dim_option,
@@ -29,6 +29,7 @@ from autoturbo.commands.parser import (
 )
 from autoturbo.errors import InterruptedRunError
 from autoturbo.graph.operators import Graph
+from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import DeferredType, TypedDict
 
@@ -113,7 +114,7 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
     takes("models", metavar="MODEL", nargs="+", help="ONNX file, or the name of a workload"),
     takes(
         "-o", "--output", metavar="FOLDER", type=Path, required=True,
-        help="folder of the data set; one that was begun goes on",
+        help="folder of the data set; goes on with the one begun there",
     ),
     add_force_option,
     takes(
@@ -130,9 +131,9 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
         default=[], help="samples processed at once (default: the model's own); may be repeated",
     ),
     add_dim_option,
-    _number("--vary-targets", 0, 0, "further targets near each one, their figures varied"),
+    _number("--vary-targets", 0, 0, "targets to add near each one, with varied figures"),
     _number("--settings", 1, SETTINGS, "settings of each model, batch, target and data type"),
-    _number("--seed", 0, 0, "of chance"),
+    _number("--seed", 0, 0, "seed of all random choices"),
     _number("--subgraphs", 0, 8, "heaviest sub-graphs with own knobs"),
     _number("--jobs", 1, 1, "processes that measure"),
     usage="MODEL... -o FOLDER [--target T...] [options]",
@@ -251,7 +252,6 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
 def _print(folder: Path, card: DataCard, console: Console) -> None:
     from autoturbo.datasets.measurements.card import (
         ORIGIN_TITLES,
-        PAIR_TITLES,
         knob_cells,
         origin_cells,
         pair_cells,
@@ -260,16 +260,24 @@ def _print(folder: Path, card: DataCard, console: Console) -> None:
     rows, shards, versions = card["rows"], card["shards"], card["versions"]
     there = f"{shards['there']} of {shards['all']} shards"
     console.answer(f"{folder}: {rows['settings']} settings, {rows['kernels']} kernels, {there}")
-    console.answer(", ".join(f"{name} {value}" for name, value in versions.items()))
-    console.answer(", ".join(f"{name} {n}" for name, n in card["outcomes"].items()))
-    console.show(titled_table("models and targets", PAIR_TITLES, pair_cells(card)))
-    origins = titled_table("latency over default", ("origin", *ORIGIN_TITLES), origin_cells(card))
-    console.show(origins)
-    sums = card["kernel_sums"]
+    console.answer(f"versions: {', '.join(f'{name} {v}' for name, v in versions.items())}")
+    outcomes = ", ".join(f"{n} {name}" for name, n in card["outcomes"].items())
+    console.answer(f"outcomes of the settings: {outcomes}")
+    headers = ("model", "target", "dtype", "batch", "measured", "heuristic", "best", "median")
+    pairs = (
+        (model, target, dtype, batch, f"{measured}/{settings}", *latencies)
+        for model, batch, target, dtype, settings, measured, _, *latencies in pair_cells(card)
+    )
+    title = "best and median latency over that of the heuristic, of settings measured"
+    console.titled(title, headers, pairs, words=3)
+    title = "latency over that of the heuristic, by where settings come from"
+    console.titled(title, ("origin", *ORIGIN_TITLES), origin_cells(card))
+    alike, joint = card["kernel_sums"]["alike"], card["kernel_sums"]["joint"]
+    error = percent(alike["largest_relative_error"] or 0.0)
+    console.answer("")
+    console.answer(f"kernels add up to the latency within {error} in {alike['settings']} settings;")
     console.answer(
-        f"sums of kernels: error {sums['alike']['largest_relative_error']:.1e} at most in"
-        f" {sums['alike']['settings']} settings; {sums['joint']['settings']} where clusters share"
-        " out one pass"
+        f"in {joint['settings']} settings clusters share one pass and wait for each other"
     )
     if console.verbosity > 0:
-        console.show(titled_table("knobs", ("knob", "settings by value"), knob_cells(card)))
+        console.titled("knobs", ("knob", "settings by value"), knob_cells(card), words=2)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.commands.console import Console, Digest, Dtype, Moment
-from autoturbo.commands.loading import add_extent_options, add_force_option, opened, outputs_of
+from autoturbo.commands.loading import (
+    add_extent_options,
+    add_force_option,
+    opened,
+    origins_of,
+    outputs_of,
+)
 from autoturbo.commands.parser import (
     Actions,
     OneOf,
@@ -127,17 +133,17 @@ def _list(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION(
     EXAMPLE,
-    takes("--model", metavar="MODEL", help="name, or a file: then by what is in it"),
-    takes("--target", metavar="T", help="name, or a file"),
+    takes("--model", metavar="MODEL", help="name of the model, or a file, matched by its content"),
+    takes("--target", metavar="T", help="name of the target, or a file, matched by its content"),
     takes(
         "--batch", metavar="N", type=whole_number("--batch", 1), help="samples processed at once"
     ),
     add_extent_options,
     takes("--dtype", metavar="TYPE", help="data type"),
-    takes("--graph-hash", metavar="HASH", help="of the model, as --json shows it"),
+    takes("--graph-hash", metavar="HASH", help="hash of the model's graph, as --json shows it"),
     takes(
         "--scheduler-version", metavar="V",
-        help="of the scheduler that made it, as --json shows it",
+        help="version of the scheduler that made it, as --json shows it",
     ),
     takes("--explain-miss", action="store_true", help="say why nothing matches"),
     takes(
@@ -215,10 +221,10 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     }  # fmt: skip
     console.emit(line)
     console.answer(f"{options.db}: {counted(counts)}")
-    mean = f", {size(whole / records)} a record" if records else ""
-    console.answer(f"{size(whole)}{mean}")
-    console.answer("runs " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
-    headers = ("model", "target", "scheduler", "runs", "trials")
+    mean = f", {size(whole / records)} per record" if records else ""
+    console.answer(f"{size(whole)} on disk{mean}")
+    console.answer("runs: " + (", ".join(f"{n} {s}" for s, n in states.items()) or "none"))
+    headers = ("model", "target", "scheduler version", "runs", "trials")
     rows = [tuple(map(str, pair.values())) for pair in pairs]
     console.table(headers, rows, words=3, close=True)
     return 0
@@ -273,7 +279,7 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
             console.emit(line)
             name = f"{file}: " if options.files[1:] else ""
             read, changed = counted(result.read), counted(result.changed)
-            console.say(f"{name}read {read}; new or better {changed}")
+            console.say(f"{name}read {read}; of these new or better: {changed}")
             _tell_left_out(result, file, console)
     return 0
 
@@ -308,7 +314,7 @@ def _check_arguments(parser: Parser) -> None:
 
 @_ACTION("autoturbo db check", _check_arguments, usage="[--save FILE] [--force]")
 def _check(options: argparse.Namespace, console: Console) -> int:
-    """Check the database, every record of it; save what a damaged one holds.
+    """Check every record of the database, and save what a damaged one holds.
 
     Returns:
         The exit status: 0 for a sound database, 1 where something is wrong.
@@ -392,30 +398,30 @@ def _as_json(best: BestSchedule) -> BestJson:
     }  # fmt: skip
 
 
-def _show(best: Iterable[BestSchedule], console: Console) -> None:
-    what = ("model", "target", "dtype", "run", "checks")
-    headers = (*what, "batch", "trial", "latency", "bound")
+def _show(best: Sequence[BestSchedule], console: Console) -> None:
+    from autoturbo.verify.findings import Check
+
+    what = ("model", "target", "dtype", "run")
+    headers = (*what, "batch", "latency", "% of bound")
     rows = (
         (
-            *(b.model, b.target, b.key.dtype, b.run, _checks(b), b.batch, b.trial),
+            *(b.model, b.target, b.key.dtype, b.run, b.batch),
             *(duration(b.measurement.latency), percent(b.measurement.bound_fraction)),
         )
         for b in best
     )
     console.table(headers, rows, words=len(what), whole=what[2:], close=True)
-
-
-def _checks(best: BestSchedule) -> str:
-    """Return how many of the checks a schedule passed."""
-    from autoturbo.verify.findings import Check
-
-    return f"{len(best.verified.checks) if best.verified else 0}/{len(Check)}"
+    checked = Counter(check for b in best if b.verified for check in b.verified.checks)
+    passed = ", ".join(f"{check.value} {checked[check]}/{len(best)}" for check in Check)
+    if best:
+        console.answer(f"verified schedules: {passed}")
+        console.answer(origins_of(b.key.scheduler_version for b in best))
 
 
 def counted(counts: Counts) -> str:
     """Say how many records of each kind there are."""
     parts = dataclasses.asdict(counts).items()
-    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel"}
+    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel time"}
     return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
 
 

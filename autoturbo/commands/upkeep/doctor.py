@@ -202,8 +202,9 @@ def _print(found: DoctorLine, console: Console) -> None:
     rows.append(("compiled code", f"{cache['folder']}: {cache['state']}"))
     rows.append(("Ray cluster", found["ray"]["state"]))
     counts = database["counts"].items() if "counts" in database else ()
-    held = ", ".join(f"{number} {kind}" for kind, number in counts)
-    rows.append(("database", f"{database['path']}: {database['state']} {held}".rstrip()))
+    kinds = {"best": "best schedules", "kernels": "kernel times"}
+    held = [f"{number} {kinds.get(kind, kind)}" for kind, number in counts]
+    rows.append(("database", f"{database['path']}: {', '.join([database['state'], *held])}"))
     console.table(("checked", "found"), rows, words=2)
     checks = {"versions": found["versions"], "cache": cache, "ray": found["ray"]}
     for name, finding in {**checks, "database": database}.items():

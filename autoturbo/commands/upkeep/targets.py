@@ -141,11 +141,15 @@ def _summary(target: Target) -> UnitJson:
     }  # fmt: skip
 
 
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
 def _row(target: Target) -> tuple[str, str, str]:
     """Return a target's name, what it is, and its figures."""
     dtype = target.default_dtype
     figures = (
-        f"{target.clusters} x {target.cores} cores",
+        f"{_counted(target.clusters, 'cluster')} of {_counted(target.cores, 'core')}",
         f"{macs(target.matrix_macs_per_second(dtype))}/s in {dtype}",
         f"LB {capacity(target.lb.capacity)}",
         f"GB {capacity(target.gb.capacity)}" if target.gb.capacity else "no GB",
@@ -160,7 +164,7 @@ def _row(target: Target) -> tuple[str, str, str]:
     usage="TARGET",
 )
 def _show(options: argparse.Namespace, console: Console) -> int:
-    """Show one description."""
+    """Show the description of one target."""
     from autoturbo.hardware.machine import Machine, find_target, machine_document
     from autoturbo.hardware.presets import is_builtin, preset_text
 
@@ -183,7 +187,7 @@ def _show(options: argparse.Namespace, console: Console) -> int:
     usage="FILE...",
 )
 def _validate(options: argparse.Namespace, console: Console) -> int:
-    """Check files and say all that is wrong with them."""
+    """Check target files and report every error in them."""
     found = {name: _wrong_with(name) for name in options.files}
     for name, errors in found.items():
         told = [fault_json(error) for error in errors]
@@ -215,11 +219,15 @@ def _wrong_with(name: str) -> list[TargetError]:
 
 @_ACTION(
     "autoturbo targets schema",
-    takes("--machine", action="store_true", help="of files that describe several processing units"),
+    takes(
+        "--machine",
+        action="store_true",
+        help="the schema of machines with several processing units",
+    ),
     usage="[--machine]",
 )
 def _schema(options: argparse.Namespace, console: Console) -> int:
-    """Print the JSON schema."""
+    """Print the JSON schema of target files."""
     from autoturbo.hardware import target_schema
     from autoturbo.hardware.machine import machine_schema
 
@@ -231,7 +239,7 @@ def _schema(options: argparse.Namespace, console: Console) -> int:
 
 @_ACTION("autoturbo targets scaffold > my.yaml")
 def _scaffold(_options: argparse.Namespace, console: Console) -> int:
-    """Print a commented template."""
+    """Print a commented template of a target file."""
     from autoturbo.hardware import scaffold
 
     console.emit(ScaffoldLine(scaffold=scaffold()))

@@ -269,7 +269,7 @@ def knob_cells(card: DataCard) -> list[tuple[str, ...]]:
     """Return rows of the table of knobs; a sub-graph's are ``subgraph.NAME``."""
     knobs = card["knobs"]
     return [
-        (prefix + name, ", ".join(f"{value} {n}" for value, n in counts.items()) or "-")
+        (prefix + name, ", ".join(f"{value} ({n})" for value, n in counts.items()) or "-")
         for prefix, of in (("", knobs["model"]), ("subgraph.", knobs["subgraph"]))
         for name, counts in of.items()
     ]

@@ -129,7 +129,7 @@ def starting_point(
 
 def _origin(taken: Transfer) -> str:
     """Return a description of where a transferred candidate comes from."""
-    share = f"{taken.known:.0%} of the MACs in layers like its"
+    share = f"{100 * taken.known:.0f} % of the MACs are in layers alike"
     fitted = ""
     if taken.changed:
         many = len(taken.changed)
