@@ -18,15 +18,15 @@ class Prediction:
 
     Attributes:
         expected: What each gives, lower is better, ``(points,)``.
-        hoped: What it might give at best, ``(points,)``: kernels that nobody measured would find
-            all that crosses their boundaries in LB. What they take depends mostly on where their
-            tensors are, which no model knows well beforehand.
+        optimistic: What it might give at best, ``(points,)``: kernels that nobody measured would
+            find all that crosses their boundaries in LB. What they take depends mostly on where
+            their tensors are, which no model knows well beforehand.
         kinds: Equal for candidates of which the first is to be measured: the others are the same to
             measure, or have less room for it.
     """
 
     expected: NDArray[np.float64]
-    hoped: NDArray[np.float64]
+    optimistic: NDArray[np.float64]
     kinds: Sequence[Hashable]
 
     @staticmethod
@@ -37,5 +37,5 @@ class Prediction:
     def joined(self, others: Prediction) -> Prediction:
         """Return the predictions of these candidates and others."""
         expected = np.concatenate([self.expected, others.expected])
-        hoped = np.concatenate([self.hoped, others.hoped])
-        return Prediction(expected, hoped, [*self.kinds, *others.kinds])
+        optimistic = np.concatenate([self.optimistic, others.optimistic])
+        return Prediction(expected, optimistic, [*self.kinds, *others.kinds])

@@ -101,7 +101,7 @@ class Bounds:
     """The bounds of a schedule's latency.
 
     Attributes:
-        names: Of the problem's layers.
+        names: Of the context's layers.
         shares: The latency, handed out.
         bound: What no schedule can beat.
         advice: The worst bottlenecks, the worst first.

@@ -108,7 +108,7 @@ def beyond_error(gain: float, known_error: float | None) -> str:
     """
     if known_error is None:
         return "error not known"
-    below = "below the known" if gain - 1 < known_error else "known"
+    below = "the gain is below the known" if gain - 1 < known_error else "known"
     return f"{below} error of {percent(known_error)}"
 
 

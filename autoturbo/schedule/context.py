@@ -106,7 +106,7 @@ class SchedulingContext:
 def make_problem(
     graph: Graph, target: Target, dtype: str, layers: tuple[Layer, ...] | None = None
 ) -> SchedulingContext:
-    """Return a problem: a graph prepared for scheduling on a target.
+    """Return a context: a graph prepared for scheduling on a target.
 
     Args:
         graph: The model for the samples that a cluster processes at once.

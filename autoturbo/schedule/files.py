@@ -332,7 +332,7 @@ def _share(model_scheduler: ModelScheduler, values: Mapping[str, Any]) -> Share:
 def _problem(
     model_scheduler: ModelScheduler, share: Share, entries: Sequence[Mapping[str, Any]]
 ) -> SchedulingContext:
-    """Return the problem with the layers of a file.
+    """Return the context with the layers of a file.
 
     A layer is computed tile by tile: one product, and one operator whose output is kept. A compiler
     that expands normalisations names more operators.

@@ -374,7 +374,7 @@ def _placement(
     return hand_over(instances, Placement(bound.bindings, tuple(scopes)), cluster)
 
 
-def assemble(
+def assemble(  # noqa: PLR0913  all that a schedule is made of
     model: Graph,
     context: SchedulingContext,
     scheduler: str,

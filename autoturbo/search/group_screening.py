@@ -216,7 +216,7 @@ class _PredictedChanges(NamedTuple):
 
     changes: Changes
     expected: NDArray[np.float64]
-    hoped: NDArray[np.float64]
+    optimistic: NDArray[np.float64]
     least: float
 
 
@@ -243,8 +243,8 @@ def together(
     def expected(points: Genes) -> NDArray[np.float64]:
         return look(points).expected
 
-    def hoped(points: Genes) -> NDArray[np.float64]:
-        return look(points).hoped
+    def optimistic(points: Genes) -> NDArray[np.float64]:
+        return look(points).optimistic
 
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
@@ -261,7 +261,7 @@ def together(
         surer = np.where(changes.tried > 0, of_blocks, np.inf)
         variants = (of_blocks, scores) if elsewhere else (of_blocks, scores, surer)
         best.append(composed(space, changes, variants, least, expected))
-        new.append(designs(space, changes, hopes, count, hoped, every=every))
+        new.append(designs(space, changes, hopes, count, optimistic, every=every))
     rounds = [designed[row : row + 1] for row in range(count) for designed in new]
     return np.concatenate([*best, *rounds])
 
@@ -325,7 +325,7 @@ def _looked_at(
         changes, seen = changes.joined(pairs), seen.joined(look(pairs.points))
     changes, kept = changes.distinct(seen.kinds)
     return _PredictedChanges(
-        changes, seen.expected[1:][kept], seen.hoped[1:][kept], float(seen.expected[0])
+        changes, seen.expected[1:][kept], seen.optimistic[1:][kept], float(seen.expected[0])
     )
 
 
@@ -385,7 +385,7 @@ def designs(
     changes: Changes,
     hopes: NDArray[np.float64],
     count: int,
-    hoped: Expected,
+    optimistic: Expected,
     *,
     every: bool = False,
 ) -> Genes:
@@ -403,7 +403,7 @@ def designs(
         changes: Of the base.
         hopes: Optimistic prediction per change, lower is better.
         count: Candidates.
-        hoped: Optimistic prediction of candidates, on the same scale.
+        optimistic: Optimistic prediction of candidates, on the same scale.
         every: Whether every block changes, and not every other one.
     """
     chosen: list[list[int]] = [[] for _ in range(count)]
@@ -419,7 +419,7 @@ def designs(
         for turn, row in enumerate(range(number % each, count, each)[: len(block_changes)]):
             first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
             chosen[row].append((first or second).pop(0))
-    return _built_up(space, changes, chosen, np.inf, hoped, SEARCH.crowded_share)
+    return _built_up(space, changes, chosen, np.inf, optimistic, SEARCH.crowded_share)
 
 
 def composed(

@@ -320,7 +320,7 @@ def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
 
 @remembered(1)
 def _weights_in_ddr(context: SchedulingContext) -> int:
-    """Return the bytes of the weights that one pass reads; cached with the problem."""
+    """Return the bytes of the weights that one pass reads; cached with the context."""
     integers = in_integers(context.target, context.dtype)
     return weight_bytes(context.graph, context.dtype, integers=integers)
 

@@ -153,7 +153,7 @@ def side_by_side(
 
     Args:
         book: The known parts of the model.
-        subgraphs: Each in terms of the problem's layers; they may overlap.
+        subgraphs: Each in terms of the context's layers; they may overlap.
         choose: Says which parts of a sub-graph are taken, as indices.
     """
     context, rows = book.context, list[tuple[int, ...]]()

@@ -236,7 +236,7 @@ class KernelStatistics:
         return part, cores, depth, rules_of(context, Knobs(**rules))
 
     def _computed(self, book: PartBook, keys: Sequence[_KernelKey]) -> Floats:
-        """Return the rows of kernels of one problem."""
+        """Return the rows of kernels of one context."""
         context = book.context
         wanted = list(dict.fromkeys(key[:3] for key in keys))
         new = [key for key in wanted if key not in self._layouts]

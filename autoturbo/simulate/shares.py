@@ -89,7 +89,7 @@ class LayerShare:
     """One layer, over the whole batch.
 
     Attributes:
-        layer: Index in the problem's layers.
+        layer: Index in the context's layers.
         subgraph: That it belongs to.
         seconds: That it adds to the latency, launches and movements of its kernels apart.
         shares: Of that time.

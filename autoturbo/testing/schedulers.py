@@ -24,7 +24,7 @@ class SchedulerCase:
     """A scheduler under test, with its claims.
 
     Attributes:
-        make: Yields schedules of the model and the target of a workbench.
+        make: Yields schedules of the model and the target of a model scheduler.
         target: That it schedules for; ``stcp920`` if None.
         deadline_s: Seconds after which a check is said never to end.
     """
@@ -70,9 +70,9 @@ def every_network_gets_schedules(case: SchedulerCase) -> None:
                 raise ContractError(f"{model_scheduler.model.name}: a schedule of something else")
 
 
-@bounded("a workbench")
-def the_same_workbench_gives_the_same_schedules(case: SchedulerCase) -> None:
-    """Check that schedules repeat, on the same workbench and on a new one."""
+@bounded("a model")
+def the_same_model_gives_the_same_schedules(case: SchedulerCase) -> None:
+    """Check that schedules repeat, of the same scheduler of a model and of a new one."""
     again = [[one.text for one in case.make(model_scheduler)] for model_scheduler in _benches(case)]
     for model_scheduler, texts in zip(_benches(case), again, strict=True):
         first, second = ([one.text for one in case.make(model_scheduler)] for _ in range(2))
@@ -121,7 +121,7 @@ def one_of_them_can_be_measured(case: SchedulerCase) -> None:
 
 SCHEDULER_CHECKS: Sequence[Callable[[SchedulerCase], None]] = (
     every_network_gets_schedules,
-    the_same_workbench_gives_the_same_schedules,
+    the_same_model_gives_the_same_schedules,
     schedules_compute_their_model,
     schedules_are_read_back,
     one_of_them_can_be_measured,
@@ -130,7 +130,7 @@ SCHEDULER_CHECKS: Sequence[Callable[[SchedulerCase], None]] = (
 
 
 def _benches(case: SchedulerCase) -> Iterator[ModelScheduler]:
-    """Yield new workbenches of small networks."""
+    """Yield new schedulers of small networks."""
     from autoturbo.schedule.pipeline import ModelScheduler
 
     target = case.target or load_target("stcp920")

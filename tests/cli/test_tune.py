@@ -790,8 +790,8 @@ def test_gains_below_the_known_error_are_marked(cli: Cli) -> None:
         cli.write(f"{percent}.yaml", json.dumps(target.as_dict()))
     two = ("--target", "1.yaml", "--target", "900.yaml")
     ran = cli("tune", "alexnet", "--batch", "1", "--trials", "6", *two)
-    assert "(simulated, known error of 1 %)" in ran.out
-    assert "(simulated, below the known error of 900 %)" in ran.out
+    assert "figures      simulated, known error of 1 %" in ran.out
+    assert "figures      simulated, the gain is below the known error of 900 %" in ran.out
     assert re.search(r"alexnet .* \d\.\d\dx .* \d\.\d\dx\*", ran.out)
     assert "*: gain below the known error of the simulation of that target" in ran.out
     both = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2", *two).objects

@@ -137,7 +137,7 @@ def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     assert looks.expected.tolist() == scores.tolist()
     seen = {row.tobytes() for example in made.examples for row in example.rows}
     all_seen = none_seen = 0
-    for knobs, example, score, hope in zip(points, each, scores, looks.hoped, strict=True):
+    for knobs, example, score, hope in zip(points, each, scores, looks.optimistic, strict=True):
         anchored = evaluator.statistics(knobs)
         if example is None or anchored is None:
             assert hope == np.inf

@@ -45,7 +45,7 @@ def designed(space: Space, changes: Changes, count: int) -> Genes:
 
 
 def roomy(points: Genes) -> NDArray[np.float64]:
-    """What may be hoped where no change is in another's way."""
+    """What may be optimistic where no change is in another's way."""
     return np.zeros(len(points))
 
 

@@ -403,6 +403,7 @@ def _print(
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
         "gain": _gain(result),
+        "figures": _figures(result),
         "note": _overtaken(result),
         "warm starts": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
@@ -433,19 +434,23 @@ def _gain(result: TuneResult) -> str:
     best, default = result.best.measurement, result.default
     if default is None:
         return ""
-    how = origin_of(result.measurer)
     if best.latency >= default.latency:
-        return f"none: no trial is faster than the published heuristic ({how})"
-    gain = default.latency / best.latency
-    if result.measurer == SIMULATOR:
-        how += f", {beyond_error(gain, result.known_error)}"
+        return "none: no trial is faster than the published heuristic"
     # on a machine the heuristic is a row of the table by its name
     base_name = "partition_tuner" if result.on_machine else "the published heuristic"
-    text = f"{ratio(gain)} over {base_name}"
+    text = f"{ratio(default.latency / best.latency)} over {base_name}"
     base = result.baselines.get(REFERENCE)
     if base is not None:
         text += f", {ratio(base.latency / best.latency)} over {REFERENCE}"
-    return f"{text} ({how})"
+    return text
+
+
+def _figures(result: TuneResult) -> str:
+    """Return how the figures are known, and what the target's known error says of the gain."""
+    how, best, default = origin_of(result.measurer), result.best.measurement, result.default
+    if result.measurer != SIMULATOR or default is None or best.latency >= default.latency:
+        return how
+    return f"{how}, {beyond_error(default.latency / best.latency, result.known_error)}"
 
 
 _DOUBTED = "*"

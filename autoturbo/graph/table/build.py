@@ -212,7 +212,7 @@ class Domain:
             along(self.axis(f"d{index}", extent, kind(index))) for index, extent in enumerate(shape)
         )
 
-    def answer(
+    def answer(  # noqa: PLR0913  an operator has that many properties
         self,
         node: NodeView,
         inputs: Sequence[AccessMap | None],

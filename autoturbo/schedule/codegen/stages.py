@@ -295,7 +295,7 @@ def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, made: int, regions: Re
 
 
 @njit(cache=True)
-def _core_table(
+def _core_table(  # noqa: PLR0913  compiled: arrays by position
     g: GraphArrays,
     a: LayerArrays,
     w: WorkArrays,

@@ -41,7 +41,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import RuleQueries, Split, SplitRules, best_split
 
 _GROUPINGS, _SUBGRAPHS, _RUNS = 4096, 1 << 16, 1024
-"""Groupings that a problem remembers at most, their sub-graphs together, and runs."""
+"""Groupings that a context remembers at most, their sub-graphs together, and runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ OUTSIDE: Final = -1
 
 
 class Groupings(NamedTuple):
-    """Partitions of a problem found so far, and the data that all runs of Algorithm 2 read.
+    """Partitions of a context found so far, and the data that all runs of Algorithm 2 read.
 
     Attributes:
         alone: A sub-graph of each layer.
@@ -182,7 +182,7 @@ class Groupings(NamedTuple):
 
 @remembered(1)
 def groupings(context: SchedulingContext) -> Groupings:
-    """Return the cached partitions of a problem."""
+    """Return the cached partitions of a context."""
     operators = context.graph.operators
     opaque = (x.index for x in context.layers if any(operators[op].opaque for op in x.operators))
     enlarging = frozenset(x.index for x in context.layers if upsamples(context, x))

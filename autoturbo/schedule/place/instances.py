@@ -7,7 +7,7 @@ clear slip.)
 
 A search meets the same sub-graphs cut in the same way over and over, so everything about one
 (:class:`Parts`), and about one and those that it reads from (a block of links), is remembered with
-the problem; an instance graph is put together from these blocks.
+the context; an instance graph is put together from these blocks.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ShapeKey:
 
 @dataclass(eq=False)
 class PartBook:
-    """Known parts of a problem's split sub-graphs, numbered in order of appearance.
+    """Known parts of a context's split sub-graphs, numbered in order of appearance.
 
     Attributes:
         context: Whose sub-graphs.
@@ -176,7 +176,7 @@ class InstanceGraph:
 
     @property
     def context(self) -> SchedulingContext:
-        """Return the problem of the instances."""
+        """Return the context of the instances."""
         return self.book.context
 
     @property
@@ -327,7 +327,7 @@ def _regions_at(
         context: The model on the target.
         ops: Operators of a sub-graph, in order.
         boxes: Of the domain of the last one, along the same axes.
-        places: Positions of loops, of dimensions and of tensors in the problem's arrays.
+        places: Positions of loops, of dimensions and of tensors in the context's arrays.
 
     Returns:
         ``(boxes, loops, 2)``, ``(boxes, dimensions, 2)`` and ``(boxes, tensors)``.
@@ -351,7 +351,7 @@ def _find(
         ops: Operators of the sub-graph, in order.
         boxes: Of its last operator's domain, all along the same axes.
         regions: Output: those of the last box.
-        places: Positions of loops, of dimensions and of tensors in the problem's arrays.
+        places: Positions of loops, of dimensions and of tensors in the context's arrays.
 
     Returns:
         Begin and end at the loops, then at the dimensions, and in the last column 1 for each tensor

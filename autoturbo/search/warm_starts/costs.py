@@ -94,7 +94,7 @@ def groups_of(
         context: The model on the target.
         limits: Of the sets.
         rules: Of splits.
-        likeness: Of sets of the problem; what is alike fits alike.
+        likeness: Of sets of the context; what is alike fits alike.
     """
     likeness = likeness or IsomorphismKeys(context)
     wiring, rows, complete = _Wiring.of(context), [], True
