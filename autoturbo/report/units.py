@@ -107,7 +107,7 @@ def beyond_error(gain: float, known_error: float | None) -> str:
             them with measured ones.
     """
     if known_error is None:
-        return "error not known"
+        return "never compared with measured times"
     below = "the gain is below the known" if gain - 1 < known_error else "known"
     return f"{below} error of {percent(known_error)}"
 
