@@ -16,8 +16,8 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.proposer import Proposer
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.evaluator import Measurer
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulate.measurers import Measurer, MeasurerInfo, TimedMeasurer, measurement_of
 
 __all__ = [
     "MEASURERS",
@@ -30,6 +30,7 @@ __all__ = [
     "LowerBound",
     "Measurement",
     "Measurer",
+    "MeasurerInfo",
     "ModelScheduler",
     "Outcome",
     "Proposer",
@@ -37,7 +38,9 @@ __all__ = [
     "Schedule",
     "SubGraphKnobs",
     "Target",
+    "TimedMeasurer",
     "build_schedule",
     "kernels_text",
     "lower_bound",
+    "measurement_of",
 ]

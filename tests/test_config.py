@@ -172,7 +172,7 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, **values: Any) -> RunIn
 def test_what_decides_is_hashed_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("autoturbo.simulate.evaluator.measurer_version", lambda _: "1")
+    monkeypatch.setattr("autoturbo.simulate.measurers.measurer_version", lambda _: "1")
     other = dataclasses.replace(TuneConfig(), **{name: value_of(name)})
     assert other.hash != TuneConfig().hash
     usual = begun(tmp_path, monkeypatch)

@@ -43,8 +43,10 @@ PUBLIC = {
 
 PLUGIN = {
     "MEASURERS", "SAMPLERS", "SCHEDULERS", "TARGETS", "CandidateEvaluator", "Failure", "Knobs",
-    "LowerBound", "Measurement", "Measurer", "Outcome", "Proposer", "Registry", "Schedule",
-    "SubGraphKnobs", "Target", "ModelScheduler", "build_schedule", "kernels_text", "lower_bound",
+    "LowerBound", "Measurement",
+    "Measurer", "MeasurerInfo", "TimedMeasurer", "measurement_of", "Outcome", "Proposer",
+    "Registry", "Schedule", "SubGraphKnobs", "Target", "ModelScheduler", "build_schedule",
+    "kernels_text", "lower_bound",
 }  # fmt: skip
 
 

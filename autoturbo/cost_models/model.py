@@ -17,6 +17,7 @@ import numpy as np
 from autoturbo.caches import row_bytes
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
+from autoturbo.cost_models.totals import Total, TotalsModel
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 
@@ -43,7 +44,10 @@ class Example:
         launches: Of each kernel.
         setting: Features of the candidate as a whole.
         base: Seconds that predictions are relative to, ``(sub-graphs,)``.
-        times: Seconds of one launch of each kernel; None for a failed candidate.
+        times: Seconds of one launch of each kernel; None for a failed candidate, and where only
+            the latency is known.
+        latency: Seconds of the whole, where that is all that is known.
+        noise: Relative standard deviation of it.
     """
 
     rows: Rows
@@ -51,6 +55,13 @@ class Example:
     setting: Rows
     base: Floats
     times: Floats | None = None
+    latency: float | None = None
+    noise: float = 0.0
+
+    @property
+    def measured(self) -> bool:
+        """Return whether anything is known of its time."""
+        return self.times is not None or self.latency is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +69,12 @@ class CostModel:
     """Kernel times and feasibility, learned from examples.
 
     Attributes:
-        times: Trees that predict factors of kernels.
+        times: Predicts factors of kernels: trees, or what was learned from latencies alone.
         feasible: Trees that predict feasibility; None while nothing failed.
         measured: Factors of kernels that were measured, by their features.
     """
 
-    times: Booster
+    times: Booster | TotalsModel
     feasible: Booster | None
     measured: Mapping[bytes, float]
 
@@ -82,14 +93,20 @@ class CostModel:
             The model. It predicts times of kernels, and where an example was not feasible also
             which settings are.
         """
+        known, feasible = np.asarray([e.measured for e in examples], np.float64), None
+        if not known.all():
+            settings = np.stack([e.setting for e in examples])
+            feasible = Booster.of(settings, known, objective="binary:logistic", trees=40, seed=seed)
+        totals = [
+            Total(e.rows, e.launches * e.base, e.latency, e.noise)
+            for e in examples
+            if e.latency is not None
+        ]
+        if totals:
+            return CostModel(TotalsModel.of(totals), feasible, {})
         rows, labels, weights = _kernels(_recent([e for e in examples if e.times is not None]))
         times = Booster.of(rows, labels, weights, seed=seed, colsample_bynode=COLUMNS, max_bin=BINS)
         measured = dict(zip(row_bytes(rows).tolist(), labels.tolist(), strict=True))
-        known = np.asarray([e.times is not None for e in examples], np.float64)
-        if known.all():
-            return CostModel(times, None, measured)
-        settings = np.stack([e.setting for e in examples])
-        feasible = Booster.of(settings, known, objective="binary:logistic", trees=40, seed=seed)
         return CostModel(times, feasible, measured)
 
     def told(self, rows: Rows) -> tuple[Floats, Flags]:
@@ -98,6 +115,8 @@ class CostModel:
         Trees spread what one kernel took over its neighbours; what was seen needs no guess: it is
         the mean of what was measured.
         """
+        if isinstance(self.times, TotalsModel):
+            return self.times.told(rows)
         known = [self.measured.get(row, np.nan) for row in row_bytes(rows).tolist()]
         times_s = np.asarray(known, np.float64)
         seen = ~np.isnan(times_s)

@@ -20,6 +20,7 @@ from autoturbo.cost_models.batch import Batch, BatchFeatures, EvaluatorStatistic
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.predictions import Prediction
 from autoturbo.cost_models.pretrained import Pretrained, standard
+from autoturbo.cost_models.totals import TotalsModel
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.simulate.measurement import Failure, Outcome
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 _GROWTH: Final = 1.15
 """The model is trained anew whenever this many times the candidates are known: a fixed ladder of
 sizes, so that the model at any moment follows from the candidates known by then."""
+
+_OPTIMISM: Final = 1.0
+"""Standard deviations below its expectation that a candidate might be, where only latencies are
+known: an acquisition by the lower confidence bound (Srinivas et al., ICML '10)."""
 
 
 def prior_of(evaluator: CandidateEvaluator) -> Pretrained | None:
@@ -91,8 +96,11 @@ class Ranker:
         if isinstance(outcome, Failure):
             if example is not None:
                 self.examples.append(example)
-        elif example is None or len(outcome.subgraph_times) != len(example.rows):
-            self._blind = True  # a measurer that does not tell kernels apart
+        elif example is None:
+            self._blind = True  # an evaluator that plans no candidates
+        elif len(outcome.subgraph_times) != len(example.rows):
+            noise = outcome.noise or 0.0
+            self.examples.append(dataclasses.replace(example, latency=outcome.latency, noise=noise))
         else:
             times = np.asarray(outcome.subgraph_times, np.float64)
             self.examples.append(dataclasses.replace(example, times=times))
@@ -108,7 +116,7 @@ class Ranker:
 
     @property
     def _measured(self) -> int:
-        return sum(e.times is not None for e in self.examples)
+        return sum(e.measured for e in self.examples)
 
     def rank(self, settings: Sequence[Knobs]) -> Floats | None:
         """Return ``log`` of predicted seconds, less the log-odds of feasibility; lower is better.
@@ -134,7 +142,12 @@ class Ranker:
         took = np.exp(factors) * self._features.weights(batch)
         least = np.where(seen > 0, took, self._features.least(batch))
         scores, kinds = self._scores(batch, batch.sums(took)), self._features.kinds(batch)
-        return Prediction(scores, _logarithms(batch.sums(least)), kinds)
+        totals = self._current().times
+        if not isinstance(totals, TotalsModel):
+            return Prediction(scores, _logarithms(batch.sums(least)), kinds)
+        rows = self._features.rows(batch, np.arange(len(batch.kernels)))
+        deviations = totals.deviations(rows, batch.owner, took, len(settings))
+        return Prediction(scores, scores - _OPTIMISM * deviations, kinds)
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats | None:
         """Return predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
@@ -216,7 +229,7 @@ def _rung(examples: Sequence[Example]) -> int:
     """Return how many examples the model is trained on; the ladder starts at enough measured."""
     measured, start = 0, 0
     while measured < FEWEST:
-        measured += examples[start].times is not None
+        measured += examples[start].measured
         start += 1
     rung = start
     while (larger := max(math.ceil(rung * _GROWTH), rung + 4)) <= len(examples):

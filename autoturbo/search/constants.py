@@ -71,6 +71,10 @@ class SearchConstants:
             eighth at 15.6, with a quarter at 18.5.
         known_schedules: Schedules of the database whose decisions are looked at closely.
         known_share: Share of a model's arithmetic whose layers such a schedule must know.
+
+        raced: Best candidates that race against the heuristic where measurements vary.
+        race_rounds: Measurements of each that does not fall behind.
+        confidence: At which a gain is stated where measurements vary.
     """
 
     round_trials: int = 16
@@ -118,6 +122,10 @@ class SearchConstants:
     waiting_parts: int = 8
     known_schedules: int = 8
     known_share: float = 0.3
+
+    raced: int = 5
+    race_rounds: int = 10
+    confidence: float = 0.95
 
 
 SEARCH: Final = SearchConstants()

@@ -460,6 +460,8 @@ class SearchLoop:
         elif self.best is None or self._score(trial) < self._score(self.best):
             self.best = trial
         failed = isinstance(trial.outcome, Failure)
+        if isinstance(trial.outcome, Measurement):
+            self._drought.noise = trial.outcome.noise or 0.0
         self._drought.enter(None if failed else self._score(trial))
 
     def _score(self, trial: Trial) -> tuple[float, ...]:

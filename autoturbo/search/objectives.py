@@ -126,9 +126,11 @@ class EarlyStopping:
 
     Attributes:
         length: Trials since then.
+        noise: Relative difference below which a score is no better.
     """
 
     length: int = 0
+    noise: float = 0.0
     _front: list[tuple[float, ...]] = field(default_factory=list)
 
     def enter(self, scores: Sequence[float] | None) -> None:
@@ -138,7 +140,8 @@ class EarlyStopping:
             scores: One per objective, lower is better; None for a trial that failed.
         """
         new = None if scores is None else tuple(scores)
-        if new is None or any(_covers(old, new) for old in self._front):
+        worse = new and tuple(score + self.noise * abs(score) for score in new)
+        if new is None or worse is None or any(_covers(old, worse) for old in self._front):
             self.length += 1
             return
         self._front = [*(old for old in self._front if not _covers(new, old)), new]

@@ -8,7 +8,9 @@ its place.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ from autoturbo.database import RefusedTrial
 from autoturbo.errors import MeasurerError, RefusedError
 from autoturbo.registry import VERIFIERS
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.executors.base import guarded
 from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
+from autoturbo.search.racing import Race, race
 from autoturbo.simulate.contract import Scheduled, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.outcomes import TIME_IS_UP
@@ -46,6 +51,7 @@ class Best:
         schedule: Has ``text`` and ``save(path)``.
         verification: What checking it gave; None where the verifier knows nothing of it.
         once: Whether it was measured only once, for the time was up then.
+        race: How it was chosen where measurements vary; None where they repeat to the bit.
     """
 
     trial: int
@@ -54,6 +60,7 @@ class Best:
     schedule: Any
     verification: Verification | None = None
     once: bool = False
+    race: Race | None = None
 
     @property
     def verified(self) -> tuple[Check, ...]:
@@ -117,6 +124,7 @@ class VerifiedSelection:
     log: Callable[[str], None]
     _known: dict[int, tuple[Scheduled, Verification | None]] = field(default_factory=dict)
     _refused: dict[int, RefusedTrial] = field(default_factory=dict)
+    _winner: Best | None = None
 
     @property
     def refused(self) -> tuple[RefusedTrial, ...]:
@@ -136,10 +144,58 @@ class VerifiedSelection:
         def rank(trial: Trial) -> tuple[object, ...]:
             return (*figures(objectives, trial.outcome), trial.number != liked, trial.number)
 
-        for trial in sorted(measured, key=rank):
+        ranked = sorted(measured, key=rank)
+        if ranked and _varies(ranked[0]):
+            return self._raced(ranked)
+        for trial in ranked:
             if self._passes(trial):
                 return rather if rather and trial.number == liked else self._best(trial)
         raise self._nothing()
+
+    def _raced(self, ranked: Sequence[Trial]) -> Best:
+        """Return the winner of a race of the best trials that pass, once for all who ask.
+
+        Args:
+            ranked: Trials, the best first; trial 0 is the reference.
+
+        Raises:
+            RefusedError: None passes.
+        """
+        if self._winner is None:
+            passing = (trial for trial in ranked if self._passes(trial))
+            entrants = {t.number: t for t in itertools.islice(passing, SEARCH.raced)}
+            heuristic = self.trials[0]
+            if heuristic in ranked and self._passes(heuristic):
+                entrants.setdefault(heuristic.number, heuristic)
+            if not entrants:
+                raise self._nothing()
+            reference = 0 if 0 in entrants else next(iter(entrants))
+            result = race(functools.partial(self._latency, entrants), [*entrants], reference)
+            chosen = entrants[next(iter(entrants)) if result is None else result.winner]
+            self._winner = self._of_race(chosen, result)
+        return self._winner
+
+    def _latency(self, entrants: Mapping[int, Trial], number: int) -> float | None:
+        outcome = guarded(self.tuning_evaluator, entrants[number].knobs)
+        return outcome.latency if isinstance(outcome, Measurement) else None
+
+    def _of_race(self, trial: Trial, result: Race | None) -> Best:
+        """Return the best trial by a race; None where there was no time for one."""
+        schedule, verification = self._known[trial.number]
+        measurement: Any = trial.outcome
+        if result is None:
+            self.log(f"trial {trial.number} is not measured again: the time is up")
+        else:
+            measurement = dataclasses.replace(measurement, latency=result.latency)
+            low, high = f"{result.low:.3f}", f"{result.high:.3f}"
+            self.log(
+                f"race of {result.measurements} measurements: trial {trial.number}; the fastest is "
+                f"{low} to {high} times as fast as trial 0 at {result.confidence:.0%} confidence"
+            )
+        schedule = _expecting(schedule, measurement)
+        return Best(
+            trial.number, trial.knobs, measurement, schedule, verification, result is None, result
+        )
 
     def front(self, objectives: Sequence[Objective]) -> tuple[Trial, ...]:
         """Return the Pareto front of the trials that pass; empty with one objective.
@@ -177,12 +233,9 @@ class VerifiedSelection:
             raise self._nothing()
 
     def _best(self, trial: Trial) -> Best:
-        from autoturbo.schedule.schedule import Schedule
-
         schedule, verification = self._known[trial.number]
         measurement, once = self._measured_again(trial)
-        if isinstance(schedule, Schedule) and schedule.expected is None:
-            schedule = dataclasses.replace(schedule, expected=measurement.as_json())
+        schedule = _expecting(schedule, measurement)
         return Best(trial.number, trial.knobs, measurement, schedule, verification, once)
 
     def _measured_again(self, trial: Trial) -> tuple[Measurement, bool]:
@@ -191,8 +244,6 @@ class VerifiedSelection:
         Raises:
             MeasurerError: The numbers differ.
         """
-        from autoturbo.search.executors import guarded
-
         repeated, recorded = guarded(self.tuning_evaluator, trial.knobs), trial.outcome
         if repeated is TIME_IS_UP and isinstance(recorded, Measurement):
             self.log(f"trial {trial.number} is not measured again: the time is up")
@@ -202,7 +253,9 @@ class VerifiedSelection:
             raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
         if repeated.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
             text = f"{recorded.latency!r} s, then {repeated.latency!r} s"
-            raise MeasurerError(f"trial {trial.number} measures differently each time: {text}")
+            message = f"trial {trial.number} measures differently each time: {text}"
+            hint = "a measurer that varies says so in its info (docs/extending.md)"
+            raise MeasurerError(message, hint=hint)
         return repeated, False
 
     def _nothing(self) -> RefusedError:
@@ -213,3 +266,17 @@ class VerifiedSelection:
         message = f"{self.name}: {which} fails a check"
         hint = "this is a defect of the scheduler or of the checks; please report it"
         return RefusedError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
+
+
+def _varies(trial: Trial) -> bool:
+    """Return whether the same schedule does not always take as long."""
+    return isinstance(trial.outcome, Measurement) and trial.outcome.noise is not None
+
+
+def _expecting(schedule: Any, measurement: Measurement) -> Any:
+    """Return a schedule that says what it took, where it does not yet."""
+    from autoturbo.schedule.schedule import Schedule
+
+    if isinstance(schedule, Schedule) and schedule.expected is None:
+        return dataclasses.replace(schedule, expected=measurement.as_json())
+    return schedule

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import operator
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from autoturbo.caches import remembered
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
-from autoturbo.registry import MEASURERS, PUBLISHED, SCHEDULERS, broken
+from autoturbo.registry import PUBLISHED, SCHEDULERS
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.context import SchedulingContext
@@ -30,22 +27,10 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import TIME_IS_UP, checked, outcome_of
+from autoturbo.simulate.measurers import Measurer, asked, find_measurer
+from autoturbo.simulate.outcomes import TIME_IS_UP, checked
 from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
-
-
-class Measurer(Protocol):
-    """Measures schedules: the simulator, a board, an RTL model.
-
-    Others register a factory without arguments under the entry-point group
-    ``autoturbo.measurers``. An implementation answers in the order it was asked, with a
-    :class:`Failure` where it could not measure.
-    """
-
-    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
-        """Return one outcome per schedule."""
-        ...
 
 
 @dataclass(eq=False)
@@ -72,33 +57,6 @@ class Simulator:
         if key not in known:
             known[key] = simulate(schedule, self.memory)
         return known[key]
-
-
-def find_measurer(name: str) -> Measurer:
-    """Return a measurer by name: :data:`~autoturbo.registry.SIMULATOR` or a plug-in's.
-
-    Raises:
-        UsageError: There is none of that name.
-        PluginError: The plug-in cannot be had, or is no measurer.
-    """  # noqa: DOC501  broken() makes the error
-    built = MEASURERS.make(name)
-    if not callable(getattr(built, "measure", None)):
-        what = f"gives a value of type {type(built).__name__!r}, no measurer"
-        raise broken(MEASURERS.find(name), what)
-    measurer: Measurer = built
-    return measurer
-
-
-def measurer_version(name: str) -> str:
-    """Return the version that tags measurements: empty for ours, else name and version.
-
-    Raises:
-        UsageError: There is none of that name.
-    """
-    if MEASURERS.is_ours(name):
-        return ""
-    version = MEASURERS.version(name)
-    return f"{name}@{version}" if version else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,17 +208,6 @@ class Evaluator:
             UsageError: No scheduler of that name.
         """
         return self._named(name)[1]
-
-
-def asked(measurer: Measurer, schedule: Schedule) -> Outcome:
-    """Return a measurer's outcome of one schedule; any error becomes a failure."""
-
-    def ask() -> object:
-        answers = measurer.measure([schedule])
-        return answers[0] if len(answers) == 1 else answers
-
-    with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result of a command
-        return outcome_of(ask)
 
 
 def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:

@@ -32,10 +32,14 @@ VERSION: Final = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
 ROUNDING = 1e-9
 """Share of a bound that rounding may take from a latency: sums of some thousand kernels."""
 
-REASONS: Final = ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker", "memory")
+REASONS: Final = ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker", "memory", "build")
 """Classes of failures; the first three are the setting's fault, and say demand and capacity."""
 
 _MAPPINGS = ("busy", "overlap", "waits", "bytes", "kernel_times", "kernel_counts", "tensors")
+
+
+_NOISY = ("samples", "noise")
+"""Fields that a measurement has only where the same schedule does not always take as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,10 @@ class Measurement(Shown):
         tensors: Tensors kept in each scope over one pass.
         subgraph_times: Mean seconds of one launch of each sub-graph's kernels, the movements before
             them included, aligned with the rows of the schedule's plan.
+        samples: Seconds of every timed run, of which the latency is the median; empty where there
+            was one or nothing varies.
+        noise: Relative standard deviation of latencies of the same schedule, as its measurer found
+            by measuring one again and again; None where nothing varies.
     """
 
     latency: Annotated[float, Number(above=0.0, unit="s")]
@@ -166,6 +174,8 @@ class Measurement(Shown):
     kernel_counts: Mapping[str, int] = field(default_factory=dict)
     tensors: Mapping[str, int] = field(default_factory=dict)
     subgraph_times: tuple[Seconds, ...] = ()
+    samples: tuple[Seconds, ...] = ()
+    noise: float | None = None
 
     @property
     def throughput(self) -> float:
@@ -214,16 +224,17 @@ class Measurement(Shown):
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         values["bound"] = self.bound.as_dict()
         values["subgraph_times"] = list(self.subgraph_times)
+        values["samples"] = list(self.samples)
         for name in _MAPPINGS:
             values[name] = dict(values[name])
-        return values
+        return {n: v for n, v in values.items() if n not in _NOISY or v not in ([], None)}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Measurement:
         """Return the object that :meth:`as_dict` was called on."""
-        times = tuple(values.get("subgraph_times", ()))
+        lists = {name: tuple(values.get(name, ())) for name in ("subgraph_times", "samples")}
         bound = LowerBound.from_dict(values["bound"])
-        return Measurement(**{**values, "bound": bound, "subgraph_times": times})
+        return Measurement(**{**values, "bound": bound, **lists})
 
 
 FailureJson = TypedDict("FailureJson", {
@@ -242,7 +253,8 @@ class Failure:
 
     Attributes:
         reason: Class of the failure: ``"LB"``, ``"GB"``, ``"DDR"`` (a buffer that overflows),
-            ``"timeout"``, ``"raised"``, ``"invalid"``, ``"worker"``.
+            ``"timeout"``, ``"raised"``, ``"invalid"``, ``"worker"``, ``"memory"``, ``"build"``
+            (what a measurer runs could not be made of the schedule).
         message: One line for people.
         demand: Bytes asked for, where it is about memory.
         capacity: Bytes there are.

@@ -25,7 +25,8 @@ from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.simulate.evaluator import Evaluator, Measurer
+    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulate.measurers import Measurer
 
 _MEMORIES = ("LB", "GB", "DDR")
 

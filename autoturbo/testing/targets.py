@@ -23,7 +23,7 @@ from autoturbo.simulate.measurement import Measurement
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
-    from autoturbo.simulate.evaluator import Measurer
+    from autoturbo.simulate.measurers import Measurer
 
 FASTER = (
     "clock_mhz",

@@ -64,7 +64,7 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
     Raises:
         UsageError: No measurer of that name.
     """
-    from autoturbo.simulate.evaluator import measurer_version
+    from autoturbo.simulate.measurers import measurer_version
 
     return VERSION if measurer == SIMULATOR else f"{VERSION}+{measurer_version(measurer)}"
 

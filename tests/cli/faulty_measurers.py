@@ -8,10 +8,13 @@ import pytest
 
 MODULE = '''\
 import dataclasses
+import math
 import os
+import random
 import sys
 import time
 
+from autoturbo.plugin import MeasurerInfo
 from autoturbo.simulate.evaluator import Simulator
 
 
@@ -91,6 +94,32 @@ class Moody(Faulty):
         if schedule.knobs.as_dict().get("tile_subdivision", 0) > 2:
             raise OSError("the board is too hot")
         return Simulator().measure([schedule])[0]
+
+
+class Noisy:
+    """A board with 5 % of noise, 1 % of failures, and a drift of 10 % over 600 runs."""
+
+    info = MeasurerInfo(repeats=5, warm_up=1)
+
+    def __init__(self):
+        self.chance, self.runs = random.Random(7), 0
+
+    def build(self, schedule):
+        return Simulator().measure([schedule])[0].latency
+
+    def run(self, built, repeats):
+        if self.chance.random() < 0.01:
+            raise OSError("the board does not answer")
+        self.runs += repeats
+        slower = 1 + 0.1 * min(self.runs / 600, 1)
+        return [built * slower * math.exp(self.chance.gauss(0, 0.05)) for _ in range(repeats)]
+
+
+class Alike(Noisy):
+    """As if all schedules took the same time."""
+
+    def build(self, schedule):
+        return 1.0
 '''
 NAMES = {
     "right": "Right",
@@ -104,6 +133,8 @@ NAMES = {
     "waiting-600": "Stuck",
     "fragile": "Fragile",
     "leaving": "Leaving",
+    "noisy": "Noisy",
+    "alike": "Alike",
 }
 
 

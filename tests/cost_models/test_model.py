@@ -128,12 +128,15 @@ def test_nothing_to_predict() -> None:
 
 def test_saved_trees_say_the_same(tmp_path: Path) -> None:
     trees, rows = trained().times, examples(1)[0].rows
+    assert isinstance(trees, Booster)
     again = Booster.load(tmp_path / "times.ubj", trees.save(tmp_path / "times.ubj"))
     assert again.predict(rows).tobytes() == trees.predict(rows).tobytes()
 
 
 def test_damaged_trees_are_refused(tmp_path: Path) -> None:
-    checksum = trained().times.save(tmp_path / "times.ubj")
+    trees = trained().times
+    assert isinstance(trees, Booster)
+    checksum = trees.save(tmp_path / "times.ubj")
     (tmp_path / "times.ubj").write_bytes(b"not trees")
     with pytest.raises(InputError, match="damaged"):
         Booster.load(tmp_path / "times.ubj", checksum)

@@ -131,10 +131,19 @@ def test_broken_machinery_teaches_nothing(reason: str) -> None:
     assert found.examples == []
 
 
-def test_an_evaluator_without_plans_or_kernel_times_is_told_so() -> None:
+def test_an_evaluator_without_plans_is_told_so() -> None:
     text = "the evaluator gives no statistics of kernels"
     assert taught(Plans(), [Knobs(prefetch_depth=16)]).obstacle == text
-    assert taught(Plans(telling=False), settings(20)).obstacle == text
+
+
+def test_latencies_alone_are_enough_to_rank() -> None:
+    plans = Plans(telling=False)
+    ranked = taught(plans, settings(40)).rank(settings(60))
+    assert ranked is not None
+    outcomes = [plans.evaluate(knobs) for knobs in settings(60)]
+    truth = [o.latency if isinstance(o, Measurement) else np.inf for o in outcomes]
+    fits = np.flatnonzero(np.isfinite(truth))
+    assert np.corrcoef(ranked[fits], np.log(np.asarray(truth)[fits]))[0, 1] > 0.95
 
 
 def test_answers_depend_on_outcomes_and_not_on_questions() -> None:

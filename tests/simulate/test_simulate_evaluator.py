@@ -13,8 +13,9 @@ import pytest
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.evaluator import Evaluator, Simulator, find_measurer
+from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulate.measurers import find_measurer
 from autoturbo.simulate.plan import COLUMNS
 from tests.simulate.simulate_samples import changed, evaluator, target_of
 

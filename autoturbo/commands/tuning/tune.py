@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ from autoturbo.report.lines import (
 )
 from autoturbo.report.units import beyond_error, clock, duration, percent, ratio
 from autoturbo.schedule.knobs import KnobsJson
-from autoturbo.schema import Choice, Natural, Real, TypedDict
+from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
 from autoturbo.simulate.measurement import Measurement, MeasurementJson
 
 if TYPE_CHECKING:
@@ -71,6 +72,17 @@ class FrontPoint(MeasurementJson):
     knobs: KnobsJson
 
 
+class ConfidenceJson(TypedDict):
+    """How sure the gain over the published heuristic is, where measurements vary."""
+
+    demonstrated: Bool
+    gain: Real
+    gain_low: Real | None
+    gain_high: Real | None
+    confidence: Real
+    noise: Real
+
+
 class TuneLine(TypedDict):
     """An object for each model on each target, in the order in which they were given.
 
@@ -94,6 +106,7 @@ class TuneLine(TypedDict):
     verified: list[CheckName]
     refused: list[RefusedJson]
     known_error: Real | None
+    confidence: NotRequired[ConfidenceJson]
     numbers_skipped: NotRequired[str]
     notes: NotRequired[list[str]]
     front: NotRequired[list[FrontPoint]]
@@ -365,6 +378,13 @@ def as_json(result: TuneResult) -> TuneLine:
     }  # fmt: skip
     if notes := [*result.best.schedule.model.notes, *result.notes]:
         line["notes"] = notes
+    if (race := best.race) is not None:
+        line["confidence"] = {
+            "demonstrated": race.demonstrated, "gain": race.gain, "gain_low": race.low or None,
+            "gain_high": race.high if math.isfinite(race.high) else None,
+            "confidence": race.confidence,
+            "noise": best.measurement.noise or 0.0,
+        }  # fmt: skip
     if skipped := _skipped(result):
         line["numbers_skipped"] = skipped
     if result.front:
@@ -434,11 +454,17 @@ def _gain(result: TuneResult) -> str:
     best, default = result.best.measurement, result.default
     if default is None:
         return ""
+    race = result.best.race
+    interval = race and f"{ratio(race.low)} to {ratio(race.high)} at {percent(race.confidence)}"
+    if race and not race.demonstrated:
+        return f"none demonstrated: {interval} confidence, over the published heuristic"
     if best.latency >= default.latency:
         return "none: no trial is faster than the published heuristic"
     # on a machine the heuristic is a row of the table by its name
     base_name = "partition_tuner" if result.on_machine else "the published heuristic"
     text = f"{ratio(default.latency / best.latency)} over {base_name}"
+    if race:
+        text += f" ({interval} confidence)"
     base = result.baselines.get(REFERENCE)
     if base is not None:
         text += f", {ratio(base.latency / best.latency)} over {REFERENCE}"

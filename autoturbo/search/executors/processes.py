@@ -40,7 +40,8 @@ from autoturbo.search.executors.base import (
 )
 from autoturbo.signals import ENDING
 from autoturbo.simulate.contract import CandidateEvaluator
-from autoturbo.simulate.evaluator import Evaluator, MeasurerEvaluatorFactory, measurer_version
+from autoturbo.simulate.evaluator import Evaluator, MeasurerEvaluatorFactory
+from autoturbo.simulate.measurers import measurer_version
 from autoturbo.simulate.outcomes import late
 
 # What runs in a worker, and all that it is sent and answers.

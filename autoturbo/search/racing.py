@@ -1,0 +1,152 @@
+"""Races: which of a few candidates is the fastest, and whether it beats a reference.
+
+Where the same schedule takes another time at each measurement, the lowest of many figures is mostly
+luck. A race measures the best few candidates and the reference again, in turn, each round in the
+reverse order of the last, and compares logarithms within a round: drift cancels. Whoever is slower
+than the leader at the stated confidence drops out, so repeats are spent where the decision is
+(Maron and Moore, "Hoeffding Races", NIPS '93; with Student's t in place of Hoeffding's bound, as
+in Birattari's F-Race).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autoturbo.search.constants import SEARCH
+
+_FEWEST = 3
+"""Pairs without which nothing is said of a difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """The result of a race.
+
+    Attributes:
+        winner: The entrant handed out: the leader, or the reference where no gain is shown.
+        gain: How many times as fast as the reference the leader is.
+        low: Lower end of the interval of that gain.
+        high: Upper end of it.
+        confidence: That the interval holds the gain, for the one leader among all entrants.
+        latency: Median seconds of the winner.
+        reference_latency: Median seconds of the reference.
+        measurements: Made for the race.
+    """
+
+    winner: int
+    gain: float
+    low: float
+    high: float
+    confidence: float
+    latency: float
+    reference_latency: float
+    measurements: int
+
+    @property
+    def demonstrated(self) -> bool:
+        """Return whether the leader is faster than the reference at the stated confidence."""
+        return self.low > 1
+
+
+def race(
+    measure: Callable[[int], float | None], entrants: Sequence[int], reference: int
+) -> Race | None:
+    """Return the result of a race; None where the reference cannot be measured.
+
+    Args:
+        measure: Returns the seconds of an entrant, measured anew; None where that fails.
+        entrants: Candidates by number, the most promising first; may hold the reference.
+        reference: What the winner has to beat.
+    """
+    others = [entrant for entrant in entrants if entrant != reference]
+    alive, count = list(others), 0
+    logarithms: dict[int, list[float]] = {entrant: [] for entrant in (reference, *others)}
+    for turn in range(SEARCH.race_rounds):  # all of them: to stop at a good moment flatters
+        order = [reference, *alive]
+        for entrant in order if turn % 2 == 0 else order[::-1]:
+            seconds = measure(entrant)
+            count += 1
+            logarithms[entrant].append(math.nan if seconds is None else math.log(seconds))
+        alive = _remaining(alive, logarithms)
+        if not alive:
+            break
+    against = _seconds(logarithms[reference])
+    if against is None:
+        return None
+    leader = min(alive or others, key=lambda e: _mean(logarithms[e]), default=reference)
+    low, gain, high = _interval(
+        _differences(logarithms[reference], logarithms[leader]), max(len(others), 1)
+    )
+    winner = leader if low > 0 else reference
+    return Race(
+        winner, math.exp(gain), math.exp(low), math.exp(high), SEARCH.confidence,
+        _seconds(logarithms[winner]) or against, against, count,
+    )  # fmt: skip
+
+
+def _remaining(alive: Sequence[int], logarithms: dict[int, list[float]]) -> list[int]:
+    """Return the entrants that are not slower than the leader, and that can be measured."""
+    able = [entrant for entrant in alive if not math.isinf(_mean(logarithms[entrant]))]
+    if not able:
+        return []
+    leader = min(able, key=lambda entrant: _mean(logarithms[entrant]))
+    return [
+        entrant for entrant in able
+        if _interval(_differences(logarithms[entrant], logarithms[leader]))[0] <= 0
+    ]  # fmt: skip
+
+
+def _differences(slower: Sequence[float], faster: Sequence[float]) -> list[float]:
+    """Return how much longer one takes than the other, as logarithms, by round."""
+    pairs = zip(slower, faster, strict=False)  # whoever dropped out has fewer
+    return [a - b for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
+
+
+def _mean(logarithms: Sequence[float]) -> float:
+    """Return the mean of what was measured; infinite where half of it failed."""
+    taken = [value for value in logarithms if math.isfinite(value)]
+    return statistics.fmean(taken) if 2 * len(taken) > len(logarithms) else math.inf
+
+
+def _seconds(logarithms: Sequence[float]) -> float | None:
+    taken = [value for value in logarithms if math.isfinite(value)]
+    return math.exp(statistics.median(taken)) if taken else None
+
+
+def _interval(differences: Sequence[float], leaders: int = 1) -> tuple[float, float, float]:
+    """Return the lower end, the mean and the upper end of a mean difference's interval.
+
+    Args:
+        differences: By round; the interval is infinite with fewer than three.
+        leaders: Entrants of which the one with the largest difference was taken (Bonferroni).
+    """
+    count = len(differences)
+    if count < _FEWEST:
+        mean = statistics.fmean(differences) if differences else 0.0
+        return -math.inf, mean, math.inf
+    mean = statistics.fmean(differences)
+    error = statistics.stdev(differences) / math.sqrt(count)
+    half = student((1 - SEARCH.confidence) / (2 * leaders), count - 1) * error
+    return mean - half, mean, mean + half
+
+
+def student(tail: float, freedom: int) -> float:
+    """Return the quantile of Student's t, within 1 % from three degrees of freedom on.
+
+    Args:
+        tail: Probability above the quantile.
+        freedom: Degrees of freedom.
+
+    Source: Abramowitz and Stegun, 26.7.5.
+    """
+    z = statistics.NormalDist().inv_cdf(1 - tail)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return float(z + sum(term / freedom**power for power, term in enumerate(terms, 1)))

@@ -1,0 +1,47 @@
+"""Tuning with measurers that vary, in workers of their own: gains with their confidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli import faulty_measurers
+from tests.cli.command_line import Cli, cli_in
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    made = cli_in(tmp_path, monkeypatch)
+    (tmp_path / "site").mkdir()
+    faulty_measurers.install(tmp_path / "site", monkeypatch)
+    return made
+
+
+def test_a_gain_has_its_interval(cli: Cli) -> None:
+    words = ("tune", "alexnet", "--batch", "1", "--measurer", "noisy", "--trials", "16")
+    ran = cli(*words)
+    assert ran.status == 0, ran.err
+    assert " at 95 % confidence), " in ran.out
+    assert "figures      measured by noisy" in ran.out
+    line = cli("--json", *words, "--seed", "1").object
+    sure = line["confidence"]
+    assert sure["demonstrated"]
+    assert 1 < sure["gain_low"] < sure["gain"] < sure["gain_high"]
+    assert sure["gain"] == pytest.approx(3.4, rel=0.15)  # simulated without noise
+    assert 0.005 < sure["noise"] < 0.1
+    ratio = line["default"]["latency_s"] / line["best"]["latency_s"]
+    assert ratio == pytest.approx(sure["gain"], rel=0.1)
+    shown = cli("show", line["run"])
+    assert (shown.status, "measured by noisy" in shown.out) == (0, True)
+    more = cli("--json", "resume", line["run"], "--trials", "20").object
+    assert (more["trials"], more["confidence"]["demonstrated"]) == (20, True)
+
+
+def test_no_demonstrated_gain_is_an_answer(cli: Cli) -> None:
+    words = ("tune", "alexnet", "--batch", "1", "--measurer", "alike", "--trials", "16")
+    ran = cli(*words)
+    assert ran.status == 0, ran.err
+    assert "gain         none demonstrated: " in ran.out
+    line = cli("--json", *words, "--seed", "1").object
+    assert (line["confidence"]["demonstrated"], line["best_trial"]) == (False, 0)

@@ -1,0 +1,92 @@
+"""Races between noisy candidates: who wins, and what may be claimed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.racing import race, student
+
+
+def measured(
+    seconds: dict[int, float], noise: float, seed: int, drift: float = 0.0
+) -> Callable[[int], float | None]:
+    """What measures entrants with noise, on a machine that slows down at every measurement."""
+    chance, slower = np.random.default_rng(seed), [1.0]
+
+    def measure(entrant: int) -> float | None:
+        slower[0] *= 1 + drift
+        return seconds[entrant] * slower[0] * math.exp(chance.normal(0, noise))
+
+    return measure
+
+
+def test_without_noise_the_fastest_wins_with_its_gain() -> None:
+    result = race(measured({0: 2.0, 1: 1.6, 2: 1.5}, 0.0, 0), [1, 2], 0)
+    assert result is not None
+    assert (result.winner, result.demonstrated) == (2, True)
+    assert result.gain == result.low == result.high == pytest.approx(2 / 1.5)
+    assert result.latency == pytest.approx(1.5)
+    assert result.reference_latency == pytest.approx(2.0)
+
+
+def test_repeats_go_to_those_that_may_still_win() -> None:
+    clear = race(measured({0: 2.0, 1: 1.0, 2: 1.5, 3: 1.6}, 0.01, 0), [1, 2, 3], 0)
+    close = race(measured({0: 2.0, 1: 1.0, 2: 1.001, 3: 1.002}, 0.01, 0), [1, 2, 3], 0)
+    assert clear is not None
+    assert close is not None
+    assert clear.measurements < close.measurements <= 4 * SEARCH.race_rounds
+
+
+def test_equal_schedules_rarely_show_a_gain() -> None:
+    """Five that are as fast as the reference: one may be claimed to be faster in 5 % of races."""
+    false = 0
+    for seed in range(200):
+        result = race(measured(dict.fromkeys(range(6), 1.0), 0.03, seed), range(1, 6), 0)
+        assert result is not None
+        false += result.demonstrated
+        assert result.demonstrated == (result.winner != 0)
+    assert false <= 16
+
+
+def test_drift_is_no_gain_and_hides_none() -> None:
+    for seed in range(20):
+        same = race(measured({0: 1.0, 1: 1.0}, 0.002, seed, drift=0.01), [1], 0)
+        faster = race(measured({0: 1.0, 1: 0.95}, 0.002, seed, drift=0.01), [1], 0)
+        assert same is not None
+        assert faster is not None
+        assert same.low < 1.002
+        assert faster.demonstrated
+
+
+def test_failures_are_left_out_and_a_dead_entrant_loses() -> None:
+    alive = measured({0: 2.0, 1: 1.0, 2: 1.5}, 0.01, 0)
+    calls = [0]
+
+    def measure(entrant: int) -> float | None:
+        calls[0] += 1
+        return None if entrant == 1 or calls[0] % 7 == 0 else alive(entrant)
+
+    result = race(measure, [1, 2], 0)
+    assert result is not None
+    assert (result.winner, result.demonstrated) == (2, True)
+    assert race(lambda _: None, [1, 2], 0) is None
+
+
+def test_the_reference_alone() -> None:
+    result = race(measured({0: 2.0}, 0.01, 0), [0], 0)
+    assert result is not None
+    assert (result.winner, result.demonstrated, result.gain) == (0, False, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("tail", "freedom", "quantile"),
+    [(0.025, 3, 3.182), (0.025, 9, 2.262), (0.005, 9, 3.250), (0.05, 30, 1.697)],
+)
+def test_students_t(tail: float, freedom: int, quantile: float) -> None:
+    """Quantiles of any table."""
+    assert student(tail, freedom) == pytest.approx(quantile, rel=0.01)

@@ -1,0 +1,145 @@
+"""Measurers that give seconds: repeats, noise, drift, what is suspicious, and what fails."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from autoturbo.schedule.pipeline import candidates
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.evaluator import Evaluator, Simulator
+from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.measurers import AT_START, MeasurerInfo, Timed
+from autoturbo.simulate.outcomes import checked
+from tests.schedule.schedule_samples import STCP920, chain
+
+
+def schedules() -> list[Schedule]:
+    """Two schedules of one small network, the slower one first."""
+    evaluator = Evaluator(chain("conv", "relu", "conv", "relu"), STCP920, "float16")
+    return [next(candidates(name, evaluator.model_scheduler)) for name in ("tvm", "graphturbo")]
+
+
+def seconds_of(schedule: Schedule) -> float:
+    (outcome,) = Simulator().measure([schedule])
+    assert isinstance(outcome, Measurement)
+    return outcome.latency
+
+
+@dataclass
+class Board:
+    """A simulated board: what it is, how it varies, and how it fails."""
+
+    info: MeasurerInfo = field(default_factory=MeasurerInfo)
+    noise: float = 0.0
+    drift: float = 0.0
+    spoil: Callable[[int, list[float]], list[float]] | None = None
+    runs: int = 0
+    calls: int = 0
+    chance: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def build(self, schedule: Schedule) -> float:
+        return seconds_of(schedule)
+
+    def run(self, built: float, repeats: int) -> Sequence[float]:
+        self.runs, self.calls = self.runs + repeats, self.calls + 1
+        slower = 1 + self.drift * self.runs
+        seconds = [
+            built * slower * math.exp(self.chance.normal(0, self.noise)) for _ in range(repeats)
+        ]
+        return self.spoil(self.calls, seconds) if self.spoil else seconds
+
+
+def measured(board: Timed, schedule: Schedule) -> Measurement:
+    (outcome,) = board.measure([schedule])
+    assert isinstance(outcome, Measurement), outcome
+    return outcome
+
+
+def test_a_measurement_keeps_every_sample_and_its_noise() -> None:
+    slow, fast = schedules()
+    made = Board(MeasurerInfo(repeats=7, warm_up=2), noise=0.02)
+    board = Timed(made)
+    first, second = measured(board, fast), measured(board, slow)
+    for one, schedule in ((first, fast), (second, slow)):
+        assert len(one.samples) == 7
+        assert one.latency == statistics.median(one.samples)
+        assert one.latency == pytest.approx(seconds_of(schedule), rel=0.05)
+        assert Measurement.from_dict(one.as_dict()) == one
+        assert checked(one) is one
+    assert first.noise == second.noise
+    assert 0.002 < (first.noise or 0) < 0.03
+    assert made.runs == 9 * (AT_START + 2)
+
+
+def test_a_deterministic_one_is_run_once_without_noise() -> None:
+    info = MeasurerInfo(deterministic=True, repeats=1, warm_up=0)
+    made = Board(info)
+    board = Timed(made)
+    one = measured(board, schedules()[0])
+    assert (one.noise, one.samples) == (None, (one.latency,))
+    assert made.calls == 1
+    assert "noise" not in one.as_dict()
+
+
+def test_drift_is_taken_out() -> None:
+    slow, fast = schedules()
+    made = Board(MeasurerInfo(repeats=1, warm_up=0), noise=1e-4, drift=1e-3)
+    board = Timed(made)
+    latencies = [measured(board, fast).latency for _ in range(200)]
+    assert made.drift * made.runs > 0.2
+    assert latencies[-1] == pytest.approx(latencies[0], rel=0.03)
+    assert measured(board, slow).samples[0] > 1.2 * seconds_of(slow)  # as it came
+
+
+def test_a_suspiciously_fast_one_is_confirmed() -> None:
+    def lucky(call: int, seconds: list[float]) -> list[float]:
+        return [0.5 * value for value in seconds] if call == AT_START + 2 else seconds
+
+    slow, _ = schedules()
+    board = Timed(Board(MeasurerInfo(repeats=3, warm_up=0), noise=0.01, spoil=lucky))
+    first, second = measured(board, slow), measured(board, slow)
+    assert len(second.samples) == 6
+    assert second.latency > 0.7 * first.latency
+    assert len(measured(board, slow).samples) == 3
+
+
+class Broken(Board):
+    def build(self, schedule: Schedule) -> float:
+        assert schedule.text
+        raise OSError("no compiler\nfor this")
+
+
+class Slow(Board):
+    def run(self, built: float, repeats: int) -> Sequence[float]:
+        time.sleep(5)
+        return [built] * repeats
+
+
+@pytest.mark.parametrize(
+    ("board", "reason", "message"),
+    [
+        (Broken(), "build", "the measurer raised OSError: no compiler for this"),
+        (
+            Slow(MeasurerInfo(deterministic=True, run_limit_s=0.05)),
+            "timeout", "the run took more than 0.05 s",
+        ),
+        (
+            Board(MeasurerInfo(deterministic=True), spoil=lambda _, s: [math.nan for _ in s]),
+            "invalid", "the measurer returned [nan",
+        ),
+        (Board(MeasurerInfo(deterministic=True), spoil=lambda *_: []), "invalid", "returned []"),
+    ],
+)  # fmt: skip
+def test_what_goes_wrong_is_a_value(board: Board, reason: str, message: str) -> None:
+    (outcome,) = Timed(board).measure(schedules()[:1])
+    assert isinstance(outcome, Failure)
+    assert outcome.reason == reason
+    assert message in outcome.message
+    assert "\n" not in outcome.message
