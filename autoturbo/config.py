@@ -187,6 +187,11 @@ class TuneConfig(ResumeConfig):
         "what measures schedules: simulator, or a plug-in's", "name",
         metavar="NAME", choices="autoturbo.registry:MEASURERS.names",
     ))  # fmt: skip
+    cost_model: str | None = field(default=None, metadata=option(
+        "folder of a cost model to begin with (autoturbo cost-model train)", "text",
+        metavar="FOLDER", usual="the package's",
+        more="Read again when the run is resumed.",
+    ))  # fmt: skip
     baselines: Sequence[str] = field(default=("tvm", "graphturbo"), metadata=option(
         "other schedulers measured for comparison", "names",
         metavar="NAME", choices="autoturbo.commands.scheduling:schedulers", least=0,

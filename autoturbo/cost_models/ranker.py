@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,18 +41,20 @@ _OPTIMISM: Final = 1.0
 known: an acquisition by the lower confidence bound (Srinivas et al., ICML '10)."""
 
 
-def prior_of(evaluator: CandidateEvaluator) -> Pretrained | None:
-    """Return the pretrained model, if an evaluator gives the plan that its features need.
+def prior_of(evaluator: CandidateEvaluator, folder: str | None = None) -> Pretrained | None:
+    """Return a pretrained model, if an evaluator gives the plan that its features need.
+
+    Args:
+        evaluator: Of the run.
+        folder: Of the model; the package's if None.
 
     Raises:
-        InputError: That model is of other versions than this release.
-        UsageError: There is none.
+        InputError: That model is of other versions than this release, or there is none.
+        UsageError: The package has none.
     """
-    return (
-        standard()
-        if isinstance(getattr(evaluator, "model_scheduler", None), ModelScheduler)
-        else None
-    )
+    if not isinstance(getattr(evaluator, "model_scheduler", None), ModelScheduler):
+        return None
+    return standard() if folder is None else Pretrained.load(Path(folder))
 
 
 @dataclass

@@ -444,8 +444,9 @@ def make_advisor(
     dtype: str,
     seed: int,
     log: Callable[[str], None],
+    cost_model: str | None = None,
 ) -> Ranker:
-    """Return the kernel model of a run, with the package's pretrained model as its prior.
+    """Return the kernel model of a run, with a pretrained model as its prior.
 
     Args:
         evaluator: Of the run.
@@ -454,14 +455,20 @@ def make_advisor(
         dtype: What it computes in.
         seed: Of the run.
         log: Called with a line where the package's cost model cannot be used.
+        cost_model: Folder of the pretrained model; the package's if None.
+
+    Raises:
+        AutoTurboError: The folder has no model that this release can use.
     """
     from autoturbo.cost_models.features import target_vector
     from autoturbo.cost_models.ranker import Ranker, prior_of
 
     vector, prior = target_vector(target, dtype), None
     try:
-        prior = prior_of(evaluator)
+        prior = prior_of(evaluator, cost_model)
     except AutoTurboError as error:
+        if cost_model is not None:
+            raise
         log(f"the search starts without the cost model of the package: {error}")
     share = batch_share(graph, target)
     return Ranker(evaluator, vector, share, seed, prior)

@@ -218,7 +218,9 @@ class Run:
         if self.task.on_machine or [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
-        return make_advisor(self.tuning_evaluator, *of, self.config.seed, self.folder.log)
+        return make_advisor(
+            self.tuning_evaluator, *of, self.config.seed, self.folder.log, self.config.cost_model
+        )
 
     def probe_checks(self) -> None:
         """Time one verification, so that the time budget can reserve it."""

@@ -468,6 +468,10 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
     execution.check()
     if asked.sampler == PROGRAM and execution.proposer is None:
         raise UsageError("sampler 'program' has no program", hint="add --proposer 'COMMAND'")
+    if asked.cost_model is not None:
+        from autoturbo.cost_models.pretrained import CARD, read_card
+
+        read_card(Path(asked.cost_model) / CARD)
     if execution.proposer is not None:
         words_of(execution.proposer)
         if asked.sampler != PROGRAM:

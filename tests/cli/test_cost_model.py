@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,25 @@ def test_train_and_evaluate(cli: Cli, tmp_path: Path) -> None:
     ran = cli(*asked, "--held-out", "model")
     assert (ran.status, ran.out) == (2, "")
     assert "the data set has one model" in ran.err
+
+
+def test_a_search_begins_with_a_model_of_one_s_own(cli: Cli) -> None:
+    assert cli(*COLLECT).status == 0
+    assert cli("-q", "cost-model", "train", "data", "-o", "model").status == 0
+    words = ("--json", "tune", "alexnet", "--batch", "1", "--target", "goya", "--trials", "20")
+    ours, own = cli(*words).object, cli(*words, "--cost-model", "model").object
+    assert ours["run"] != own["run"]
+    manifest = json.loads(Path(own["schedule_file"]).with_name("manifest.json").read_text())
+    assert manifest["settings"]["cost_model"] == "model"
+    more = cli("--json", "resume", own["run"], "--trials", "24").object
+    assert (more["run"], more["trials"]) == (own["run"], 24)
+    for folder, wrong in (("absent", "no card of a cost model"), ("data", "not the card of a")):
+        ran = cli("tune", "alexnet", "--cost-model", folder)
+        assert (ran.status, ran.err.count("\n")) == (2, 1)
+        assert wrong in ran.err
+    (Path("model") / "factors.ubj").unlink()
+    ran = cli("resume", own["run"], "--trials", "40")
+    assert (ran.status, ran.err.count("\n")) == (2, 1), ran.err
 
 
 def test_judging_needs_more_than_one_of_a_kind(cli: Cli) -> None:
