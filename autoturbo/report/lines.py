@@ -17,6 +17,7 @@ from autoturbo.report.units import (
     plain,
     ratio,
     size,
+    traffic,
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schema import Natural, TypedDict
@@ -416,7 +417,7 @@ def measurement_view(measured: Measurement) -> View:
             f"{duration(measured.latency)}, {percent(measured.bound_fraction)} of the bound",
         ),
         ("throughput", f"{count(measured.throughput)} samples/s"),
-        ("DDR", size(measured.ddr_bytes)),
+        ("DDR", traffic(measured)),
         ("matrix engines", f"{percent(measured.matrix_utilization)} in use"),
         ("most in LB, GB", f"{size(measured.peak_lb_bytes)}, {size(measured.peak_gb_bytes)}"),
         ("kernels", str(measured.kernels)),

@@ -19,7 +19,7 @@ from autoturbo.report.units import (
     percent,
     plain,
     ratio,
-    size,
+    traffic,
     versus,
 )
 from autoturbo.simulate.measurement import Measurement, Outcome
@@ -128,7 +128,7 @@ def front(points: Iterable[tuple[int, Outcome]]) -> Table:
             f"#{number}",
             duration(m.latency),
             count(m.throughput),
-            size(m.ddr_bytes),
+            traffic(m),
             "-" if m.energy is None else f"{m.energy:.3g} J",
         )
         for number, m in sorted(measured, key=lambda point: (point[1].latency, point[0]))
@@ -146,7 +146,7 @@ def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, .
         duration(outcome.latency),
         count(outcome.throughput),
         "-" if base is None else ratio(base.latency / outcome.latency),
-        size(outcome.ddr_bytes),
+        traffic(outcome),
         percent(outcome.matrix_utilization),
         percent(outcome.bound_fraction),
     )

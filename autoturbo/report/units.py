@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from autoturbo.simulate.measurement import Measurement
 
 _Scale = tuple[tuple[float, str], ...]
 
@@ -110,6 +113,12 @@ def beyond_error(gain: float, known_error: float | None) -> str:
         return "never compared with measured times"
     below = "the gain is below the known" if gain - 1 < known_error else "known"
     return f"{below} error of {percent(known_error)}"
+
+
+def traffic(measurement: Measurement) -> str:
+    """Return the DDR traffic of a measurement; ``-`` where its measurer tells none."""
+    told = measurement.ddr_bytes or measurement.noise is None
+    return size(measurement.ddr_bytes) if told else "-"
 
 
 def clock(seconds: float) -> str:

@@ -244,6 +244,12 @@ def within(limit_s: float | None, call: Callable[[], Value], reason: str) -> Val
     return results[0] if results else Failure("timeout", f"the {step} took more than {limit_s:g} s")
 
 
+def as_measurer(built: Any) -> Measurer:
+    """Return what gives outcomes: a measurer of version 1 itself, one of version 2 as timed."""
+    timed = info_of(built) is not None and callable(getattr(built, "run", None))
+    return Timed(built) if timed else built
+
+
 def find_measurer(name: str) -> Measurer:
     """Return a measurer by name: :data:`~autoturbo.registry.SIMULATOR` or a plug-in's.
 
@@ -251,9 +257,7 @@ def find_measurer(name: str) -> Measurer:
         UsageError: There is none of that name.
         PluginError: The plug-in cannot be had, or is no measurer.
     """  # noqa: DOC501  broken() makes the error
-    built = MEASURERS.make(name)
-    if info_of(built) is not None and callable(getattr(built, "run", None)):
-        return Timed(built)
+    built = as_measurer(MEASURERS.make(name))
     if not callable(getattr(built, "measure", None)):
         what = f"gives a value of type {type(built).__name__!r}, no measurer"
         raise broken(MEASURERS.find(name), what)

@@ -34,6 +34,8 @@ def test_a_gain_has_its_interval(cli: Cli) -> None:
     assert ratio == pytest.approx(sure["gain"], rel=0.1)
     shown = cli("show", line["run"])
     assert (shown.status, "measured by noisy" in shown.out) == (0, True)
+    again = cli("replay", line["run"], "3")
+    assert (again.status, "equal, within the noise of " in again.out) == (0, True), again.out
     more = cli("--json", "resume", line["run"], "--trials", "20").object
     assert (more["trials"], more["confidence"]["demonstrated"]) == (20, True)
 

@@ -7,13 +7,21 @@ the measurement depends on has changed without its version, and the status is 1.
 from __future__ import annotations
 
 import argparse
+import math
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import add_run_argument, origin_of, stored_run
 from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.errors import RunError
+from autoturbo.report.units import percent
 from autoturbo.schema import Bool, Natural, TypedDict
-from autoturbo.simulate.measurement import FailedJson, Failure, MeasurementJson
+from autoturbo.simulate.measurement import (
+    FailedJson,
+    Failure,
+    Measurement,
+    MeasurementJson,
+    Outcome,
+)
 
 USAGE = "RUN TRIAL [options]"
 EXAMPLE = "autoturbo replay 4f1c 12"
@@ -56,6 +64,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     recorded, replayed = trial.outcome, run.evaluator().evaluate(trial.knobs)
     before, now = recorded.as_dict(), replayed.as_dict()
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    noise = _noise_between(recorded, replayed)
+    if noise is not None:
+        changed = []
     warm_starts = ["the heuristic", *info.settings.get("origins", ())]
     said: _Replayed = {
         "run": info.id, "trial": options.trial, "same": not changed, "changed": changed,
@@ -72,9 +83,25 @@ def run(options: argparse.Namespace, console: Console) -> int:
     console.answer(f"run {info.id}, trial {options.trial}: {name}")
     console.answer(f"the search started from: {'; '.join(warm_starts)}")
     console.compare({"recorded": recorded, "replayed": replayed}, "recorded")
+    equal = "to the bit" if noise is None else f"within the noise of {percent(noise)}"
     console.answer(
         f"replayed and recorded differ in {', '.join(changed)}"
         if changed
-        else "replayed and recorded are equal, to the bit"
+        else f"replayed and recorded are equal, {equal}"
     )
     return 1 if changed else 0
+
+
+def _noise_between(recorded: Outcome, replayed: Outcome) -> float | None:
+    """Return the noise that explains how two measurements differ; None where none does."""
+    if not isinstance(recorded, Measurement) or not isinstance(replayed, Measurement):
+        return None
+    if recorded.noise is None or replayed.noise is None:
+        return None
+    noise = max(recorded.noise, replayed.noise)
+    apart = abs(math.log(replayed.latency / recorded.latency))
+    return noise if apart <= _NOISES * math.sqrt(2) * noise else None
+
+
+_NOISES = 3
+"""Standard deviations by which two measurements of one schedule may differ."""

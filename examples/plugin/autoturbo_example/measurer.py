@@ -18,8 +18,8 @@ class Roofline:
     """Measures by counting: no transfer takes time, no engine waits for another one.
 
     A measurer that cannot measure a schedule answers with a
-    :class:`~autoturbo.simulate.measurement.Failure`; one that varies repeats, takes the median and
-    remembers it, since what is handed out is measured twice.
+    :class:`~autoturbo.simulate.measurement.Failure`. It gives the same figures each time; ``board``
+    shows one that varies.
     """
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
@@ -31,10 +31,7 @@ def _measured(schedule: Schedule) -> Measurement:
     target, dtype = schedule.context.target, schedule.context.dtype
     bound = lower_bound(schedule.model, target, dtype)
     document = json.loads(kernels_text(schedule))
-    by_cluster: Counter[int] = Counter()
-    for kernel in document["kernels"]:
-        by_cluster[kernel["cluster"] or 0] += _kernel_seconds(kernel, target, dtype)
-    seconds = max(document["share"]["passes"] * max(by_cluster.values()), bound.seconds)
+    seconds = seconds_of(schedule, document)
     return Measurement(
         latency=seconds,
         batch=schedule.model.batch,
@@ -47,6 +44,16 @@ def _measured(schedule: Schedule) -> Measurement:
         kernels=len(document["kernels"]) * document["share"]["passes"],
         bound=bound,
     )
+
+
+def seconds_of(schedule: Schedule, document: dict[str, Any]) -> float:
+    """Return the seconds of a schedule that is spelled out: its clusters work side by side."""
+    target, dtype = schedule.context.target, schedule.context.dtype
+    by_cluster: Counter[int] = Counter()
+    for kernel in document["kernels"]:
+        by_cluster[kernel["cluster"] or 0] += _kernel_seconds(kernel, target, dtype)
+    seconds = document["share"]["passes"] * max(by_cluster.values())
+    return max(seconds, lower_bound(schedule.model, target, dtype).seconds)
 
 
 def _kernel_seconds(kernel: dict[str, Any], target: Target, dtype: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from autoturbo_example.board import Board
 from autoturbo_example.measurer import Roofline
 from autoturbo_example.sampler import HillClimb
 from autoturbo_example.scheduler import ungrouped
@@ -25,6 +26,7 @@ from autoturbo.testing import (
 @pytest.mark.parametrize("check", MEASURER_CHECKS, ids=lambda check: check.__name__)
 def test_measurer(check: Callable[[MeasurerCase], None]) -> None:
     check(MeasurerCase(Roofline))
+    check(MeasurerCase(Board))
 
 
 @pytest.mark.parametrize("check", SAMPLER_CHECKS, ids=lambda check: check.__name__)
