@@ -73,7 +73,8 @@ class SearchConstants:
         known_share: Share of a model's arithmetic whose layers such a schedule must know.
 
         raced: Best candidates that race against the heuristic where measurements vary.
-        race_rounds: Measurements of each that does not fall behind.
+        race_rounds: Measurements of each of these that does not fall behind.
+        confirm_rounds: Measurements of the winner and of the heuristic after that.
         confidence: At which a gain is stated where measurements vary.
     """
 
@@ -124,7 +125,8 @@ class SearchConstants:
     known_share: float = 0.3
 
     raced: int = 5
-    race_rounds: int = 10
+    race_rounds: int = 4
+    confirm_rounds: int = 12
     confidence: float = 0.95
 
 

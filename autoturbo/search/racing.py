@@ -4,8 +4,9 @@ Where the same schedule takes another time at each measurement, the lowest of ma
 luck. A race measures the best few candidates and the reference again, in turn, each round in the
 reverse order of the last, and compares logarithms within a round: drift cancels. Whoever is slower
 than the leader at the stated confidence drops out, so repeats are spent where the decision is
-(Maron and Moore, "Hoeffding Races", NIPS '93; with Student's t in place of Hoeffding's bound, as
-in Birattari's F-Race).
+(Maron and Moore, "Hoeffding Races", NIPS '93; with Student's t in place of Hoeffding's bound, as in
+Birattari's F-Race). Then the leader and the reference are measured anew, a fixed number of times,
+and these alone say what was gained: the figures that made it the leader are the luckiest.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Race:
         gain: How many times as fast as the reference the leader is.
         low: Lower end of the interval of that gain.
         high: Upper end of it.
-        confidence: That the interval holds the gain, for the one leader among all entrants.
+        confidence: That the interval holds the gain.
         latency: Median seconds of the winner.
         reference_latency: Median seconds of the reference.
         measurements: Made for the race.
@@ -62,29 +63,39 @@ def race(
         reference: What the winner has to beat.
     """
     others = [entrant for entrant in entrants if entrant != reference]
-    alive, count = list(others), 0
-    logarithms: dict[int, list[float]] = {entrant: [] for entrant in (reference, *others)}
-    for turn in range(SEARCH.race_rounds):  # all of them: to stop at a good moment flatters
-        order = [reference, *alive]
-        for entrant in order if turn % 2 == 0 else order[::-1]:
-            seconds = measure(entrant)
-            count += 1
-            logarithms[entrant].append(math.nan if seconds is None else math.log(seconds))
+    alive, logarithms = list(others), {entrant: list[float]() for entrant in (reference, *others)}
+    count = 0
+    for turn in range(SEARCH.race_rounds if len(others) > 1 else 0):
+        count += _round(measure, [reference, *alive], logarithms, turn)
         alive = _remaining(alive, logarithms)
-        if not alive:
+        if len(alive) <= 1:
             break
-    against = _seconds(logarithms[reference])
+    leader = min(alive, key=lambda e: _mean(logarithms[e]), default=reference)
+    logarithms = {reference: [], leader: []}  # what chose the leader flatters it
+    for turn in range(SEARCH.confirm_rounds):
+        count += _round(measure, [*logarithms], logarithms, turn)
+    against, took = _seconds(logarithms[reference]), _seconds(logarithms[leader])
     if against is None:
         return None
-    leader = min(alive or others, key=lambda e: _mean(logarithms[e]), default=reference)
-    low, gain, high = _interval(
-        _differences(logarithms[reference], logarithms[leader]), max(len(others), 1)
-    )
-    winner = leader if low > 0 else reference
+    low, gain, high = _interval(_differences(logarithms[reference], logarithms[leader]))
+    wins = low > 0 and took is not None
     return Race(
-        winner, math.exp(gain), math.exp(low), math.exp(high), SEARCH.confidence,
-        _seconds(logarithms[winner]) or against, against, count,
+        leader if wins else reference, math.exp(gain), math.exp(low), math.exp(high),
+        SEARCH.confidence, took if wins and took else against, against, count,
     )  # fmt: skip
+
+
+def _round(
+    measure: Callable[[int], float | None],
+    entrants: Sequence[int],
+    logarithms: dict[int, list[float]],
+    turn: int,
+) -> int:
+    """Measure entrants in turn, the other way round in every second round; return how many."""
+    for entrant in entrants if turn % 2 == 0 else entrants[::-1]:
+        seconds = measure(entrant)
+        logarithms[entrant].append(math.nan if seconds is None else math.log(seconds))
+    return len(entrants)
 
 
 def _remaining(alive: Sequence[int], logarithms: dict[int, list[float]]) -> list[int]:
@@ -116,12 +127,11 @@ def _seconds(logarithms: Sequence[float]) -> float | None:
     return math.exp(statistics.median(taken)) if taken else None
 
 
-def _interval(differences: Sequence[float], leaders: int = 1) -> tuple[float, float, float]:
+def _interval(differences: Sequence[float]) -> tuple[float, float, float]:
     """Return the lower end, the mean and the upper end of a mean difference's interval.
 
     Args:
         differences: By round; the interval is infinite with fewer than three.
-        leaders: Entrants of which the one with the largest difference was taken (Bonferroni).
     """
     count = len(differences)
     if count < _FEWEST:
@@ -129,7 +139,7 @@ def _interval(differences: Sequence[float], leaders: int = 1) -> tuple[float, fl
         return -math.inf, mean, math.inf
     mean = statistics.fmean(differences)
     error = statistics.stdev(differences) / math.sqrt(count)
-    half = student((1 - SEARCH.confidence) / (2 * leaders), count - 1) * error
+    half = student((1 - SEARCH.confidence) / 2, count - 1) * error
     return mean - half, mean, mean + half
 
 

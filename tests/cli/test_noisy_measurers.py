@@ -47,3 +47,21 @@ def test_no_demonstrated_gain_is_an_answer(cli: Cli) -> None:
     assert "gain         none demonstrated: " in ran.out
     line = cli("--json", *words, "--seed", "1").object
     assert (line["confidence"]["demonstrated"], line["best_trial"]) == (False, 0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model", ["mobilenet_v2", "bert_base_s128"])
+def test_noise_costs_at_most_three_percent(cli: Cli, model: str) -> None:
+    """5 % of noise, 1 % of failures and 10 % of drift, against the search without any of these."""
+    words = ("--json", "tune", model, "--trials", "64")
+    exact = cli(*words).object["best"]["latency_s"]
+    noisy = cli(*words, "--measurer", "noisy").object
+    knobs = noisy["schedule_file"]
+    simulated = cli("--json", "simulate", model, "--schedule", knobs).object["latency_s"]
+    assert simulated <= 1.03 * exact
+    sure = noisy["confidence"]
+    default = cli("--json", "simulate", model, "--scheduler", "graphturbo").object["latency_s"]
+    if sure["demonstrated"]:
+        assert 0.98 * sure["gain_low"] < default / simulated < 1.02 * sure["gain_high"]
+    else:
+        assert noisy["best_trial"] == 0
