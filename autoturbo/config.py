@@ -370,6 +370,10 @@ class ExecutionConfig:
         "JSON or YAML of Ray's runtime_env: brings machines what they lack", "mapping",
         flag="--ray-runtime-env", metavar="FILE", more="In Python, a mapping.",
     ))  # fmt: skip
+    ray_resource: str | None = field(default=None, metadata=option(
+        "a resource of Ray of which each measurement takes one, such as a board", "text",
+        metavar="NAME", more="There are as many workers as the cluster has of it.",
+    ))  # fmt: skip
     timeout_s: float | None = field(default=None, metadata=option(
         "give a measurement up after this long, for example 30s", "seconds",
         flag="--timeout", metavar="TIME", unit="seconds", usual="never",
@@ -415,6 +419,8 @@ class ExecutionConfig:
         check_bounds(dataclasses.replace(self, jobs=None if everywhere else self.workers))
         if self.runtime_env and self.ray is None:
             raise UsageError("a runtime environment is for workers of Ray", hint="add --ray")
+        if self.ray_resource and self.ray is None:
+            raise UsageError("a resource of Ray is for its workers", hint="add --ray")
 
     @property
     def workers(self) -> int:

@@ -60,7 +60,6 @@ class MeasurerInfo:
         warm_up: Runs before these that are not counted.
         build_limit_s: Seconds for a build; None for as long as it takes.
         run_limit_s: Seconds for all runs of a measurement, likewise.
-        at_once: Measurements that it takes at the same time on one computer, such as boards.
     """
 
     deterministic: bool = False
@@ -68,7 +67,6 @@ class MeasurerInfo:
     warm_up: int = 1
     build_limit_s: float | None = None
     run_limit_s: float | None = None
-    at_once: int = 1
 
 
 class TimedMeasurer(Protocol[Built]):

@@ -285,7 +285,7 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
         with ExitStack() as held:
             executor = held.enter_context(closing(make_executor(
                 jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
-                runtime_env=execution.runtime_env, apart=apart,
+                runtime_env=execution.runtime_env, resource=execution.ray_resource, apart=apart,
             )))  # fmt: skip
             for run in runs:
                 run.use(executor)

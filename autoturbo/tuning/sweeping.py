@@ -388,7 +388,8 @@ def _answers(
     """Measure tasks on as many workers as tuning has, and yield the answers."""
     executor = make_executor(
         jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
-        runtime_env=execution.runtime_env, apart=any(run.elsewhere for run in runs),
+        runtime_env=execution.runtime_env, resource=execution.ray_resource,
+        apart=any(run.elsewhere for run in runs),
     )  # fmt: skip
     by_id, done = {run.info.id: run for run in runs}, Counter[str]()
     try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli import faulty_measurers
 from tests.cli.command_line import Cli, cli_in
+from tests.processes import HANG_S
 
 
 @pytest.fixture
@@ -65,3 +70,27 @@ def test_noise_costs_at_most_three_percent(cli: Cli, model: str) -> None:
         assert 0.98 * sure["gain_low"] < default / simulated < 1.02 * sure["gain_high"]
     else:
         assert noisy["best_trial"] == 0
+
+
+@pytest.mark.full
+@pytest.mark.ray
+def test_each_board_of_a_cluster_measures_one_schedule_at_a_time(cli: Cli) -> None:
+    """A Ray cluster that has two of a resource, of which each worker takes one."""
+    site = os.pathsep.join([str(cli.folder / "site"), *sys.path])
+    command = [
+        *(sys.executable, "-m", "autoturbo", "--json", "tune", "alexnet", "--batch", "1"),
+        *("--trials", "16", "--measurer", "noisy", "--ray", "local", "--jobs", "2"),
+        *("--ray-resource", "board"),
+    ]
+    done = subprocess.run(
+        command, cwd=cli.folder, env={**os.environ, "PYTHONPATH": site},
+        capture_output=True, text=True, check=False, timeout=HANG_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["confidence"]["demonstrated"]
+
+
+def test_a_resource_needs_ray(cli: Cli) -> None:
+    ran = cli("tune", "alexnet", "--ray-resource", "board")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "a resource of Ray is for its workers; add --ray" in ran.err

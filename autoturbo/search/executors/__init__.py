@@ -26,6 +26,7 @@ def make_executor(
     ray: str | None = None,
     timeout_s: float | None = None,
     runtime_env: Mapping[str, Any] | None = None,
+    resource: str | None = None,
     apart: bool = False,
 ) -> Executor:
     """Return the executor that the flags ask for.
@@ -35,6 +36,7 @@ def make_executor(
         ray: Address of a cluster, ``"local"`` or empty for one of our own; None for no Ray.
         timeout_s: Seconds for one measurement; needs workers, which can be ended.
         runtime_env: With Ray, its ``runtime_env`` for the workers.
+        resource: With Ray, what each worker takes one of.
         apart: Whether what measures is code of others, which may end its process.
 
     Raises:
@@ -42,7 +44,7 @@ def make_executor(
         ExecutorError: Ray does not start.
     """
     if ray is not None:
-        return RayExecutor(ray, jobs or None, timeout_s, runtime_env)
+        return RayExecutor(ray, jobs or None, timeout_s, runtime_env, resource)
     apart = apart and not multiprocessing.current_process().daemon  # such may not start any
     if jobs > 1 or timeout_s is not None or apart:
         return ProcessExecutor(jobs, timeout_s)

@@ -97,6 +97,8 @@ class RayExecutor:
         jobs: Actors; None for one per CPU of the cluster, also of machines that join later.
         timeout_s: Seconds for one measurement, None for as long as it takes.
         runtime_env: Ray's ``runtime_env`` for the actors.
+        resource: A resource of the cluster of which each actor takes one, such as a board: so each
+            is measured on by one actor at a time. A cluster that starts here has one per job.
 
     Raises:
         UsageError: Nothing answers at the address.
@@ -109,15 +111,18 @@ class RayExecutor:
         jobs: int | None = None,
         timeout_s: float | None = None,
         runtime_env: Mapping[str, Any] | None = None,
+        resource: str | None = None,
     ) -> None:
-        self._session = connect(address, jobs, runtime_env)
+        self._session = connect(address, jobs, runtime_env, resource)
         import ray
 
         self._ray: Any = ray
         self._errors: Any = ray.exceptions
         self._all, self._jobs, self._counted = jobs is None, jobs or 1, 0.0
         self._timeout = timeout_s
-        self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+        takes: Any = {"resources": {resource: 1}} if resource else {}
+        self._class = ray.remote(num_cpus=1, max_restarts=0, **takes)(_Actor)
+        self._resource = resource or "CPU"
         self._recipes: dict[str, Any] = {}
         self._workers: list[_Worker] = []
         self._orders: dict[Any, _Order] = {}
@@ -214,7 +219,7 @@ class RayExecutor:
     def _count(self) -> None:
         """Follow the size of the cluster, where it decides on the number of actors."""
         if self._all and time.monotonic() - self._counted > _COUNT_S:
-            self._jobs = max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
+            self._jobs = max(int(self._ray.cluster_resources().get(self._resource, 1)), 1)
             self._counted = time.monotonic()
 
     def _hire(self) -> None:
@@ -308,7 +313,7 @@ class RayExecutor:
             self._progressed = now
         elif now - self._progressed > START_S:
             message = f"no actor of the Ray cluster has started within {START_S:g} s"
-            raise ExecutorError(message, hint="'ray status' shows what its CPUs do")
+            raise ExecutorError(message, hint=f"'ray status' shows what uses its {self._resource}")
 
     def _result(self, reference: Any) -> list[Answer]:
         order = self._orders[reference]

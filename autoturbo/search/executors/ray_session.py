@@ -81,6 +81,7 @@ def connect(
     address: str | None,
     jobs: int | None = None,
     runtime_env: Mapping[str, Any] | None = None,
+    resource: str | None = None,
 ) -> Session:
     """Connect to Ray, or start one.
 
@@ -89,6 +90,7 @@ def connect(
             ``"local"`` starts one here.
         jobs: CPUs of one that is started.
         runtime_env: Ray's ``runtime_env`` for what runs there.
+        resource: Of which one that is started has one for each CPU.
 
     Returns:
         The connection. It owns what it started; of a Ray that this process was connected to before,
@@ -112,6 +114,7 @@ def connect(
         return Session(owner=True, _mode=mode)
     with _own_folder() as (guard, folder), _same_path():
         more |= {"_temp_dir": folder} if folder else {}
+        more |= {"resources": {resource: jobs or os.cpu_count()}} if resource else {}
         _start(address=LOCAL, num_cpus=jobs, include_dashboard=False, **more)
     return Session(owner=True, _guard=guard, _mode=mode)
 
