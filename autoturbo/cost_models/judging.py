@@ -197,19 +197,28 @@ class Result(NamedTuple):
         }  # fmt: skip
 
 
-def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iterator[Result]:
+def evaluate(
+    table: Table, methods: Sequence[str], kinds: Sequence[str], given: Booster | None = None
+) -> Iterator[Result]:
     """Yield results, one per method and kind, as they are known.
+
+    Args:
+        table: Measured candidates.
+        methods: Names of :data:`METHODS`, and :data:`GIVEN`.
+        kinds: Of groups that are held out.
+        given: Trees of a pretrained model, which learns nothing of the table.
 
     Raises:
         UsageError: The data set has a single group of a kind, so that nothing is left to learn.
     """
     for kind in kinds:
         groups = list(dict.fromkeys(table.groups[kind][table.measured].tolist()))
-        if len(groups) < 2:  # noqa: PLR2004
+        if len(groups) < 2 and {*methods} - {GIVEN}:  # noqa: PLR2004
             message = f"the data set has one {kind}: without it nothing is left to learn from"
             raise UsageError(message, hint=f"collect more, or hold out another kind than {kind}")
-        for method in methods:
-            yield _result(table, method, kind, groups)
+        for name in methods:
+            method = METHODS[name] if given is None or name != GIVEN else _predicting(given)
+            yield _result(table, name, method, kind, groups)
 
 
 def accuracy(table: Table, method: str) -> dict[str, Judged]:
@@ -224,12 +233,12 @@ def accuracy(table: Table, method: str) -> dict[str, Judged]:
     }
 
 
-def _result(table: Table, method: str, kind: str, groups: Sequence[str]) -> Result:
+def _result(table: Table, name_of: str, method: Method, kind: str, groups: Sequence[str]) -> Result:
     scores_by_pool: dict[str, list[Scores]] = {}
     gains: list[float] = []
     for name in groups:
         held = table.measured & (table.groups[kind] == name)
-        predicted = METHODS[method](table, table.measured & ~held)
+        predicted = method(table, table.measured & ~held)
         scores_by_pool[name] = []
         for number in np.unique(table.pool[held]).tolist():
             pool = np.flatnonzero(held & (table.pool == number))
@@ -239,12 +248,21 @@ def _result(table: Table, method: str, kind: str, groups: Sequence[str]) -> Resu
                 gains += (table.latency[default[:1]] / table.latency[guess]).tolist()
     means = {name: Scores.mean(each) for name, each in scores_by_pool.items()}
     mean = Scores.mean([scores for each in scores_by_pool.values() for scores in each])
-    return Result(method, kind, means, mean, FirstGuesses.of(np.asarray(gains)))
+    return Result(name_of, kind, means, mean, FirstGuesses.of(np.asarray(gains)))
 
 
 Method = Callable[["Table", Flags], Floats]
 """Predictions of all candidates from those that may be learned from; they grow with the latency.
 Whoever asks looks only at those held out."""
+
+
+GIVEN: Final = "model"
+"""Name of the method of a pretrained model that is judged as it is."""
+
+
+def _predicting(trees: Booster) -> Method:
+    """Return the method of trees that are trained already."""
+    return lambda table, _: table.total(table.base * np.exp(trees.predict(table.rows)))
 
 
 def _kernels(objective: str, **more: Any) -> Method:

@@ -36,6 +36,10 @@ def test_train_and_evaluate(cli: Cli, tmp_path: Path) -> None:
     assert set(found[0]["groups"]) == {"ascend-910", "goya"}
     assert found[0]["mean"]["pairwise"] > 0.6
     assert "targets held out" in cli(*asked, "--held-out", "target").out
+    given = ("cost-model", "evaluate", "data", "--model", "model", "--held-out", "model")
+    (judged,) = cli("--json", *given).object["results"]
+    assert (judged["method"], list(judged["groups"])) == ("model", ["alexnet"])
+    assert judged["mean"]["pairwise"] > 0.8  # it learned from these
     ran = cli(*asked, "--held-out", "model")
     assert (ran.status, ran.out) == (2, "")
     assert "the data set has one model" in ran.err

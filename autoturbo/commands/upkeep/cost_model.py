@@ -113,18 +113,25 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> Notes
         type=OneOf("--method", "autoturbo.cost_models.judging:METHODS"),
         help="training objective or baseline (default: all); may be repeated",
     ),
-    usage="FOLDER [--held-out KIND...] [--method NAME...]",
+    takes(
+        "--model", metavar="MODEL", type=Path,
+        help="folder of a trained model, judged as it is (default method: that model alone)",
+    ),
+    usage="FOLDER [--held-out KIND...] [--method NAME...] [--model MODEL]",
 )  # fmt: skip
 def _evaluate(options: argparse.Namespace, console: Console) -> int:
     """Judge cost models on models and targets that are held out whole."""
-    from autoturbo.cost_models.judging import KINDS, METHODS, evaluate
+    from autoturbo.cost_models.judging import GIVEN, KINDS, METHODS, evaluate
+    from autoturbo.cost_models.pretrained import Pretrained
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
 
     table = Table.of(load_measurements(options.folder, partial=True))
-    methods, kinds = options.methods or list(METHODS), options.kinds or list(KINDS)
+    given = None if options.model is None else Pretrained.load(options.model).factors
+    methods = options.methods or ([] if given else list(METHODS))
+    methods, kinds = [*methods, *([GIVEN] if given else [])], options.kinds or list(KINDS)
     found = []
-    for result in evaluate(table, methods, kinds):
+    for result in evaluate(table, methods, kinds, given):
         found.append(result)
         console.say(f"evaluated {result.method} on {result.kind}s held out")
     console.emit(EvaluateLine(results=[result.as_json() for result in found]))
