@@ -41,6 +41,9 @@ LEAST_NOISE: Final = 0.003
 STEPS: Final = 3
 """Linearisations of the logarithm of a sum."""
 
+MOST_KERNELS: Final = 4000
+"""Distinct kernels of these: how alike they are is a dense matrix, too."""
+
 MOST: Final = 400
 """Candidates that are learned from, the latest: their covariance is solved densely."""
 
@@ -90,7 +93,7 @@ class TotalsModel:
     @staticmethod
     def of(totals: Sequence[Total]) -> TotalsModel:
         """Learn from measured candidates; length and spread are the most likely of a few."""
-        recent = totals[-MOST:]
+        recent = _latest(totals)
         features = np.concatenate([total.rows for total in recent])
         keys = row_bytes(features).tolist()
         numbers = {key: index for index, key in enumerate(dict.fromkeys(keys))}
@@ -101,27 +104,27 @@ class TotalsModel:
         seconds = np.concatenate([total.seconds for total in recent])
         shape = (len(recent), len(distinct))
         spent = np.bincount(owner * shape[1] + index, seconds, shape[0] * shape[1]).reshape(shape)
-        noise = np.asarray([max(total.noise, LEAST_NOISE) for total in recent])
-        logarithms = np.log([total.latency for total in recent])
+        known = _Known(
+            spent.astype(np.float64),
+            np.log([total.latency for total in recent]),
+            np.asarray([max(total.noise, LEAST_NOISE) for total in recent]),
+        )
         centre, deviation = distinct.mean(axis=0), distinct.std(axis=0)
-        best: tuple[float, TotalsModel] | None = None
+        root = np.sqrt(max(int((deviation > 0).sum()), 1))
+        best: tuple[float, float, Floats, Floats] | None = None
         for length in LENGTHS:
-            root = np.sqrt(max(int((deviation > 0).sum()), 1))
             scale = np.where(deviation > 0, deviation * length * root, np.inf)
             scaled = (distinct - centre) / scale
             alike = _alike(scaled, scaled)
             for spread in SPREADS:
-                covariance = _covariance(alike, spread) + np.eye(len(scaled)) * (OWN * spread) ** 2
-                likelihood, shares, inverse, weights = _conditioned(
-                    spent.astype(np.float64), covariance, logarithms, noise
-                )
+                likelihood = _conditioned(known, alike, spread, 1)[0]
                 if best is None or likelihood > best[0]:
-                    model = TotalsModel(
-                        centre, scale, spread, scaled, numbers, shares, inverse, weights
-                    )
-                    best = likelihood, model
+                    best = likelihood, spread, scale, alike
         assert best is not None  # noqa: S101  there are lengths and spreads
-        return best[1]
+        _, spread, scale, alike = best
+        _, shares, inverse, weights = _conditioned(known, alike, spread, STEPS)
+        scaled = (distinct - centre) / scale
+        return TotalsModel(centre, scale, spread, scaled, numbers, shares, inverse, weights)
 
     def told(self, rows: Rows) -> tuple[Floats, Flags]:
         """Return expected logarithms of kernels' factors, and which kernels were launched.
@@ -175,25 +178,50 @@ def _covariance(alike: Floats, spread: float) -> Floats:
     return OFFSET**2 + spread**2 * alike
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What is known of the candidates that are learned from.
+
+    Attributes:
+        spent: Predicted seconds by candidate and kernel.
+        logarithms: Of the measured latencies.
+        noise: Standard deviations of these.
+    """
+
+    spent: Floats
+    logarithms: Floats
+    noise: Floats
+
+
+def _latest(totals: Sequence[Total]) -> Sequence[Total]:
+    """Return the latest candidates within :data:`MOST` and :data:`MOST_KERNELS`."""
+    seen: set[bytes] = set()
+    for place, total in enumerate(reversed(totals)):
+        seen.update(row_bytes(total.rows).tolist())
+        if place == MOST or (len(seen) > MOST_KERNELS and place):
+            return totals[len(totals) - place :]
+    return totals
+
+
 def _conditioned(
-    spent: Floats, covariance: Floats, logarithms: Floats, noise: Floats
+    known: _Known, alike: Floats, spread: float, steps: int
 ) -> tuple[float, Floats, Floats, Floats]:
     """Return the evidence, shares, the inverse covariance of the candidates, and its weights.
 
     Args:
-        spent: Predicted seconds by candidate and kernel.
-        covariance: Of the kernels' factors, beforehand.
-        logarithms: Of the measured latencies.
-        noise: Standard deviations of these.
+        known: Of the candidates.
+        alike: How alike their kernels are, ``(kernels, kernels)``.
+        spread: Standard deviation of the shared part of factors.
+        steps: Linearisations of the logarithm of a sum.
     """
-    factors = np.zeros(len(covariance))
-    for _ in range(STEPS):
-        took = spent * np.exp(factors)
+    factors = np.zeros(len(alike))
+    for _ in range(steps):
+        took = known.spent * np.exp(factors)
         sums = took.sum(axis=1)
         shares = took / sums[:, None]
-        wanted = logarithms - np.log(sums) + shares @ factors
-        passed = covariance @ shares.T
-        inner = shares @ passed + np.diag(noise**2)
+        wanted = known.logarithms - np.log(sums) + shares @ factors
+        passed = OFFSET**2 + spread**2 * (alike @ shares.T) + (OWN * spread) ** 2 * shares.T
+        inner = shares @ passed + np.diag(known.noise**2)
         inverse = np.linalg.inv(inner)
         weights = inverse @ wanted
         factors = passed @ weights
