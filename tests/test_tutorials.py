@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -69,6 +70,8 @@ def test_a_tutorial_works_as_written(
 ) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
+    if (example := TUTORIALS.parents[1] / "examples" / page.stem).is_dir():
+        shutil.copytree(example, folder / page.stem)
     ways = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
     for block in blocks(page.read_text(encoding="utf-8")):
         done = subprocess.run(
@@ -82,7 +85,7 @@ def test_a_tutorial_works_as_written(
 
 def test_every_kind_of_user_has_a_tutorial_that_runs_something() -> None:
     pages = {page.stem: list(blocks(page.read_text(encoding="utf-8"))) for page in _pages()}
-    assert set(pages) == {"architect", "compiler-engineer", "researcher"}
+    assert set(pages) == {"architect", "board", "compiler-engineer", "researcher"}
     for name, found in pages.items():
         assert {block.language for block in found} == {"sh", "python"}, name
         assert any(block.shown for block in found), name
