@@ -21,22 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from validation_tools import (
-    Errors,
-    Residence,
-    best_kernel,
-    chosen_reference,
-    gemm,
-    print_table,
-    reference_rows,
-)
+from validation_tools import Errors, chosen_reference, print_table, reference_rows
 
-from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.single import Residence, best_kernel, product_graph
 
 TARGET = Path(__file__).parents[2] / "examples" / "targets" / "wormhole-n150.yaml"
 DTYPES = {"BFLOAT16": "bfloat16", "BFLOAT8_B": "bfloat8", "BFLOAT4_B": "bfloat4"}
@@ -48,12 +40,6 @@ HOST_DISPATCH = 350e-6
 
 FITTED_ON = 5
 """The closed form sees one row of five; which one moves on, because shapes repeat in fives."""
-
-
-@functools.cache
-def product(m: int, n: int, k: int) -> Graph:
-    """Return the row's layer."""
-    return gemm(m, n, k)
 
 
 @functools.cache
@@ -110,8 +96,8 @@ def dispatched(row: Row, device: float) -> float:
 
 def simulated(row: Row) -> tuple[float, tuple[int, int]]:
     """Return the seconds of a row and the grid of cores."""
-    graph = product(*row.shape)
-    kernel, grid = best_kernel(graph, row.target, row.dtype, row.residence)
+    m, n, k = row.shape
+    kernel, grid = best_kernel(product_graph(m, k, n), row.target, row.dtype, row.residence)
     return dispatched(row, kernel.seconds), grid
 
 
@@ -119,7 +105,8 @@ def scheduled(row: Row) -> float | None:
     """Return the seconds of the published heuristic's schedule, for rows with all in DRAM."""
     if not (row.residence.input_in_ddr and row.residence.output_in_ddr and row.traced):
         return None
-    found = Evaluator(product(*row.shape), row.target, row.dtype).evaluate(Knobs())
+    m, n, k = row.shape
+    found = Evaluator(product_graph(m, k, n), row.target, row.dtype).evaluate(Knobs())
     return found.latency if isinstance(found, Measurement) else None
 
 

@@ -1,0 +1,169 @@
+"""The time of one product as one kernel, on the grid of cores that is fastest.
+
+This is how a matrix product is measured on its own: operands in DDR or in the local buffers, one
+launch, and the grid that suits it. The scheduler's own passes make the kernel (part, stitching,
+tiles, instructions); what is tried is how many cores share the rows and how many the columns.
+
+Programs depend on few figures of a target, so they are kept: a fit asks for the same product on
+thousands of targets that differ in rates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph, element_bytes
+from autoturbo.hardware import Target
+from autoturbo.hardware.target import ENGINES, PARTS
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
+from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.stitch import local_edges, stitch
+from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS, room_to_stay
+from autoturbo.schedule.place.instances import box_regions
+from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
+
+Grid = tuple[int, int]
+"""Cores that share the rows, cores that share the columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """Where a layer's input and output are kept; its weights are in DDR.
+
+    Attributes:
+        input_in_ddr: Else in the local buffers of the cores.
+        output_in_ddr: Likewise.
+    """
+
+    input_in_ddr: bool = True
+    output_in_ddr: bool = True
+
+
+@functools.lru_cache(maxsize=1024)
+def product_graph(m: int, k: int, n: int, batch: int = 1) -> Graph:
+    """Return a product of M x K inputs with K x N weights, as an ONNX file of it is imported.
+
+    Args:
+        m: Rows of the input and of the result.
+        k: Extent of the reduction.
+        n: Columns of the weights and of the result.
+        batch: Products of this size, each with weights of its own.
+    """
+    from onnx import TensorProto, helper, save
+
+    more = [batch] if batch > 1 else []
+    weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[*more, k, n])
+    weights.data_location = TensorProto.EXTERNAL  # importing reads no weights: the file may lack
+    weights.external_data.add(key="location", value="weights.bin")
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [*more, *extents])]
+        for name, extents in (("x", (m, k)), ("y", (m, n)))
+    )
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    body = helper.make_graph([node], "layer", inputs, outputs, [weights])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "layer.onnx"
+        save(helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)]), path)
+        return import_model(path)
+
+
+def best_kernel(
+    graph: Graph, target: Target, dtype: str, residence: Residence
+) -> tuple[KernelTime, Grid]:
+    """Run a product as one kernel on the grid of cores that is fastest.
+
+    Returns:
+        Its time and the grid.
+    """
+    timed = KernelGrids(graph, dtype, residence).on(target)
+    return min(timed, key=lambda pair: pair[0].seconds)
+
+
+def grids_of(cores: int) -> tuple[Grid, ...]:
+    """Return the ways to lay out a cluster's cores, those that share the rows fewest first."""
+    return tuple((down, cores // down) for down in range(1, cores + 1) if cores % down == 0)
+
+
+@dataclass(slots=True)
+class KernelGrids:
+    """A product's programs by grid, kept for targets that differ in rates and latencies only.
+
+    Attributes:
+        graph: The product.
+        dtype: The compute type.
+        residence: Of its operands.
+    """
+
+    graph: Graph
+    dtype: str
+    residence: Residence
+    _contexts: dict[object, SchedulingContext] = field(default_factory=dict)
+    _programs: dict[object, Instructions] = field(default_factory=dict)
+
+    def on(
+        self, target: Target, grids: Iterable[Grid] | None = None
+    ) -> list[tuple[KernelTime, Grid]]:
+        """Return the time on each grid.
+
+        Args:
+            target: The cores; every cluster does the same.
+            grids: Those to run; all that there are if None.
+        """
+        whole = _whole_figures(target)
+        if whole not in self._contexts:
+            self._contexts[whole] = make_problem(self.graph, target, self.dtype)
+        context = dataclasses.replace(self._contexts[whole], target=target)
+        rules, rates = InstructionRules.of(context, Knobs()), rates_of(target, self.dtype)
+        found = []
+        for grid in grids_of(target.cores) if grids is None else grids:
+            key = whole, rules, grid
+            if key not in self._programs:
+                self._programs[key] = _program(context, rules, grid, self.residence)
+            found.append((run_kernel(self._programs[key], rates), grid))
+        return found
+
+
+def _whole_figures(target: Target) -> tuple[object, ...]:
+    """Return the figures of a target that programs depend on by themselves: those not of rates."""
+    owners = (target, *(getattr(target, name) for name in (*ENGINES, *PARTS)))
+    return tuple(
+        value
+        for owner in owners
+        if dataclasses.is_dataclass(owner)
+        for value in (getattr(owner, one.name) for one in dataclasses.fields(owner))
+        if isinstance(value, int | str)
+    )
+
+
+def _program(
+    context: SchedulingContext, rules: InstructionRules, grid: Grid, residence: Residence
+) -> Instructions:
+    layers = tuple(layer.index for layer in context.layers)
+    template = stitch(context, layers, box_regions(context, layers), grid)
+    streams = np.zeros((len(layers), STREAM_COLUMNS), np.int64)
+    for tensors, column, moved in (
+        (context.graph.inputs, IN_DDR, residence.input_in_ddr),
+        (context.graph.outputs, OUT_DDR, residence.output_in_ddr),
+    ):
+        shapes = (context.graph.tensors[tensor] for tensor in tensors)
+        size = sum(t.elements * element_bytes(t.dtype, context.dtype) for t in shapes)
+        streams[0, column] = size if moved else 0
+    zones, stage = Zones.of(context.target), template.stages[0]
+    there = stage[Stage.READ] - stage[Stage.EXCHANGED]  # of its inputs, in a core's own buffer
+    free = zones.lb - (0 if residence.input_in_ddr else int(there))
+    free -= 0 if residence.output_in_ddr else int(stage[Stage.WRITTEN])
+    streams[0, ROOM] = room_to_stay(np.asarray(free), zones)
+    edges = local_edges(context, layers)
+    return next(instruct([Kernel(template.stages, streams, edges, rules, 0)]))
