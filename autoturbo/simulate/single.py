@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,13 +26,16 @@ from autoturbo.hardware.target import ENGINES, PARTS
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import local_edges, stitch
-from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules, tile_counts
 from autoturbo.schedule.context import SchedulingContext, make_problem
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS, room_to_stay
 from autoturbo.schedule.place.instances import box_regions
-from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
+from autoturbo.simulate.kernels import KernelTime, kernel_seconds, rates_of, run_kernel
+
+_KEPT = 48
+"""Programs of a product that are kept."""
 
 Grid = tuple[int, int]
 """Cores that share the rows, cores that share the columns."""
@@ -87,7 +90,9 @@ def best_kernel(
     Returns:
         Its time and the grid.
     """
-    timed = KernelGrids(graph, dtype, residence).on(target)
+    grids = KernelGrids(graph, dtype, residence)
+    rates = rates_of(target, dtype)
+    timed = [(run_kernel(program, rates), grid) for program, grid in grids.programs(target)]
     return min(timed, key=lambda pair: pair[0].seconds)
 
 
@@ -110,29 +115,58 @@ class KernelGrids:
     dtype: str
     residence: Residence
     _contexts: dict[object, SchedulingContext] = field(default_factory=dict)
+    _kernels: dict[object, Kernel] = field(default_factory=dict)
+    _tiles: dict[object, bytes] = field(default_factory=dict)
     _programs: dict[object, Instructions] = field(default_factory=dict)
 
-    def on(
+    def seconds(
         self, target: Target, grids: Iterable[Grid] | None = None
-    ) -> list[tuple[KernelTime, Grid]]:
-        """Return the time on each grid.
+    ) -> list[tuple[float, Grid]]:
+        """Return the seconds on each grid; see :meth:`programs`."""
+        rates = rates_of(target, self.dtype)
+        return [(kernel_seconds(one, rates), grid) for one, grid in self.programs(target, grids)]
+
+    def programs(
+        self, target: Target, grids: Iterable[Grid] | None = None
+    ) -> Iterator[tuple[Instructions, Grid]]:
+        """Yield the program on each grid.
 
         Args:
             target: The cores; every cluster does the same.
-            grids: Those to run; all that there are if None.
+            grids: Those wanted; all that there are if None.
+
+        Yields:
+            The program and its grid.
         """
         whole = _whole_figures(target)
         if whole not in self._contexts:
             self._contexts[whole] = make_problem(self.graph, target, self.dtype)
         context = dataclasses.replace(self._contexts[whole], target=target)
-        rules, rates = InstructionRules.of(context, Knobs()), rates_of(target, self.dtype)
-        found = []
+        rules = InstructionRules.of(context, Knobs())
         for grid in grids_of(target.cores) if grids is None else grids:
-            key = whole, rules, grid
-            if key not in self._programs:
-                self._programs[key] = _program(context, rules, grid, self.residence)
-            found.append((run_kernel(self._programs[key], rates), grid))
-        return found
+            yield self._program(context, rules, grid, whole), grid
+
+    def _program(
+        self, context: SchedulingContext, rules: InstructionRules, grid: Grid, whole: object
+    ) -> Instructions:
+        """Return the program on a grid; rates matter to it only by how they cut tiles."""
+        if (whole, grid) not in self._kernels:
+            self._kernels[whole, grid] = _kernel(context, rules, grid, self.residence)
+        kernel = self._kernels[whole, grid]._replace(rules=rules)
+        if (whole, grid, rules) not in self._tiles:
+            counts = tile_counts(
+                kernel.stages, kernel.streams,
+                TilingRules(*np.asarray([rules], np.int64).repeat(len(kernel.stages), axis=0).T),
+                np.zeros(len(kernel.stages), np.int64),
+            )  # fmt: skip
+            self._tiles[whole, grid, rules] = counts.tobytes()
+        cut = rules._replace(least_depth=0, ddr_cost=0, link_cost=0)  # these only cut tiles
+        key = whole, grid, cut, self._tiles[whole, grid, rules]
+        if key not in self._programs:
+            if len(self._programs) >= _KEPT:
+                self._programs.clear()
+            self._programs[key] = next(instruct([kernel]))
+        return self._programs[key]
 
 
 def _whole_figures(target: Target) -> tuple[object, ...]:
@@ -147,9 +181,9 @@ def _whole_figures(target: Target) -> tuple[object, ...]:
     )
 
 
-def _program(
+def _kernel(
     context: SchedulingContext, rules: InstructionRules, grid: Grid, residence: Residence
-) -> Instructions:
+) -> Kernel:
     layers = tuple(layer.index for layer in context.layers)
     template = stitch(context, layers, box_regions(context, layers), grid)
     streams = np.zeros((len(layers), STREAM_COLUMNS), np.int64)
@@ -165,5 +199,4 @@ def _program(
     free = zones.lb - (0 if residence.input_in_ddr else int(there))
     free -= 0 if residence.output_in_ddr else int(stage[Stage.WRITTEN])
     streams[0, ROOM] = room_to_stay(np.asarray(free), zones)
-    edges = local_edges(context, layers)
-    return next(instruct([Kernel(template.stages, streams, edges, rules, 0)]))
+    return Kernel(template.stages, streams, local_edges(context, layers), rules, 0)

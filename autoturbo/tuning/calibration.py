@@ -324,6 +324,8 @@ class _Fitter:
         """Return the best coordinates near some."""
         from scipy.optimize import least_squares
 
+        if not scales:
+            return _Solution(begin, np.zeros((len(self.cases), 0)), 1.0, math.inf)
         home = np.asarray([s.inner(s.start) for s in scales])
         low, high = (
             np.asarray([s.inner(end) for s, end in zip(scales, ends, strict=True)])
@@ -360,42 +362,64 @@ class _Fitter:
         counted = np.sum(2 * _LOSS**2 * (np.sqrt(1 + (base / _LOSS) ** 2) - 1))
         return _Solution(at, jacobian, max(math.sqrt(counted / free), _LEAST_SPREAD), cost)
 
-    def best(self, scales: Sequence[_Scale]) -> _Solution:
-        """Return the best of several starts."""
-        home = np.asarray([s.inner(s.start) for s in scales])
-        found = [self.solve(scales, home)]
-        for _ in range(self.starts - 1):
-            drawn = [self.random.uniform(s.inner(s.low), s.inner(s.high)) for s in scales]
-            found.append(self.solve(scales, (home + np.asarray(drawn)) / 2))
-        return min(found, key=lambda solution: solution.cost)
-
     def fit(self, parameters: Sequence[Parameter]) -> Fit:
-        """Return the fit, with one field after the other left out that rows do not identify."""
+        """Return the fit of those fields that the rows identify."""
         scales = self.moving(parameters)
         kept = {scale.parameter for scale in scales}
         still = [Untouched(p.name, "no row depends on it") for p in parameters if p not in kept]
-        solution = self.best(scales) if scales else None
-        while scales and solution:
-            intervals = _intervals(scales, solution, len(self.cases))
-            worst = max(range(len(scales)), key=lambda i: _vagueness(scales[i], intervals[i]))
-            if _vagueness(scales[worst], intervals[worst])[0] <= 1:
-                break
-            low, high = intervals[worst]
-            still.append(Untouched(scales[worst].parameter.name, _why(scales[worst], low, high)))
-            scales = [s for i, s in enumerate(scales) if i != worst]
-            begin = np.delete(solution.at, worst)
-            solution = self.solve(scales, begin) if scales else None
-        if not scales or solution is None:
+        scales, solution = self.identified(scales, still)
+        for _ in range(self.starts - 1 if scales else 0):
+            drawn = [self.random.uniform(s.inner(s.low), s.inner(s.high)) for s in scales]
+            home = np.asarray([s.inner(s.start) for s in scales])
+            other = self.solve(scales, (home + np.asarray(drawn)) / 2)
+            solution = min(solution, other, key=lambda one: one.cost)
+        scales, solution = self.identified(scales, still, solution)
+        if not scales:
             return Fit(self.target, (), tuple(still))
         values = {
             s.parameter: s.parameter.rounded(s.value(u))
             for s, u in zip(scales, solution.at.tolist(), strict=True)
         }
+        intervals = _intervals(scales, solution, len(self.cases))
         fitted = tuple(
             Fitted(s.parameter.name, s.parameter.unit, s.start, values[s.parameter], interval)
             for s, interval in zip(scales, intervals, strict=True)
         )
         return Fit(with_values(self.target, values), fitted, tuple(still))
+
+    def identified(
+        self, scales: list[_Scale], still: list[Untouched], solution: _Solution | None = None
+    ) -> tuple[list[_Scale], _Solution]:
+        """Leave out fields that the rows do not identify, and solve again without them.
+
+        Args:
+            scales: Fields to fit.
+            still: Is added to what is left out.
+            solution: For them, where it is known.
+
+        Returns:
+            The fields that are left, and a solution for them.
+        """
+        if solution is None:
+            solution = self.solve(scales, np.asarray([s.inner(s.start) for s in scales]))
+        while True:
+            before = len(scales)
+            while scales:
+                intervals = _intervals(scales, solution, len(self.cases))
+                vague = [_vagueness(*pair) for pair in zip(scales, intervals, strict=True)]
+                worst = max(range(len(scales)), key=vague.__getitem__)
+                if vague[worst][0] <= 1:
+                    break
+                reason = _why(scales[worst], *intervals[worst])
+                still.append(Untouched(scales[worst].parameter.name, reason))
+                scales = [scale for i, scale in enumerate(scales) if i != worst]
+                solution = _Solution(
+                    np.delete(solution.at, worst), np.delete(solution.jacobian, worst, axis=1),
+                    solution.spread, solution.cost,
+                )  # fmt: skip
+            if not scales or len(scales) == before:
+                return scales, solution
+            solution = self.solve(scales, solution.at)
 
 
 def _intervals(scales: Sequence[_Scale], solution: _Solution, rows: int) -> list[Interval]:

@@ -37,7 +37,7 @@ _SCHEDULE: Final = ("schedule", "model")
 _MEMORIES: Final = ("ddr", "lb")
 _MOST_ROWS: Final = 2000
 _LARGEST: Final = 2**20
-_NEAR: Final = 1.3
+_NEAR: Final = 1.15
 """Grids that are this much slower than the best may become the best while a target is fitted."""
 
 
@@ -103,10 +103,10 @@ class ProductCase:
             batch, m, k, n = (int(str(extent)) for extent in self.group)
             graph = product_graph(-(-m // machine.clusters), k, n, batch)
             self._kernels = KernelGrids(graph, self.dtype, self.residence)
-        timed = self._kernels.on(machine, self._grids if settled else None)
-        best = min(kernel.seconds for kernel, _ in timed)
+        timed = self._kernels.seconds(machine, self._grids if settled else None)
+        best = min(seconds for seconds, _ in timed)
         if not settled:
-            self._grids = tuple(grid for kernel, grid in timed if kernel.seconds <= _NEAR * best)
+            self._grids = tuple(grid for seconds, grid in timed if seconds <= _NEAR * best)
         return best + target.overheads.per_kernel
 
 
