@@ -385,7 +385,8 @@ class _Fitter:
             Fitted(s.parameter.name, s.parameter.unit, s.start, values[s.parameter], interval)
             for s, interval in zip(scales, intervals, strict=True)
         )
-        return Fit(with_values(self.target, values), fitted, tuple(still))
+        whole = {p: int(v) if p.rule.whole else v for p, v in values.items()}
+        return Fit(with_values(self.target, whole), fitted, tuple(still))
 
     def identified(
         self, scales: list[_Scale], still: list[Untouched], solution: _Solution | None = None
@@ -457,9 +458,9 @@ def _vagueness(scale: _Scale, interval: Interval) -> tuple[float, tuple[int, int
 
 
 def _why(scale: _Scale, low: float, high: float) -> str:
-    beyond = high / max(low, 1e-300) > 1e3
-    if beyond and not scale.unit:
+    if low <= scale.low and high >= scale.high:
         return "the rows cannot tell it from other fields"
+    low, high = max(low, scale.low), min(high, scale.high)
     return f"the rows say only that it is {low:.3g} to {high:.3g}"
 
 
