@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 from typing import Final
 
 from autoturbo.errors import Location, RefusedError
@@ -40,7 +40,7 @@ def calibrated_target(found: Calibrated, table: MeasuredTable) -> Target:
         raise RefusedError(message, at, "are these times of this machine, in this unit?")
     known = Calibration(
         error=float(f"{after:.3g}"), rows=len(table.cases), table=table.name[-200:],
-        sha256=table.sha256, date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        sha256=table.sha256, date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
     )  # fmt: skip
     made = dataclasses.replace(found.fit.target, calibration=known)
     return Target.from_dict(made.as_dict())
@@ -63,4 +63,5 @@ def calibrated_text(made: Target, found: Calibrated, table: MeasuredTable) -> st
 
 def _note(one: Fitted) -> str:
     low, high = one.interval
-    return f"fitted, {low:.3g} to {high:.3g}; was {one.before:.6g}"
+    bound = ", at its bound" if one.at_bound else ""
+    return f"fitted, {low:.3g} to {high:.3g}{bound}; was {one.before:.6g}"

@@ -128,6 +128,7 @@ class Fitted:
         before: Its figure.
         after: The one that fits.
         interval: Of ``after``.
+        at_bound: It went as far from ``before`` as it may, so that the interval says little.
     """
 
     field: str
@@ -135,6 +136,7 @@ class Fitted:
     before: float
     after: float
     interval: Interval
+    at_bound: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,9 @@ def parameters_of(target: Target, names: Sequence[str] = ()) -> tuple[Parameter,
         matching = [one for key, one in known.items() if name in {key, key.rpartition(".")[0]}]
         if not matching:
             hint = did_you_mean(name, known)
-            raise UsageError(f"{name!r:.60} is not a field to fit", Location(field="--fields"), hint)
+            raise UsageError(
+                f"{name!r:.60} is not a field to fit", Location(field="--fields"), hint
+            )
         found += [one for one in matching if one not in found]
     return tuple(found)
 
@@ -213,9 +217,7 @@ def _parameters(target: Target) -> list[Parameter]:
                 continue
             if isinstance(rule, Rates):
                 dtypes = [dtype for dtype, _ in getattr(held, one.attribute)]
-                found += [
-                    Parameter(f"{name}.{d}", section, one.attribute, rule, d) for d in dtypes
-                ]
+                found += [Parameter(f"{name}.{d}", section, one.attribute, rule, d) for d in dtypes]
             elif not rule.whole or one.name.endswith("_cycles"):
                 found.append(Parameter(name, section, one.attribute, rule))
     return found
@@ -269,6 +271,15 @@ class _Scale:
         """Return the value at a coordinate."""
         found = self.unit * math.expm1(inner) if self.unit else math.exp(inner)
         return min(max(found, self.low), self.high)
+
+
+    def fitted(self, value: float, interval: Interval) -> Fitted:
+        """Return a value that was found, as it is told."""
+        near = 1e-2 * (self.inner(self.high) - self.inner(self.low))
+        inner = self.inner(max(value, self.low))
+        at_bound = inner < self.inner(self.low) + near or inner > self.inner(self.high) - near
+        name, unit = self.parameter.name, self.parameter.unit
+        return Fitted(name, unit, self.start, value, interval, at_bound)
 
 
 class _Solution(NamedTuple):
@@ -381,10 +392,8 @@ class _Fitter:
             for s, u in zip(scales, solution.at.tolist(), strict=True)
         }
         intervals = _intervals(scales, solution, len(self.cases))
-        fitted = tuple(
-            Fitted(s.parameter.name, s.parameter.unit, s.start, values[s.parameter], interval)
-            for s, interval in zip(scales, intervals, strict=True)
-        )
+        pairs = zip(scales, intervals, strict=True)
+        fitted = tuple(scale.fitted(values[scale.parameter], one) for scale, one in pairs)
         whole = {p: int(v) if p.rule.whole else v for p, v in values.items()}
         return Fit(with_values(self.target, whole), fitted, tuple(still))
 
@@ -495,7 +504,9 @@ def folds_of(cases: Sequence[Case], most: int = FOLDS) -> list[list[int]]:
     groups = dict.fromkeys(case.group for case in cases)
     part = {group: index % most for index, group in enumerate(groups)}
     count = min(most, len(groups))
-    return [[i for i, case in enumerate(cases) if part[case.group] == fold] for fold in range(count)]
+    return [
+        [i for i, case in enumerate(cases) if part[case.group] == fold] for fold in range(count)
+    ]
 
 
 def calibrate(

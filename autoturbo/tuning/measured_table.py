@@ -174,7 +174,7 @@ class _Reader:
 
         Raises:
             UsageError: A column is missing, or there are two of times.
-        """  # noqa: DOC501  wrong() makes the error
+        """
         times = [name for name in TIMES if name in self.columns]
         if len(times) != 1:
             hint = f"give the measured times in one column of {', '.join(TIMES)}"
@@ -267,7 +267,7 @@ def read_table(path: Path, target: Target, load: Callable[[Path], Graph]) -> Mea
 
     Raises:
         UsageError: It cannot be read, or a row cannot be simulated, by line and column.
-    """  # noqa: DOC501  wrong() makes the error
+    """
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:

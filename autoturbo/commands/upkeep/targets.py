@@ -87,6 +87,7 @@ class FittedJson(TypedDict):
     after: Real
     low: Real
     high: Real
+    at_bound: bool
 
 
 class UntouchedJson(TypedDict):
@@ -334,7 +335,7 @@ def _calibrated(made: Target, found: Calibrated, file: str, sha256: str) -> Cali
     fitted: list[FittedJson] = [
         {
             "field": one.field, "unit": one.unit, "before": one.before, "after": one.after,
-            "low": one.interval.low, "high": one.interval.high,
+            "low": one.interval.low, "high": one.interval.high, "at_bound": one.at_bound,
         }
         for one in found.fit.fitted
     ]  # fmt: skip
@@ -354,7 +355,8 @@ def _show_calibrated(console: Console, found: Calibrated, rows: int) -> None:
         [
             (
                 one.field, f"{one.before:.4g}", f"{one.after:.4g}",
-                f"{one.interval.low:.3g} to {one.interval.high:.3g}", one.unit,
+                "at its bound" if one.at_bound
+                else f"{one.interval.low:.3g} to {one.interval.high:.3g}", one.unit,
             )
             for one in found.fit.fitted
         ],
