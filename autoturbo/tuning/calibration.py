@@ -59,6 +59,9 @@ _PREFERRED: Final = (
 )  # fmt: skip
 """Of fields that rows cannot tell apart, the one named first here is fitted."""
 
+_UNKNOWN: Final = _PREFERRED.index("kernel_launch_us")
+_TIERS: Final = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -91,9 +94,16 @@ class Parameter:
     @property
     def rank(self) -> tuple[int, int]:
         """Return its place among fields that rows cannot tell apart; the first is fitted."""
-        last = self.name.split(".")[1]
+        last = self.name.split(".")[1]  # after the section, before a data type
         places = [i for i, name in enumerate(_PREFERRED) if last == name]
         return (*places, len(_PREFERRED))[0], self.section == "dma"
+
+    @property
+    def tier(self) -> int:
+        """Return when it joins a fit: what no data sheet has first, latencies last."""
+        if self.rank[0] <= _UNKNOWN:
+            return 0
+        return _TIERS - 1 if self.may_be_zero else 1
 
     def of(self, target: Target) -> float:
         """Return its figure in the file's unit."""
@@ -272,7 +282,6 @@ class _Scale:
         found = self.unit * math.expm1(inner) if self.unit else math.exp(inner)
         return min(max(found, self.low), self.high)
 
-
     def fitted(self, value: float, interval: Interval) -> Fitted:
         """Return a value that was found, as it is told."""
         near = 1e-2 * (self.inner(self.high) - self.inner(self.low))
@@ -378,7 +387,13 @@ class _Fitter:
         scales = self.moving(parameters)
         kept = {scale.parameter for scale in scales}
         still = [Untouched(p.name, "no row depends on it") for p in parameters if p not in kept]
-        scales, solution = self.identified(scales, still)
+        moving, scales, solution = scales, [], self.solve([], np.zeros(0))
+        for tier in range(_TIERS):
+            more = [scale for scale in moving if scale.parameter.tier == tier]
+            if more:
+                at = [*solution.at, *(scale.inner(scale.start) for scale in more)]
+                solution = self.solve([*scales, *more], np.asarray(at))
+                scales, solution = self.identified([*scales, *more], still, solution)
         for _ in range(self.starts - 1 if scales else 0):
             drawn = [self.random.uniform(s.inner(s.low), s.inner(s.high)) for s in scales]
             home = np.asarray([s.inner(s.start) for s in scales])
@@ -398,28 +413,31 @@ class _Fitter:
         return Fit(with_values(self.target, whole), fitted, tuple(still))
 
     def identified(
-        self, scales: list[_Scale], still: list[Untouched], solution: _Solution | None = None
+        self, scales: list[_Scale], still: list[Untouched], solution: _Solution
     ) -> tuple[list[_Scale], _Solution]:
         """Leave out fields that the rows do not identify, and solve again without them.
 
         Args:
             scales: Fields to fit.
             still: Is added to what is left out.
-            solution: For them, where it is known.
+            solution: For them.
 
         Returns:
             The fields that are left, and a solution for them.
         """
-        if solution is None:
-            solution = self.solve(scales, np.asarray([s.inner(s.start) for s in scales]))
         while True:
             before = len(scales)
             while scales:
                 intervals = _intervals(scales, solution, len(self.cases))
-                vague = [_vagueness(*pair) for pair in zip(scales, intervals, strict=True)]
-                worst = max(range(len(scales)), key=vague.__getitem__)
-                if vague[worst][0] <= 1:
+                pairs = zip(scales, intervals, strict=True)
+                vague = [
+                    (s.parameter.rank, v, i)
+                    for i, (s, one) in enumerate(pairs)
+                    if (v := _vagueness(s, one)) > 1
+                ]
+                if not vague:
                     break
+                worst = max(vague)[-1]
                 reason = _why(scales[worst], *intervals[worst])
                 still.append(Untouched(scales[worst].parameter.name, reason))
                 scales = [scale for i, scale in enumerate(scales) if i != worst]
@@ -451,8 +469,8 @@ def _intervals(scales: Sequence[_Scale], solution: _Solution, rows: int) -> list
     return found
 
 
-def _vagueness(scale: _Scale, interval: Interval) -> tuple[float, tuple[int, int]]:
-    """Return how much too wide an interval is (1 is just right), and what decides between equals.
+def _vagueness(scale: _Scale, interval: Interval) -> float:
+    """Return how much too wide an interval is (1 is just right).
 
     Rows that rule out a time's first figure say something of it, however wide the interval.
     """
@@ -460,10 +478,10 @@ def _vagueness(scale: _Scale, interval: Interval) -> tuple[float, tuple[int, int
     if low > 0:
         wide = math.log(high / low) / math.log(_WIDEST)
     else:
-        wide = 20.0 + min(high / max(scale.high, 1e-12), 10.0)
+        wide = math.inf
     if scale.unit and not low <= scale.start <= high:
         wide = 0.0
-    return min(round(wide, 2), 20.0), scale.parameter.rank
+    return wide
 
 
 def _why(scale: _Scale, low: float, high: float) -> str:
