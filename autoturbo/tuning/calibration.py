@@ -475,10 +475,7 @@ def _vagueness(scale: _Scale, interval: Interval) -> float:
     Rows that rule out a time's first figure say something of it, however wide the interval.
     """
     low, high = interval
-    if low > 0:
-        wide = math.log(high / low) / math.log(_WIDEST)
-    else:
-        wide = math.inf
+    wide = math.log(high / low) / math.log(_WIDEST) if low > 0 else math.inf
     if scale.unit and not low <= scale.start <= high:
         wide = 0.0
     return wide
