@@ -37,8 +37,8 @@ from autoturbo.simulate.kernels import KernelTime, kernel_seconds, rates_of, run
 _KEPT = 48
 """Programs of a product that are kept."""
 
-Grid = tuple[int, int]
-"""Cores that share the rows, cores that share the columns."""
+Grid = tuple[int, ...]
+"""Cores that share the products of a batch, if there is one, the rows, and the columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,21 @@ def best_kernel(
     return min(timed, key=lambda pair: pair[0].seconds)
 
 
-def grids_of(cores: int) -> tuple[Grid, ...]:
-    """Return the ways to lay out a cluster's cores, those that share the rows fewest first."""
-    return tuple((down, cores // down) for down in range(1, cores + 1) if cores % down == 0)
+def grids_of(cores: int, dimensions: int = 2) -> tuple[Grid, ...]:
+    """Return the ways to share a result among cores, those that share the first least first.
+
+    Args:
+        cores: Of a cluster.
+        dimensions: Of the result.
+    """
+    if dimensions == 1:
+        return ((cores,),)
+    return tuple(
+        (first, *rest)
+        for first in range(1, cores + 1)
+        if cores % first == 0
+        for rest in grids_of(cores // first, dimensions - 1)
+    )
 
 
 @dataclass(slots=True)
@@ -109,11 +121,13 @@ class KernelGrids:
         graph: The product.
         dtype: The compute type.
         residence: Of its operands.
+        dimensions: Of a grid: 3 with a batch.
     """
 
     graph: Graph
     dtype: str
     residence: Residence
+    dimensions: int = 2
     _contexts: dict[object, SchedulingContext] = field(default_factory=dict)
     _kernels: dict[object, Kernel] = field(default_factory=dict)
     _tiles: dict[object, bytes] = field(default_factory=dict)
@@ -143,7 +157,7 @@ class KernelGrids:
             self._contexts[whole] = make_problem(self.graph, target, self.dtype)
         context = dataclasses.replace(self._contexts[whole], target=target)
         rules = InstructionRules.of(context, Knobs())
-        for grid in grids_of(target.cores) if grids is None else grids:
+        for grid in grids_of(target.cores, self.dimensions) if grids is None else grids:
             yield self._program(context, rules, grid, whole), grid
 
     def _program(

@@ -102,7 +102,8 @@ class ProductCase:
         if self._kernels is None:
             batch, m, k, n = (int(str(extent)) for extent in self.group)
             graph = product_graph(-(-m // machine.clusters), k, n, batch)
-            self._kernels = KernelGrids(graph, self.dtype, self.residence)
+            dimensions = 3 if batch > 1 else 2
+            self._kernels = KernelGrids(graph, self.dtype, self.residence, dimensions)
         timed = self._kernels.seconds(machine, self._grids if settled else None)
         best = min(seconds for seconds, _ in timed)
         if not settled:

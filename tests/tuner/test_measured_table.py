@@ -42,7 +42,14 @@ def test_optional_columns(tmp_path: Path) -> None:
     assert not first.residence.input_in_ddr
     assert first.residence.output_in_ddr
     assert second.machine(EDGE) == EDGE
-    assert 0 < first.simulated(EDGE) < second.simulated(EDGE)
+    assert min(first.simulated(EDGE), second.simulated(EDGE)) > EDGE.overheads.per_kernel
+
+
+def test_a_batch_takes_longer(tmp_path: Path) -> None:
+    text = "batch,m,k,n,dtype,time_ns\n8,64,256,256,int8,900\n1,64,256,256,int8,90\n"
+    many, one = read(tmp_path, text).cases
+    fixed = EDGE.overheads.per_kernel
+    assert many.simulated(EDGE) - fixed > 5 * (one.simulated(EDGE) - fixed)
 
 
 @pytest.mark.parametrize(
@@ -50,15 +57,15 @@ def test_optional_columns(tmp_path: Path) -> None:
     [
         ("", "board.csv:1: the table is empty; give a line of columns, then rows"),
         ("m,k,n,dtype,latency_us\n", "board.csv:1: the table has no rows; "),
-        ("m,k,n,dtype\n", "board.csv:1: no column of times; give the measured times in one column"),
+        ("m,k,n,dtype\n", "board.csv:1: no column of times; give the measured times in one"),
         ("m,k,n,dtype,latency_s,time_ns\n", "board.csv:1: several columns of times; "),
         (GOOD.replace("k,", "", 1), "board.csv:1: k: no such column; a table has m,k,n,dtype or"),
         (GOOD.replace("12.5", "-1"), "board.csv:2: latency_us: '-1' is not a positive number; "),
         (GOOD.replace("12.5", "nan"), "board.csv:2: latency_us: 'nan' is not a positive number; "),
-        (GOOD.replace("\n8,", "\n0,"), "board.csv:2: m: '0' is not an extent; whole numbers from 1"),
-        (GOOD.replace("int8", "int7"), "board.csv:2: dtype: 'int7' is no data type; did you mean"),
+        (GOOD.replace("\n8,", "\n0,"), "board.csv:2: m: '0' is not an extent; whole numbers"),
+        (GOOD.replace("int8", "int7"), "board.csv:2: dtype: 'int7' is no data type; did you"),
         (GOOD.replace("int8", "bfloat16"), "dtype: 'bfloat16' is not computed in by the target"),
-        (GOOD + "8,16\n", "board.csv:3: too many or too few values; each row has 5 values"),
+        (GOOD + "8,16\n", "board.csv:3: too many or too few values; each row has 5"),
         (GOOD.replace("dtype", "dtype,cores").replace("int8", "int8,3"), "cores: the target has"),
         (GOOD.replace("dtype", "dtype,input").replace("int8", "int8,gb"), "'gb' is no memory"),
         ("schedule,latency_s\nbest.json,1\n", "board.csv:1: model: no such column"),
