@@ -429,16 +429,16 @@ class _Fitter:
             before = len(scales)
             while scales:
                 intervals = _intervals(scales, solution, len(self.cases))
-                pairs = zip(scales, intervals, strict=True)
+                alone = _intervals(scales, solution, len(self.cases), alone=True)
                 vague = [
-                    (s.parameter.rank, v, i)
-                    for i, (s, one) in enumerate(pairs)
-                    if (v := _vagueness(s, one)) > 1
+                    (_vagueness(s, alone[i]) > 1, s.parameter.rank, i)
+                    for i, s in enumerate(scales)
+                    if _vagueness(s, intervals[i]) > 1
                 ]
                 if not vague:
                     break
                 worst = max(vague)[-1]
-                reason = _why(scales[worst], *intervals[worst])
+                reason = _why(scales[worst], alone[worst])
                 still.append(Untouched(scales[worst].parameter.name, reason))
                 scales = [scale for i, scale in enumerate(scales) if i != worst]
                 solution = _Solution(
@@ -450,11 +450,22 @@ class _Fitter:
             solution = self.solve(scales, solution.at)
 
 
-def _intervals(scales: Sequence[_Scale], solution: _Solution, rows: int) -> list[Interval]:
-    """Return the interval of each figure, from the derivatives at the solution."""
+def _intervals(
+    scales: Sequence[_Scale], solution: _Solution, rows: int, *, alone: bool = False
+) -> list[Interval]:
+    """Return the interval of each figure, from the derivatives at the solution.
+
+    Args:
+        scales: Of the figures.
+        solution: Where they are.
+        rows: That were measured.
+        alone: As if all other figures were known.
+    """
     from scipy.stats import t
 
     normal = solution.jacobian.T @ solution.jacobian
+    if alone:
+        normal = np.diag(np.diag(normal))
     values, vectors = np.linalg.eigh(normal)
     inverse = vectors / np.maximum(values, 1e-9) @ vectors.T
     wide = float(t.ppf(_LEVEL, max(rows - len(scales), 1))) * solution.spread
@@ -481,10 +492,10 @@ def _vagueness(scale: _Scale, interval: Interval) -> float:
     return wide
 
 
-def _why(scale: _Scale, low: float, high: float) -> str:
-    if low <= scale.low and high >= scale.high:
+def _why(scale: _Scale, alone: Interval) -> str:
+    if _vagueness(scale, alone) <= 1:
         return "the rows cannot tell it from other fields"
-    low, high = max(low, scale.low), min(high, scale.high)
+    low, high = max(alone.low, scale.low), min(alone.high, scale.high)
     return f"the rows say only that it is {low:.3g} to {high:.3g}"
 
 

@@ -84,8 +84,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "targets schema": ("targets schema", "targets schema --machine"),
     "targets scaffold": ("targets scaffold",),
     "targets calibrate": (
-        "targets calibrate examples/targets/edge.yaml --measurements board.csv -o mine.yaml"
-        " --fields overheads.kernel_launch_us",
+        "targets calibrate examples/targets/edge.yaml --measurements board.csv -o mine.yaml",
         "targets calibrate stcp920 --measurements bad.yaml -o other.yaml",
     ),
     "db list": ("db list", "db list --db empty.db"),
