@@ -495,6 +495,8 @@ def _vagueness(scale: _Scale, interval: Interval) -> float:
 def _why(scale: _Scale, alone: Interval) -> str:
     if _vagueness(scale, alone) <= 1:
         return "the rows cannot tell it from other fields"
+    if alone.low <= scale.low and alone.high >= scale.high:
+        return "the rows hardly depend on it"
     low, high = max(alone.low, scale.low), min(alone.high, scale.high)
     return f"the rows say only that it is {low:.3g} to {high:.3g}"
 

@@ -22,13 +22,13 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path, monkeypatch)
 
 
-def calibrate(cli: Cli, table: str = "board.csv", *more: str) -> tuple[str, ...]:
+def calibrate(table: str = "board.csv", *more: str) -> tuple[str, ...]:
     return ("targets", "calibrate", EDGE, "--measurements", table, "-o", "mine.yaml", *more)
 
 
 def test_a_target_is_written(cli: Cli) -> None:
     table = cli.write("board.csv", TABLE)
-    ran = cli(*calibrate(cli, "board.csv", *LAUNCH))
+    ran = cli(*calibrate("board.csv", *LAUNCH))
     assert (ran.status, ran.err) == (0, "")
     assert "overheads.kernel_launch_us" in ran.out
     assert "stays as it is, no row depends on it: engines[vector].special_lanes" in ran.out
@@ -43,7 +43,7 @@ def test_a_target_is_written(cli: Cli) -> None:
     assert text.startswith("# A target calibrated with measured times.\n")
     assert "# fitted, " in text
     assert cli("targets", "validate", "mine.yaml").status == 0
-    again = cli("--json", *calibrate(cli, "board.csv", *LAUNCH)).object  # its own kind: replaced
+    again = cli("--json", *calibrate("board.csv", *LAUNCH)).object  # its own kind: replaced
     assert again["hash"] == made.hash
     assert [one["field"] for one in again["fitted"]] == ["overheads.kernel_launch_us"]
     assert again["error_after"] < 0.01 < again["error_before"]
@@ -51,7 +51,7 @@ def test_a_target_is_written(cli: Cli) -> None:
 
 def test_what_is_not_written(cli: Cli) -> None:
     cli.write("board.csv", TABLE.replace("12.", "120000."))
-    ran = cli(*calibrate(cli, "board.csv", "--fields", "engines[vector].special_lanes"))
+    ran = cli(*calibrate("board.csv", "--fields", "engines[vector].special_lanes"))
     assert ran.status == 1
     assert ran.err.splitlines()[-1].startswith("error: board.csv: not written: the rows identify")
     assert not Path("mine.yaml").exists()
@@ -60,14 +60,14 @@ def test_what_is_not_written(cli: Cli) -> None:
 def test_another_file_is_not_replaced(cli: Cli) -> None:
     cli.write("board.csv", TABLE)
     cli.write("mine.yaml", "name: mine\n")
-    ran = cli(*calibrate(cli))
+    ran = cli(*calibrate())
     assert ran.status == 2
     assert "which is not a target file; give another name, or replace it with --force" in ran.err
 
 
 def test_a_bad_table_is_one_line(cli: Cli) -> None:
     cli.write("board.csv", TABLE.replace("int8", "int9", 1))
-    ran = cli(*calibrate(cli))
+    ran = cli(*calibrate())
     assert ran.status == 2
     assert ran.err.splitlines() == [
         "error: board.csv:2: dtype: 'int9' is no data type; did you mean 'int8'?"
@@ -84,7 +84,7 @@ def test_schedules(cli: Cli) -> None:
         assert ran.status == 0, ran.err
         rows.append(f"{model},{file},{microseconds}")
     cli.write("board.csv", "\n".join(rows) + "\n")
-    ran = cli(*calibrate(cli, "board.csv", "--fields", "overheads.kernel_launch_us"))
+    ran = cli(*calibrate("board.csv", "--fields", "overheads.kernel_launch_us"))
     assert ran.status == 0, ran.err
     made = load_target(Path("mine.yaml"))
     assert made.overheads.kernel_launch == pytest.approx(11e-6, rel=0.05)
