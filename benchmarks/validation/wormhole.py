@@ -33,7 +33,7 @@ from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.single import Residence, best_kernel, product_graph
+from autoturbo.simulate.single import Grid, Residence, best_kernel, product_graph
 
 TARGET = Path(__file__).parents[2] / "examples" / "targets" / "wormhole-n150.yaml"
 DTYPES = {"BFLOAT16": "bfloat16", "BFLOAT8_B": "bfloat8", "BFLOAT4_B": "bfloat4"}
@@ -99,7 +99,7 @@ def dispatched(row: Row, device: float) -> float:
     return device if row.traced else max(device, HOST_DISPATCH)
 
 
-def simulated(row: Row) -> tuple[float, tuple[int, int]]:
+def simulated(row: Row) -> tuple[float, Grid]:
     """Return the seconds of a row and the grid of cores."""
     m, n, k = row.shape
     kernel, grid = best_kernel(product_graph(m, k, n), row.target, row.dtype, row.residence)
