@@ -14,7 +14,7 @@
     |   `-- RunError                             a run folder, or a run that may not be resumed
     |-- InfeasibleError               status 3   no schedule fits the target
     |-- MeasurerError                 status 1   a measurer broke its contract
-    |-- RefusedError                  status 1   a schedule failed a check and is not handed out
+    |-- RefusedError                  status 1   a result failed a check and is not handed out
     |-- ExecutorError                 status 1   workers or the cluster failed
     |-- VerifyError                   status 1   a schedule cannot be written as a model
     |   `-- UnrunnableError                         ONNX Runtime is missing or cannot run a model
@@ -149,7 +149,7 @@ class MeasurerError(AutoTurboError):
 
 
 class RefusedError(AutoTurboError):
-    """A schedule that failed a check, so that it is not handed out."""
+    """A schedule or a calibrated target that failed a check, so that it is not handed out."""
 
     kind = "refused"
 

@@ -355,7 +355,7 @@ class Kind(enum.Enum):
     SVG = "a plot (SVG)", rb"\s*<(\?xml[^>]*>\s*(<!DOCTYPE svg[^>]*>\s*)?<)?svg"
     PNG = "a plot (PNG)", rb"\x89PNG"
     PDF = "a plot (PDF)", rb"%PDF"
-    TARGET = "a target file", rb'\s*\{.*"(ddr|units)"\s*:'
+    TARGET = "a target file", rb'\s*\{.*"(ddr|units)"\s*:|# A target calibrated with '
     TREES = "the trees of a cost model", rb"\{L"
     COST_MODEL_CARD = "the card of a cost model", rb'\s*\{.*"features_schema"\s*:'
     DATASET_CARD = "the card of a data set", rb'\s*\{.*"latency_over_default"\s*:'

@@ -178,17 +178,8 @@ def dma_bandwidth(target: Target) -> float:
 
 def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     """Simulate one kernel."""
-    where, amounts = instructions.where, instructions.amounts
-    out, begin, end, _ = _run(where, amounts, rates)
-    engine = where[:, Column.ENGINE]
-    for quantity, column in _moved(engine, amounts, rates).items():
-        out[quantity] = np.append(0.0, np.cumsum(column))[-1]  # in the order of the program
-    memory = memory_seconds(
-        out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT],
-        out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
-        out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
-    )  # fmt: skip
-    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
+    out, begin, end = _timed(instructions, rates)
+    engine = instructions.where[:, Column.ENGINE]
     by_engine = [np.append(np.flatnonzero(engine == code), -1) for code in range(len(ENGINES))]
     for position, (first, second) in enumerate(PAIRS, Quantity.OVERLAP_DMA_IN_TRANSFER):
         out[position] = _together(
@@ -197,6 +188,26 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     three = by_engine[TRANSFER], by_engine[MATRIX_ENGINE], by_engine[VECTOR_ENGINE]
     out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
     return KernelTime(out)
+
+
+def kernel_seconds(instructions: Instructions, rates: Floats) -> float:
+    """Return the seconds of one kernel; all else that :func:`run_kernel` finds takes longer."""
+    return float(_timed(instructions, rates)[0][Quantity.SECONDS])
+
+
+def _timed(instructions: Instructions, rates: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the totals but for overlaps, and every instruction's begin and end."""
+    where, amounts = instructions.where, instructions.amounts
+    out, begin, end, _ = _run(where, amounts, rates)
+    for quantity, column in _moved(where[:, Column.ENGINE], amounts, rates).items():
+        out[quantity] = np.append(0.0, np.cumsum(column))[-1]  # in the order of the program
+    memory = memory_seconds(
+        out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT],
+        out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
+        out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
+    )  # fmt: skip
+    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
+    return out, begin, end
 
 
 def issue(instructions: Instructions, rates: Floats) -> tuple[Floats, Floats, Floats]:

@@ -20,10 +20,14 @@ What the sources leave open (:class:`Settled`) was settled on a seeded fifth of 
 printed apart. ``--settle`` settles it again, ``--sweep`` says how much each figure matters::
 
     python benchmarks/validation/gemmini.py [--reference FILE] [--settle] [--sweep]
+
+``--convert FILE`` writes the layers that are matrix products, as the library runs them, as a table
+for ``autoturbo targets calibrate`` (docs/calibration.md has what comes out).
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import random
@@ -32,6 +36,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from gemmini_memory import BEAT, TILE_COLUMNS, Caches, Shape, Tile, Use
@@ -388,16 +393,30 @@ def sweep(traced: Sequence[Traced]) -> None:
             print(f"{field.name} = {value:g}: mapping {mapped:.1%}, library's tiling {library:.1%}")
 
 
+def convert(cases: Sequence[Case], to: Path) -> None:
+    """Write layers of one kernel position as products: pixels x channels x filters."""
+    with to.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(("m", "k", "n", "dtype", "latency_s"))
+        for case in cases:
+            s = case.shape
+            if s.r == s.s == s.stride == 1:
+                writer.writerow((s.p * s.q, s.c, s.k, "int8", case.automatic / gemmini().clock))
+
+
 def main() -> None:
     """Print a line per row and the summary; rows that settled something apart."""
     parser = reference_option("gemmini_rtl.csv", __doc__)
     parser.add_argument("--settle", action="store_true", help="settle what is open again")
     parser.add_argument("--sweep", action="store_true", help="change what was settled")
+    parser.add_argument("--convert", type=Path, help="write a table to calibrate with")
     options = parser.parse_args()
     cases = [case_of(row) for row in read_table(options.reference, COLUMNS)]
     ours = options.reference.resolve() == (REFERENCES / "gemmini_rtl.csv").resolve()
     used = settling(len(cases)) if ours else set()
-    if options.settle:
+    if options.convert:
+        convert(cases, options.convert)
+    elif options.settle:
         print(settle([trace(cases[index]) for index in sorted(used)]))
     elif options.sweep:
         fresh = [case for index, case in enumerate(cases) if index not in used]

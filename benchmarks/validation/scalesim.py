@@ -16,11 +16,8 @@ from pathlib import Path
 
 from validation_tools import (
     Errors,
-    Residence,
-    best_kernel,
     chosen_reference,
     convolution,
-    gemm,
     print_table,
     reference_rows,
 )
@@ -28,6 +25,7 @@ from validation_tools import (
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import GlobalBuffer, MatrixEngine, Target, load_target
 from autoturbo.schedule.codegen.work import matrix_cycles_of
+from autoturbo.simulate.single import Residence, best_kernel, product_graph
 
 DTYPE = "int8"  # SCALE-Sim counts words; here a word is a byte
 CLOCK = 1e9
@@ -39,7 +37,8 @@ def layer(kind: str, dims: str) -> Graph:
     """Return the layer of a row: ``MxNxK``, or ``HxWxRxSxCxKxstride`` for a convolution."""
     sizes = [int(part) for part in dims.split("x")]
     if kind == "gemm":
-        return gemm(*sizes)
+        m, n, k = sizes
+        return product_graph(m, k, n)
     height, width, rows, columns, channels, filters, stride = sizes
     return convolution((height, width), (rows, columns), channels, filters, stride)
 

@@ -1,4 +1,4 @@
-"""What the comparisons share: reference tables, layers imported from ONNX, kernels of one layer."""
+"""What the comparisons share: reference tables, layers imported from ONNX."""
 
 from __future__ import annotations
 
@@ -10,22 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, save
 
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.graph.operators import Graph, element_bytes
-from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
-from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.stitch import local_edges, stitch
-from autoturbo.schedule.codegen.tiling import InstructionRules
-from autoturbo.schedule.context import SchedulingContext, make_problem
-from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.allocate import Zones
-from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS, room_to_stay
-from autoturbo.schedule.place.instances import box_regions
-from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
+from autoturbo.graph.operators import Graph
 
 REFERENCES = Path(__file__).parent / "references"
 
@@ -92,11 +80,6 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 # Layers
 
 
-def gemm(m: int, n: int, k: int) -> Graph:
-    """Return a product of an M x K input with K x N weights, imported from ONNX."""
-    return _layer(helper.make_node("MatMul", ["x", "w"], ["y"]), (m, k), (k, n), (m, n))
-
-
 def convolution(
     size: tuple[int, int], kernel: tuple[int, int], channels: int, filters: int, stride: int
 ) -> Graph:
@@ -122,63 +105,3 @@ def _imported(model: ModelProto) -> Graph:
         path = Path(folder) / "layer.onnx"
         save(model, path)
         return import_model(path)
-
-
-# Kernels
-
-
-@dataclass(frozen=True, slots=True)
-class Residence:
-    """Where a layer's input and output are kept; its weights are in DDR.
-
-    Attributes:
-        input_in_ddr: Else in the local buffers of the cores.
-        output_in_ddr: Likewise.
-    """
-
-    input_in_ddr: bool = True
-    output_in_ddr: bool = True
-
-
-def best_kernel(
-    graph: Graph, target: Target, dtype: str, residence: Residence
-) -> tuple[KernelTime, tuple[int, int]]:
-    """Run a product as one kernel on the grid of cores that is fastest.
-
-    The scheduler's own passes make the kernel (part, stitching, tiles, instructions); what is tried
-    is how many cores share the rows and how many the columns.
-
-    Returns:
-        Its time and the grid: cores that share the rows, cores that share the columns.
-    """
-    context = make_problem(graph, target, dtype)
-    cores = target.cores
-    grids = [(down, cores // down) for down in range(1, cores + 1) if cores % down == 0]
-    timed = [
-        (run_kernel(_program(context, grid, residence), rates_of(target, dtype)), grid)
-        for grid in grids
-    ]
-    return min(timed, key=lambda pair: pair[0].seconds)
-
-
-def _program(
-    context: SchedulingContext, grid: tuple[int, int], residence: Residence
-) -> Instructions:
-    layers = tuple(layer.index for layer in context.layers)
-    template = stitch(context, layers, box_regions(context, layers), grid)
-    streams = np.zeros((len(layers), STREAM_COLUMNS), np.int64)
-    for tensors, column, moved in (
-        (context.graph.inputs, IN_DDR, residence.input_in_ddr),
-        (context.graph.outputs, OUT_DDR, residence.output_in_ddr),
-    ):
-        shapes = (context.graph.tensors[tensor] for tensor in tensors)
-        size = sum(t.elements * element_bytes(t.dtype, context.dtype) for t in shapes)
-        streams[0, column] = size if moved else 0
-    zones, stage = Zones.of(context.target), template.stages[0]
-    there = stage[Stage.READ] - stage[Stage.EXCHANGED]  # of its inputs, in a core's own buffer
-    free = zones.lb - (0 if residence.input_in_ddr else int(there))
-    free -= 0 if residence.output_in_ddr else int(stage[Stage.WRITTEN])
-    streams[0, ROOM] = room_to_stay(np.asarray(free), zones)
-    rules = InstructionRules.of(context, Knobs())
-    edges = local_edges(context, layers)
-    return next(instruct([Kernel(template.stages, streams, edges, rules, 0)]))

@@ -8,12 +8,17 @@ from DRAM), and with a fourth (operands that registers take from L1), fitted by 
 relative errors on a fifth of the rows. The last column is the whole schedule that the published
 heuristic makes of the layer, which spreads rows over cores first.
 
+``--convert FILE`` writes tuned rows with a trace as a table for ``autoturbo targets calibrate``
+(docs/calibration.md has what comes out); ``--all`` those that were not tuned as well.
+
 Math fidelity is the row's: how often the multipliers pass over a mantissa. Without a trace the host
 dispatches every kernel, and the device waits for it where it is faster.
 """
 
 from __future__ import annotations
 
+import argparse
+import csv
 import dataclasses
 import functools
 import math
@@ -21,22 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from validation_tools import (
-    Errors,
-    Residence,
-    best_kernel,
-    chosen_reference,
-    gemm,
-    print_table,
-    reference_rows,
-)
+from validation_tools import REFERENCES, Errors, print_table, reference_rows
 
-from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.single import Grid, Residence, best_kernel, product_graph
 
 TARGET = Path(__file__).parents[2] / "examples" / "targets" / "wormhole-n150.yaml"
 DTYPES = {"BFLOAT16": "bfloat16", "BFLOAT8_B": "bfloat8", "BFLOAT4_B": "bfloat4"}
@@ -48,12 +45,6 @@ HOST_DISPATCH = 350e-6
 
 FITTED_ON = 5
 """The closed form sees one row of five; which one moves on, because shapes repeat in fives."""
-
-
-@functools.cache
-def product(m: int, n: int, k: int) -> Graph:
-    """Return the row's layer."""
-    return gemm(m, n, k)
 
 
 @functools.cache
@@ -108,10 +99,10 @@ def dispatched(row: Row, device: float) -> float:
     return device if row.traced else max(device, HOST_DISPATCH)
 
 
-def simulated(row: Row) -> tuple[float, tuple[int, int]]:
+def simulated(row: Row) -> tuple[float, Grid]:
     """Return the seconds of a row and the grid of cores."""
-    graph = product(*row.shape)
-    kernel, grid = best_kernel(graph, row.target, row.dtype, row.residence)
+    m, n, k = row.shape
+    kernel, grid = best_kernel(product_graph(m, k, n), row.target, row.dtype, row.residence)
     return dispatched(row, kernel.seconds), grid
 
 
@@ -119,7 +110,8 @@ def scheduled(row: Row) -> float | None:
     """Return the seconds of the published heuristic's schedule, for rows with all in DRAM."""
     if not (row.residence.input_in_ddr and row.residence.output_in_ddr and row.traced):
         return None
-    found = Evaluator(product(*row.shape), row.target, row.dtype).evaluate(Knobs())
+    m, n, k = row.shape
+    found = Evaluator(product_graph(m, k, n), row.target, row.dtype).evaluate(Knobs())
     return found.latency if isinstance(found, Measurement) else None
 
 
@@ -201,6 +193,39 @@ def compare(path: Path) -> Comparison:
     )  # fmt: skip
 
 
+CONVERTED = ("m", "k", "n", "dtype", "cores", "input", "output", "rate_factor", "time_ns")
+
+
+def converted(path: Path, *, untuned: bool = False) -> list[dict[str, object]]:
+    """Return rows with a trace as ``autoturbo targets calibrate`` reads them.
+
+    The target's rate of a data type is that of its full precision; fewer passes are faster by
+    ``rate_factor``. Rows without a trace are times of the host.
+    """
+    rates = dict(load_target(TARGET).matrix.rate)
+    full = {dtype: round(rates["bfloat4"] / rate) for dtype, rate in rates.items()}
+    found: list[dict[str, object]] = []
+    for line in reference_rows(path):
+        if line["dtype"] not in DTYPES or line["fidelity"] not in PASSES:
+            continue
+        row, (m, n, k) = Row.of(line), Row.of(line).shape
+        if row.traced and (untuned or line["mode"] == "tuned"):
+            places = ["ddr" if there else "lb" for there in (
+                row.residence.input_in_ddr, row.residence.output_in_ddr)]  # fmt: skip
+            factor = full[row.dtype] / PASSES[row.fidelity]
+            values = (m, k, n, row.dtype, row.cores, *places, f"{factor:g}", line["time_ns"])
+            found.append(dict(zip(CONVERTED, values, strict=True)))
+    return found
+
+
+def convert(path: Path, to: Path, *, untuned: bool) -> None:
+    """Write what :func:`converted` returns."""
+    with to.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, CONVERTED, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(converted(path, untuned=untuned))
+
+
 def _line(row: Row, formula: float | None) -> tuple[object, ...]:
     seconds, grid = simulated(row)
     whole = scheduled(row)
@@ -216,8 +241,18 @@ def _line(row: Row, formula: float | None) -> tuple[object, ...]:
 
 
 def main() -> None:
-    """Print every row, then a line for each comparison."""
-    path = chosen_reference(__doc__ or "", "wormhole_gemm_silicon.csv")
+    """Print every row, then a line for each comparison; or convert the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    text = "another table of the same columns"
+    table = REFERENCES / "wormhole_gemm_silicon.csv"
+    parser.add_argument("--reference", type=Path, default=table, help=text)
+    parser.add_argument("--convert", type=Path, metavar="FILE", help="write a table to calibrate")
+    parser.add_argument("--all", action="store_true", help="convert rows not tuned as well")
+    options = parser.parse_args()
+    path = options.reference
+    if options.convert:
+        convert(path, options.convert, untuned=options.all)
+        return
     rows = read(path)
     traced = [row for row in rows if row.traced]
     formula = dict(zip(map(id, traced), closed_form(traced, 3), strict=True))

@@ -39,7 +39,10 @@ class Runs(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         """Read a request, and write the seconds of its runs, or why there are none."""
-        asked = json.loads(self.rfile.readline())
+        line = self.rfile.readline()
+        if not line:
+            return  # somebody looked whether the board is there
+        asked = json.loads(line)
         outcome = evaluator(asked["model"], asked["batch"]).evaluate(
             Knobs.from_dict(asked["knobs"])
         )

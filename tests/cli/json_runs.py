@@ -83,6 +83,10 @@ RUNS: dict[str, tuple[str, ...]] = {
     "targets validate": ("targets validate bad.yaml examples/targets/edge.yaml none.yaml",),
     "targets schema": ("targets schema", "targets schema --machine"),
     "targets scaffold": ("targets scaffold",),
+    "targets calibrate": (
+        "targets calibrate examples/targets/edge.yaml --measurements board.csv -o mine.yaml",
+        "targets calibrate stcp920 --measurements bad.yaml -o other.yaml",
+    ),
     "db list": ("db list", "db list --db empty.db"),
     "db best": ("db best", "db best --model nobody --explain-miss"),
     "db stats": ("db stats", "db stats --db empty.db"),
@@ -130,6 +134,8 @@ def prepared(cli: Cli) -> dict[str, str]:
     scaffold = cli("targets", "scaffold").out
     cli.write("bad.yaml", scaffold.replace("bandwidth_gb_s", "bandwith_gb_s", 1))
     preset = cli("targets", "show", "stcp920").out
+    board = "".join(f"8,{extent},16,int8,{12 + extent / 100}\n" for extent in (16, 32, 48, 64))
+    cli.write("board.csv", f"m,k,n,dtype,latency_us\n{board}")
     cli.write("no-room.yaml", preset.replace("capacity_kib: 1024", "capacity_kib: 1"))
     return ids(cli)
 

@@ -59,7 +59,7 @@ def test_the_commands_of_the_documentation() -> None:
         *["sweep", "explain", "diff", "replay", "report", "dashboard", "trace"],
         *["verify", "apply"],
         *["targets", "targets list", "targets show", "targets validate"],
-        *["targets schema", "targets scaffold"],
+        *["targets schema", "targets scaffold", "targets calibrate"],
         *["db", "db list", "db best", "db stats", "db export", "db import", "db merge"],
         *["db check", "db schema"],
         *["dataset", "dataset collect", "dataset stats"],

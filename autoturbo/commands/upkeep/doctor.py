@@ -24,7 +24,7 @@ MODEL, TRIALS = "alexnet", 2
 
 _PACKAGES = (
     *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "pydantic"),
-    *("argcomplete", "jinja2"),
+    *("argcomplete", "jinja2", "scipy"),
 )
 _OPTIONAL = ("onnxruntime", "pyarrow")
 

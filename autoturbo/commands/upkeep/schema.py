@@ -62,8 +62,9 @@ _ROOMS: Final = {
     "upkeep": (
         *("completion", "cost-model evaluate", "cost-model list", "cost-model train"),
         *("dataset collect", "dataset stats", "db best", "db check", "db export", "db import"),
-        *("db list", "db merge", "db schema", "db stats", "doctor", "schema", "targets list"),
-        *("targets scaffold", "targets schema", "targets show", "targets validate"),
+        *("db list", "db merge", "db schema", "db stats", "doctor", "schema"),
+        *("targets calibrate", "targets list", "targets scaffold", "targets schema"),
+        *("targets show", "targets validate"),
     ),
 }
 """Commands by where their modules are: the record of ``db best`` is ``upkeep.db.BestLine``."""

@@ -1,4 +1,4 @@
-"""List, show and check descriptions of accelerators."""
+"""List, show, check and calibrate descriptions of accelerators."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autoturbo.commands.console import Console, Digest, Dtype, FaultJson, fault_json, warn
-from autoturbo.commands.parser import Actions, takes
+from autoturbo.commands.loading import add_force_option, load_model, load_targets, outputs_of
+from autoturbo.commands.parser import Actions, takes, whole_number
 from autoturbo.errors import TargetError
+from autoturbo.files import Kind
 from autoturbo.report.units import capacity, macs, size
 from autoturbo.schema import DeferredType, JsonSchema, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import Machine
+    from autoturbo.tuning.calibration import Calibrated
 
-USAGE = "list|show|validate|schema|scaffold"
+USAGE = "list|show|validate|schema|scaffold|calibrate"
 EXAMPLE = "autoturbo targets show stcp920"
 
 
@@ -73,6 +76,41 @@ class Invalid(TypedDict):
 
 
 ValidateLine = Valid | Invalid
+
+
+class FittedJson(TypedDict):
+    """A field that was fitted, in the unit of target files, with its 95 % interval."""
+
+    field: str
+    unit: str
+    before: Real
+    after: Real
+    low: Real
+    high: Real
+    at_bound: bool
+
+
+class UntouchedJson(TypedDict):
+    """A field that keeps its figure, and why."""
+
+    field: str
+    reason: str
+
+
+class CalibrateLine(TypedDict):
+    """Errors are medians of absolute relative errors; 'error_after' is of rows held out."""
+
+    target: str
+    file: str
+    hash: Digest
+    table: str
+    table_sha256: Digest
+    rows: Natural
+    shapes: Natural
+    error_before: Real
+    error_after: Real
+    fitted: list[FittedJson]
+    untouched: list[UntouchedJson]
 
 
 def described() -> Any:
@@ -245,3 +283,89 @@ def _scaffold(_options: argparse.Namespace, console: Console) -> int:
     console.emit(ScaffoldLine(scaffold=scaffold()))
     console.document(scaffold())
     return 0
+
+
+@_ACTION(
+    "autoturbo targets calibrate my.yaml --measurements board.csv -o fitted.yaml",
+    takes("target", metavar="TARGET", help="preset or target file to begin with"),
+    takes(
+        "--measurements", metavar="FILE", type=Path, required=True,
+        help="CSV table: m,k,n,dtype or schedule,model, and a time such as latency_us",
+    ),
+    takes(
+        "-o", "--output", metavar="FILE", type=Path, required=True,
+        help="target file to write; only if it is better on rows held out",
+    ),
+    add_force_option,
+    takes(
+        "--fields", metavar="F,...", default="",
+        help="fields that may change, such as ddr.efficiency (default: rates and latencies)",
+    ),
+    takes(
+        "--seed", metavar="N", type=whole_number("--seed", 0), default=0,
+        help="seed of where fits start (default: 0)",
+    ),
+    usage="TARGET --measurements FILE -o FILE [options]",
+)  # fmt: skip
+def _calibrate(options: argparse.Namespace, console: Console) -> int:
+    """Fit a target's figures to measured times."""
+    from autoturbo.tuning.calibrated_file import calibrated_target, calibrated_text
+    from autoturbo.tuning.calibration import calibrate, parameters_of
+    from autoturbo.tuning.measured_table import read_table
+
+    outputs = outputs_of(options)
+    outputs.check(options.output, Kind.TARGET)
+    (start,) = load_targets([options.target])
+    table = read_table(options.measurements, start, load_model)
+    if table.unread:
+        console.say(f"columns that say nothing here: {', '.join(table.unread)}")
+    names = [name.strip() for name in options.fields.split(",") if name.strip()]
+    parameters = parameters_of(start, names)
+    found = calibrate(start, table.cases, parameters, seed=options.seed, told=console.say)
+    made = calibrated_target(found, table)
+    outputs.write(options.output, Kind.TARGET, calibrated_text(made, found, table))
+    console.emit(_calibrated(made, found, str(options.output), table.sha256))
+    _show_calibrated(console, found, len(table.cases))
+    console.answer(f"written to {options.output}")
+    return 0
+
+
+def _calibrated(made: Target, found: Calibrated, file: str, sha256: str) -> CalibrateLine:
+    known = made.calibration
+    fitted: list[FittedJson] = [
+        {
+            "field": one.field, "unit": one.unit, "before": one.before, "after": one.after,
+            "low": one.interval.low, "high": one.interval.high, "at_bound": one.at_bound,
+        }
+        for one in found.fit.fitted
+    ]  # fmt: skip
+    return {
+        "target": made.name, "file": file, "hash": made.hash,
+        "table": known.table if known else "", "table_sha256": sha256,
+        "rows": known.rows if known else 0, "shapes": found.shapes,
+        "error_before": found.before, "error_after": found.after, "fitted": fitted,
+        "untouched": [{"field": u.field, "reason": u.reason} for u in found.fit.untouched],
+    }  # fmt: skip
+
+
+def _show_calibrated(console: Console, found: Calibrated, rows: int) -> None:
+    """Show figures before and after, what stays and why, and the error."""
+    console.table(
+        ("field", "before", "after", "95 % interval", "unit"),
+        [
+            (
+                one.field, f"{one.before:.4g}", f"{one.after:.4g}",
+                "at its bound" if one.at_bound
+                else f"{one.interval.low:.3g} to {one.interval.high:.3g}", one.unit,
+            )
+            for one in found.fit.fitted
+        ],
+    )  # fmt: skip
+    reasons: dict[str, list[str]] = {}
+    for one in found.fit.untouched:
+        reasons.setdefault(one.reason, []).append(one.field)
+    for reason, fields in reasons.items():
+        console.answer(f"stays as it is, {reason}: {', '.join(fields)}")
+    shapes = f"{found.shapes} shapes held out in turn"
+    errors = f"{found.before:.1%} before, {found.after:.1%} after"
+    console.answer(f"median error: {errors} ({rows} rows, {shapes})")
