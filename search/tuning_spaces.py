@@ -7,8 +7,8 @@ out the configuration with the lowest time that it measured, and is judged by th
 one, the median of its repeats, over that of the optimum. A proposal that the table lacks breaks a
 restriction and costs nothing; one that fails, or that was measured before, costs a measurement.
 
-Samplers see parameters as categories in ascending order, as a user writes them. Local search goes to
-the first better neighbour (another value of one parameter), and starts anew where none is better.
+Samplers see parameters as categories in ascending order, as a user writes them. Local search goes
+to the first better neighbour (another value of one parameter), and starts anew where none is better.
 ``gp`` needs torch, and is passed over with a note where that is missing.
 
 ::
@@ -84,9 +84,9 @@ class TuningSpace:
         Raises:
             UsageError: It has no such columns, or nothing in it ran.
         """
-        opened = gzip.open(file, "rt") if file.suffix == ".gz" else file.open(encoding="utf-8")
-        with opened as text:
-            lines = list(csv.DictReader(text))
+        raw = file.read_bytes()
+        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
+        lines = list(csv.DictReader(text.splitlines()))
         columns = list(lines[0]) if lines else []
         repeats = [name for name in columns if name.startswith("ms_")]
         if "status" not in columns or not repeats:

@@ -1,8 +1,8 @@
 """A Gaussian process on choices: what a few hundred noisy measurements say of all candidates.
 
 Ordered choices are near each other where their positions are; others are alike or not. Each
-dimension has a length scale of its own, found with the share of noise by the likelihood of the
-measurements (Rasmussen and Williams, 2006, chapters 2 and 5). It is all of NumPy.
+coordinate has a length scale of its own, found with the share of noise by the likelihood of the
+measurements (Rasmussen and Williams, 2006, chapters 2 and 5). It needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -35,22 +35,47 @@ dimensions (Hvarfner et al., ICML 2024, section 4)."""
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """How far apart the choices of each dimension are.
+    """Coordinates of candidates.
 
     Attributes:
-        places: Of each dimension's choices, from 0 to 1.
-        ordered: Whether the choices of each dimension are near each other by their places.
+        dimensions: The dimension that each coordinate tells something of.
+        places: Of that dimension's choices, from 0 to 1.
+        ordered: Whether choices are near each other by these places; else alike or not.
     """
 
+    dimensions: Sequence[int]
     places: Sequence[Floats]
     ordered: Sequence[bool]
 
+    @staticmethod
+    def along(values: Sequence[Sequence[float] | None], widths: Sequence[int]) -> Axes:
+        """Return the coordinates of dimensions: ranks of numbers, and how even whole ones are.
+
+        What suits hardware is seldom smooth in a size, as it goes by powers of two: so a whole
+        number's second coordinate is how often two divides it, where ranks do not tell that.
+
+        Args:
+            values: The numbers that each dimension's choices are; None for others.
+            widths: Numbers of choices.
+        """
+        rows: list[tuple[int, Floats, bool]] = []
+        for index, (numbers, width) in enumerate(zip(values, widths, strict=True)):
+            ranks = np.arange(width) if numbers is None else np.argsort(np.argsort(numbers))
+            rows.append((index, ranks / max(width - 1, 1), numbers is not None))
+        for index, numbers in enumerate(values):
+            evens = None if numbers is None else _evenness(numbers)
+            if evens is not None:
+                rows.append((index, evens, True))
+        dimensions, places, ordered = zip(*rows, strict=True)
+        return Axes(dimensions, places, ordered)
+
     def of(self, genes: Genes) -> Floats:
         """Return candidates as coordinates, ``(points, coordinates)``."""
-        return np.stack([p[genes[:, i]] for i, p in enumerate(self.places)], axis=1)
+        pairs = zip(self.dimensions, self.places, strict=True)
+        return np.stack([places[genes[:, d]] for d, places in pairs], axis=1)
 
     def squares(self, one: Floats, other: Floats) -> Floats:
-        """Return squared distances per dimension, ``(dimensions, points, points)``."""
+        """Return squared distances per coordinate, ``(coordinates, points, points)``."""
         gaps = one.T[:, :, None] - other.T[:, None, :]
         apart = ~np.asarray(self.ordered)
         gaps[apart] = gaps[apart] != 0
@@ -58,7 +83,19 @@ class Axes:
         return squared
 
 
-class _Scales(NamedTuple):
+def _evenness(numbers: Sequence[float]) -> Floats | None:
+    """Return how often two divides each number, from 0 to 1; None where ranks tell it, or none."""
+    if any(number != int(number) for number in numbers):
+        return None
+    whole = [int(number) for number in numbers]
+    times = np.asarray([(n & -n).bit_length() - 1 if n else 0 for n in whole], np.float64)
+    if not (np.diff(times[np.argsort(whole)]) < 0).any():
+        return None
+    shares: Floats = times / times.max()
+    return shares
+
+
+class Scales(NamedTuple):
     """Hyperparameters: length scales, and the noise's variance over the signal's."""
 
     lengths: Floats
@@ -88,7 +125,7 @@ class GaussianProcess:
 
     axes: Axes
     points: Floats
-    scales: _Scales
+    scales: Scales
     root: Floats
     weights: Floats
     centre: float
@@ -96,7 +133,7 @@ class GaussianProcess:
 
     @staticmethod
     def of(
-        axes: Axes, genes: Genes, values: Floats, scales: _Scales | None = None
+        axes: Axes, genes: Genes, values: Floats, scales: Scales | None = None
     ) -> GaussianProcess:
         """Return the process of some measurements.
 
@@ -114,9 +151,7 @@ class GaussianProcess:
         root = np.linalg.inv(np.linalg.cholesky(within))
         weights = root.T @ (root @ centred)
         variance = max(float(centred @ weights) / len(values), 1e-12)
-        return GaussianProcess(
-            axes, points, scales, root, weights, float(values.mean()), variance
-        )
+        return GaussianProcess(axes, points, scales, root, weights, float(values.mean()), variance)
 
     def predict(self, genes: Genes) -> tuple[Floats, Floats]:
         """Return means and deviations of the true values of candidates."""
@@ -133,7 +168,7 @@ class GaussianProcess:
         return means, np.sqrt(self.variance * np.maximum(1.0 - explained, 1e-10))
 
 
-def _within(squares: Floats, scales: _Scales) -> Floats:
+def _within(squares: Floats, scales: Scales) -> Floats:
     """Return the correlations of measurements, with noise."""
     factors = np.exp(-2.0 * scales.lengths)
     correlations = _matern(np.tensordot(factors, squares, 1))[0]
@@ -141,7 +176,7 @@ def _within(squares: Floats, scales: _Scales) -> Floats:
     return correlations
 
 
-def _fitted(squares: Floats, values: Floats) -> _Scales:
+def _fitted(squares: Floats, values: Floats) -> Scales:
     """Return the hyperparameters of the highest posterior density that an ascent finds.
 
     The steps follow the signs of the slopes alone (Rprop), which needs no line search.
@@ -157,15 +192,15 @@ def _fitted(squares: Floats, values: Floats) -> _Scales:
         if density > best:
             best, best_state = density, state
         same = slope * before
-        step = np.clip(np.where(same > 0, step * 1.2, np.where(same < 0, step * 0.5, step)), 1e-3, 1)
+        step = np.clip(
+            np.where(same > 0, step * 1.2, np.where(same < 0, step * 0.5, step)), 1e-3, 1
+        )
         before = np.where(same < 0, 0.0, slope)
         state = np.clip(state + np.sign(before) * step, low, high)
-    return _Scales(best_state[:-1], float(best_state[-1]))
+    return Scales(best_state[:-1], float(best_state[-1]))
 
 
-def _density(
-    squares: Floats, values: Floats, state: Floats, middle: float
-) -> tuple[float, Floats]:
+def _density(squares: Floats, values: Floats, state: Floats, middle: float) -> tuple[float, Floats]:
     """Return the logarithm of the posterior density but for a constant, and its slopes.
 
     The signal's variance is the most likely one given the rest.
