@@ -2,8 +2,10 @@
 
 Before enough is measured, each proposal is the one farthest from all tried ones of a random few.
 Then it is the one with the highest expected improvement (Jones et al., 1998) times the probability
-to be feasible. Three of four are looked for near the best measured candidates only, in at most two
-dimensions: there the process knows most, and its errors far away do no harm.
+to be feasible. Trees take turns with it (:mod:`autoturbo.search.evolution`): what is smooth the
+process learns from fewer measurements, what is not the trees. Every other one of its own proposals
+is looked for near the best measured candidates only, in at most two dimensions: there it knows
+most, and its errors far away do no harm.
 """
 
 from __future__ import annotations
@@ -31,13 +33,27 @@ _POOL = 2048
 """Candidates of each kind that are looked at: random ones, single and double changes."""
 
 _EVERYWHERE = 4
-"""Every so many measurements is looked everywhere."""
+"""Every so many measurements is looked everywhere; the trees have half of the others."""
 
 _GROWTH = 1.1
 """Times as many measurements after which hyperparameters are found anew."""
 
+_TURNS = 2
+"""Every so many measurements it is the process's turn."""
+
 Measured = tuple[tuple[tuple[int, ...], float], ...]
 """What was measured, in the order of trials."""
+
+
+def is_turn(measured: int) -> bool:
+    """Return whether the process proposes next, or trees do.
+
+    Args:
+        measured: Trials of the study with a value.
+    """
+    if measured < SEARCH.quick_model_trials:
+        return True
+    return measured % _TURNS == 0 and measured <= SEARCH.process_trials
 
 
 @dataclass
@@ -140,9 +156,13 @@ class ModelledProposer:
 
     def _feasible(self, history: Sequence[ScoredCandidate], genes: Genes) -> NDArray[np.float64]:
         """Return logarithms of the probabilities of candidates to be feasible."""
-        rows = self.axes.of(np.asarray([tried.genes for tried in history], np.int64))
+        rows = self._features(np.asarray([tried.genes for tried in history], np.int64))
         labels = np.asarray([tried.score is not None for tried in history], np.float64)
         trees = SEARCH.feasibility_trees
         model = Booster.of(rows, labels, objective="binary:logistic", trees=trees)
-        chances = model.predict(self.axes.of(genes))
+        chances = model.predict(self._features(genes))
         return np.asarray(np.log(np.clip(chances, 1e-3, 1.0)), np.float64)
+
+    def _features(self, genes: Genes) -> NDArray[np.float32]:
+        """Return candidates as trees want them."""
+        return self.axes.of(genes).astype(np.float32)

@@ -31,7 +31,7 @@ from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import Advice, propose
 from autoturbo.search.gaussian import Axes
-from autoturbo.search.modelled import ModelledProposer
+from autoturbo.search.modelled import ModelledProposer, is_turn
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.surrogate import ScoredCandidate
 
@@ -48,10 +48,10 @@ Told = tuple[tuple[int, ...], Sequence[float] | None]
 class CostModelSampler(BaseSampler):
     """Evolution guided by a cost model, as an Optuna sampler.
 
-    Works in any study: parameters that all trials have are sampled together, by a Gaussian process
-    on the study's trials, after many of them and for several objectives by trees (numbers in
-    levels, :mod:`autoturbo.search.samplers`); parameters that only some trials have independently,
-    at random. Failed and pruned trials teach where not to look.
+    Works in any study: parameters that all trials have are sampled together, by trees
+    trained on the study's trials (numbers in levels, :mod:`autoturbo.search.samplers`) and, for
+    one objective, by a Gaussian process in turn; parameters that only some trials have
+    independently, at random. Failed and pruned trials teach where not to look.
     Several objectives are weighed anew for each proposal, which covers a Pareto front. In a tuning
     run it knows the space beforehand, proposes whole batches and ranks their best by kernels.
 
@@ -204,7 +204,7 @@ class CostModelSampler(BaseSampler):
         ]
         if isinstance(params, OptunaParameters):
             measured = sum(score is not None for score in scores)
-            if len(directions) == 1 and measured <= SEARCH.process_trials:
+            if len(directions) == 1 and is_turn(measured):
                 point = self._proposer(params).propose(number, history, taken)
                 if point is not None:
                     return [point]
