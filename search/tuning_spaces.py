@@ -8,7 +8,7 @@ one, the median of its repeats, over that of the optimum. A proposal that the ta
 restriction and costs nothing; one that fails, or that was measured before, costs a measurement.
 
 Samplers see parameters as categories in ascending order, as a user writes them. Local search goes
-to the first better neighbour (another value of one parameter), and starts anew where none is better.
+to the first better neighbour (another value of one parameter); where none is better it starts anew.
 ``gp`` needs torch, and is passed over with a note where that is missing.
 
 ::
