@@ -141,7 +141,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_ours_is_no_worse_than_chance_and_tpe_on_a_kernel_of_others() -> None:
-    space = TuningSpace.load(FOLDER / "dedispersion_w6600.csv.gz")
+    space = TuningSpace.load(FOLDER / "convolution_a100.csv.gz")
     ours, *others = (
         over_optimum([curve(space, searcher(space, name, s), s, 50) for s in range(3)], 50)
         for name in ("cost-model", "random", "tpe")
