@@ -21,7 +21,9 @@ PAGE = ROOT / "docs" / "results.md"
 PRINTED = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^Command: `(.+)`$", re.MULTILINE)
 GROUPS = {  # headings of the page, and the files below each
-    "Quality of the search": ("tuning", "search", "samplers", "ablation", "first-guess"),
+    "Quality of the search": (
+        *("tuning", "search", "samplers", "tuning-spaces", "ablation", "first-guess"),
+    ),
     "Error of the cost model": ("cost-model", "cost-model-targets"),
     "Calibration of the simulator": (
         *("calibration", "mappers", "scale-sim", "dram", "wormhole", "wormhole-formulas"),

@@ -28,6 +28,8 @@ class SearchConstants:
 
         quick_model_trials: Measured trials without which the quick model is not asked.
         quick_model_trees: Trees of the quick model.
+        process_trials: Measured trials of a plain study above which trees take the place of its
+            Gaussian process, whose work grows with their cube.
         feasibility_trees: Trees of the model that tells what fits.
 
         parents: Best measured candidates that have children.
@@ -88,6 +90,7 @@ class SearchConstants:
 
     quick_model_trials: int = 8
     quick_model_trees: int = 60
+    process_trials: int = 256
     feasibility_trees: int = 40
 
     parents: int = 12

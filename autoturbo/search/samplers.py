@@ -30,6 +30,8 @@ from autoturbo.registry import COST_MODEL, SAMPLERS, broken
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import Advice, propose
+from autoturbo.search.gaussian import Axes
+from autoturbo.search.modelled import ModelledProposer, is_turn
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.surrogate import ScoredCandidate
 
@@ -46,9 +48,10 @@ Told = tuple[tuple[int, ...], Sequence[float] | None]
 class CostModelSampler(BaseSampler):
     """Evolution guided by a cost model, as an Optuna sampler.
 
-    Works in any study: parameters that all trials have are sampled together, by trees trained on
-    the study's trials (numbers in levels, :mod:`autoturbo.search.samplers`); parameters that only
-    some trials have independently, at random. Failed and pruned trials teach where not to look.
+    Works in any study: parameters that all trials have are sampled together, by trees
+    trained on the study's trials (numbers in levels, :mod:`autoturbo.search.samplers`) and, for
+    one objective, by a Gaussian process in turn; parameters that only some trials have
+    independently, at random. Failed and pruned trials teach where not to look.
     Several objectives are weighed anew for each proposal, which covers a Pareto front. In a tuning
     run it knows the space beforehand, proposes whole batches and ranks their best by kernels.
 
@@ -76,6 +79,7 @@ class CostModelSampler(BaseSampler):
         self._advisor = ranker
         self._inferred = IntersectionSearchSpace()
         self._queue: list[tuple[int, ...]] = []
+        self._modelled: tuple[OptunaParameters, ModelledProposer] | None = None
         self._handed: dict[int, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._independent = optuna.samplers.RandomSampler(self._seed)
@@ -83,6 +87,7 @@ class CostModelSampler(BaseSampler):
     def reseed_rng(self) -> None:
         """Draw a new seed, so that a copy does not repeat the original's proposals."""
         self._seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self._modelled = None
         self._independent.reseed_rng()
 
     def infer_relative_search_space(
@@ -198,10 +203,21 @@ class CostModelSampler(BaseSampler):
             ScoredCandidate(g, score) for (g, _), score in zip(finished, scores, strict=True)
         ]
         if isinstance(params, OptunaParameters):
+            measured = sum(score is not None for score in scores)
+            if len(directions) == 1 and is_turn(measured):
+                point = self._proposer(params).propose(number, history, taken)
+                if point is not None:
+                    return [point]
             # of a plain study's parameters it is not known that small ones are the better ones
             return propose(params.space, rng, history, taken, count=1, shuffled=True)
         advice = None if self._advisor is None else _advice(self._advisor, params)
         return propose(params, rng, history, taken, count=self._batch, advice=advice)
+
+    def _proposer(self, params: OptunaParameters) -> ModelledProposer:
+        """Return what proposes by a Gaussian process, kept as long as parameters are the same."""
+        if self._modelled is None or self._modelled[0] != params:
+            self._modelled = params, ModelledProposer(params.space, params.axes, self._seed)
+        return self._modelled[1]
 
 
 def _advice(ranker: Ranker, space: Space) -> Advice:
@@ -455,6 +471,12 @@ class OptunaParameters:
         numbers = [not isinstance(d, CategoricalDistribution) for d in self.distributions.values()]
         return _OrderedSpace(dimensions, ordered=tuple(numbers))
 
+    @cached_property
+    def axes(self) -> Axes:
+        """Return how near levels are to each other."""
+        values = [_numbers(distribution) for distribution in self.distributions.values()]
+        return Axes.along(values, self.space.widths.tolist())
+
     def genes_of(self, params: Mapping[str, Any]) -> tuple[int, ...] | None:
         """Return the levels of parameters; None where one is missing or out of its range."""
         levels = [
@@ -473,6 +495,19 @@ def _choices(distribution: BaseDistribution) -> tuple[Any, ...]:
     if isinstance(distribution, CategoricalDistribution):
         return tuple(distribution.choices)
     return tuple(range(_count(distribution)))
+
+
+def _numbers(distribution: BaseDistribution) -> Sequence[float] | None:
+    """Return the numbers that levels stand for; None where some category is none."""
+    if isinstance(distribution, CategoricalDistribution):
+        numbers = [c for c in distribution.choices if isinstance(c, int | float)]
+        known = [c for c in numbers if not isinstance(c, bool) and math.isfinite(c)]
+        return known if len(known) == len(distribution.choices) else None
+    low, _, step = _range(distribution)
+    steps = _steps(distribution)
+    if step is None or steps is None or steps > SEARCH.float_levels:
+        return [level + 0.5 for level in range(SEARCH.float_levels)]
+    return [low + level * step for level in range(steps)]
 
 
 def _count(distribution: BaseDistribution) -> int:

@@ -76,7 +76,7 @@ class ChoiceSurrogate:
         known = np.asarray([tried.score is not None for tried in self.history])
         scores = np.asarray([t.score for t in self.history if t.score is not None], np.float64)
         model, feasible = (
-            Booster.of(rows[known], _levelled(scores), trees=SEARCH.quick_model_trees),
+            Booster.of(rows[known], levelled(scores), trees=SEARCH.quick_model_trees),
             None,
         )
         if not known.all():
@@ -102,7 +102,7 @@ class ChoiceSurrogate:
         return figures
 
 
-def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return scores robust to outliers: logarithms where all have one sign, else ranks."""
     sign = np.sign(scores[0])
     if (sign * scores > 0).all():
