@@ -22,7 +22,15 @@ PRINTED = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^Command: `(.+)`$", re.MULTILINE)
 GROUPS = {  # headings of the page, and the files below each
     "Quality of the search": (
-        *("tuning", "search", "samplers", "tuning-spaces", "ablation", "first-guess"),
+        *(
+            "tuning",
+            "search",
+            "samplers",
+            "tuning-spaces",
+            "latency-only",
+            "ablation",
+            "first-guess",
+        ),
     ),
     "Error of the cost model": ("cost-model", "cost-model-targets"),
     "Calibration of the simulator": (
