@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.progress import Progress
-    from autoturbo.search.verified_selection import Verifier
+    from autoturbo.search.selection.verified_selection import Verifier
     from autoturbo.simulate.contract import EvaluatorFactory
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}

@@ -497,13 +497,13 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     Raises:
         RunError: The run is of something else.
     """
-    from autoturbo.hardware.machine import target_from_dict
+    from autoturbo.hardware.machine import find_target, target_from_dict
     from autoturbo.tuning.keys import measurer_of
 
     kept = info.settings
     stored = kept.get("target_description")
     target = target_from_dict(stored) if stored and not options.target else None
-    target = target or _any_target(options.target or DEFAULT_TARGET)
+    target = target or find_target(options.target or DEFAULT_TARGET)
     asked, before = asked_inputs(options), _kept_inputs(info)
     chosen = {k: before[k] if v in (None, {}) else v for k, v in asked.items()}
     model = load_model(options.model, **chosen)
@@ -529,7 +529,9 @@ def load_pairs(
     options: argparse.Namespace, models: Iterable[str], targets: Iterable[str]
 ) -> list[AnyPair]:
     """Pair every model with every target, model by model; load all before the first is used."""
-    on = [_any_target(name) for name in dict.fromkeys(targets)]
+    from autoturbo.hardware.machine import find_target
+
+    on = [find_target(name) for name in dict.fromkeys(targets)]
     for target in on:
         chosen_dtype(target, options.dtype)
     of = [load_given(name, options) for name in dict.fromkeys(models)]
@@ -582,16 +584,10 @@ def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
     return dtype
 
 
-def _any_target(name: str) -> AnyTarget:
-    from autoturbo.hardware.machine import find_target
-
-    return find_target(name)
-
-
 def _target(name: str) -> Target:
-    from autoturbo.hardware.machine import Machine
+    from autoturbo.hardware.machine import Machine, find_target
 
-    found = _any_target(name)
+    found = find_target(name)
     if isinstance(found, Machine):
         message = f"{name!r} is a machine of several processing units"
         hint = "tune, simulate, compare, apply and verify take it, this command does not"

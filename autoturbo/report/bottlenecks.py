@@ -29,11 +29,11 @@ from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_nam
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
-from autoturbo.simulate.attribution import Limit
 from autoturbo.simulate.bound import lower_bound, weight_bytes
+from autoturbo.simulate.breakdown.attribution import Limit
+from autoturbo.simulate.breakdown.shares import ScheduleShares, Shares
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
-from autoturbo.simulate.shares import ScheduleShares, Shares
 
 WORST = 5
 """Bottlenecks that are shown."""

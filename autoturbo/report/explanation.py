@@ -14,16 +14,16 @@ from autoturbo.report.tables import table
 from autoturbo.report.units import duration, percent
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schema import Duration, Natural, Real, TypedDict
-from autoturbo.simulate.attribution import LIMITS
-from autoturbo.simulate.measurement import LowerBound
-from autoturbo.simulate.sequence import KernelMemory, simulate
-from autoturbo.simulate.shares import (
+from autoturbo.simulate.breakdown.attribution import LIMITS
+from autoturbo.simulate.breakdown.shares import (
     LayerShare,
     ScheduleShares,
     Shares,
     SubGraphShare,
     schedule_shares,
 )
+from autoturbo.simulate.measurement import LowerBound
+from autoturbo.simulate.sequence import KernelMemory, simulate
 
 TUNABLE = "graphturbo"
 """The scheduler whose schedules follow from knobs, so that they can be built anew."""

@@ -37,8 +37,8 @@ from autoturbo.search.evolution import make_advisor
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
+from autoturbo.simulate.breakdown.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 from autoturbo.verify import VERIFIER_VERSION, verify_schedule
 from autoturbo.verify.findings import Check

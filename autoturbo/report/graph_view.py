@@ -18,7 +18,7 @@ from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.partition.split import sink
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.intervals import KernelInterval
+from autoturbo.simulate.breakdown.intervals import KernelInterval
 
 WIDEST = 0.5
 """Share of the width that a layer takes at most: what goes past it is drawn beside it."""

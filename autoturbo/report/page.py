@@ -71,8 +71,8 @@ from autoturbo.report.timeline import (
 )
 from autoturbo.report.units import duration, ratio
 from autoturbo.schedule.place.bind import Scope
+from autoturbo.simulate.breakdown.shares import ScheduleShares, schedule_shares
 from autoturbo.simulate.measurement import Failure
-from autoturbo.simulate.shares import ScheduleShares, schedule_shares
 from autoturbo.version import __version__, interpreter
 
 # Schedulers side by side: what the tuned schedule saves, and charts of time, speed and traffic.

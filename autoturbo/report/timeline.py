@@ -18,7 +18,7 @@ from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.intervals import KernelInterval
+from autoturbo.simulate.breakdown.intervals import KernelInterval
 from autoturbo.verify.findings import instance_name, tensor_name
 
 MOST_BARS = 4000

@@ -26,8 +26,8 @@ from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.intervals import KernelInterval, pass_intervals
-from autoturbo.simulate.shares import LayerShare, schedule_shares
+from autoturbo.simulate.breakdown.intervals import KernelInterval, pass_intervals
+from autoturbo.simulate.breakdown.shares import LayerShare, schedule_shares
 from autoturbo.verify.findings import instance_name
 from autoturbo.verify.onnx_writer.calls import annotate, model_facts
 

@@ -466,9 +466,8 @@ class SubGraphKnobs:
         return SubGraphKnobs(self.layer, *values)
 
 
-_own_values: Callable[[SubGraphKnobs], tuple[Value, ...]] = operator.attrgetter(
-    *specs_of(SubGraphKnobs)
-)
+_own_values: Callable[[SubGraphKnobs], tuple[Value, ...]]
+_own_values = operator.attrgetter(*specs_of(SubGraphKnobs))
 _UNSAID = _own_values(SubGraphKnobs(""))
 
 

@@ -37,7 +37,7 @@ from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import START, Genes, dimension_name
 from autoturbo.search.group_screening import begun, together
 from autoturbo.search.space import Space, batch_share
-from autoturbo.search.surrogate import ChoiceSurrogate, ScoredCandidate
+from autoturbo.search.surrogates.surrogate import ChoiceSurrogate, ScoredCandidate
 from autoturbo.simulate.contract import CandidateEvaluator
 
 if TYPE_CHECKING:

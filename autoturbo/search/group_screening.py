@@ -26,13 +26,13 @@ from autoturbo.cost_models.predictions import Prediction
 from autoturbo.schedule.knobs import Stage, knob_names
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import ANY, START, Genes, dimension_name
-from autoturbo.search.surrogate import idle_trials
+from autoturbo.search.surrogates.surrogate import idle_trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autoturbo.search.space import Space
-    from autoturbo.search.surrogate import ScoredCandidate
+    from autoturbo.search.surrogates.surrogate import ScoredCandidate
 
     Expected = Callable[[Genes], NDArray[np.float64]]
     """Predicts the scores of candidates, lower is better."""

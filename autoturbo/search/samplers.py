@@ -30,10 +30,10 @@ from autoturbo.registry import COST_MODEL, SAMPLERS, broken
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import Advice, propose
-from autoturbo.search.gaussian import Axes
-from autoturbo.search.modelled import ModelledProposer, is_turn
 from autoturbo.search.space import Dimension, Space
-from autoturbo.search.surrogate import ScoredCandidate
+from autoturbo.search.surrogates.gaussian import Axes
+from autoturbo.search.surrogates.modelled import ModelledProposer, is_turn
+from autoturbo.search.surrogates.surrogate import ScoredCandidate
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker

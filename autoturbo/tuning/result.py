@@ -18,7 +18,7 @@ from autoturbo.report.lines import View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Trial
-from autoturbo.search.verified_selection import Best
+from autoturbo.search.selection.verified_selection import Best
 from autoturbo.simulate.measurement import Measurement, Outcome
 
 

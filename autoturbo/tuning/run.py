@@ -41,7 +41,7 @@ from autoturbo.search.executors.base import RemoteEvaluator, guarded
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
 from autoturbo.search.progress import Journal, Trial, now
-from autoturbo.search.verified_selection import Best, VerifiedSelection, verifier_of
+from autoturbo.search.selection.verified_selection import Best, VerifiedSelection, verifier_of
 from autoturbo.simulate.contract import EvaluatorFactory, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuning.campaign import Campaign

@@ -33,9 +33,9 @@ from autoturbo.report.explanation import (
 )
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.breakdown.shares import Shares, schedule_shares
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.shares import Shares, schedule_shares
 from tests.schedule.schedule_samples import STCP920, Net
 
 

@@ -19,9 +19,9 @@ from autoturbo.report.filling import Chart, Columns, as_script, rendered, united
 from autoturbo.report.page import Compared, commands, difference, parts_saved, values
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.breakdown.shares import schedule_shares
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.shares import schedule_shares
 from tests.graph.graph_samples import model
 from tests.report.report_samples import HOSTILE, facts_of, measured, residual, small_facts
 from tests.schedule.schedule_samples import STCP920

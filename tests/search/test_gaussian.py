@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autoturbo.search.gaussian import Axes, GaussianProcess, _density, expected_improvement
+from autoturbo.search.surrogates.gaussian import (
+    Axes,
+    GaussianProcess,
+    _density,
+    expected_improvement,
+)
 
 
 def wave(count: int) -> tuple[Axes, NDArray[np.int64], NDArray[np.float64]]:

@@ -27,7 +27,7 @@ from autoturbo.search.group_screening import (
     together,
 )
 from autoturbo.search.space import Space
-from autoturbo.search.surrogate import ScoredCandidate, idle_trials
+from autoturbo.search.surrogates.surrogate import ScoredCandidate, idle_trials
 from tests.search.space_samples import block, large_space, small_spaces, space_of, started_space
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.racing import race, student
+from autoturbo.search.selection.racing import race, student
 
 
 def measured(

@@ -16,7 +16,7 @@ from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.search.encoding import dimension_name
 from autoturbo.search.evolution import fresh_points, propose
 from autoturbo.search.space import Space
-from autoturbo.search.surrogate import ScoredCandidate
+from autoturbo.search.surrogates.surrogate import ScoredCandidate
 from tests.search.search_doubles import toy_graph, toy_target
 from tests.search.space_samples import block, large_space, small_spaces, space_of
 

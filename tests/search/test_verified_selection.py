@@ -11,7 +11,12 @@ from autoturbo.errors import RefusedError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
-from autoturbo.search.verified_selection import MOST_REFUSED, VerifiedSelection, passed, verifier_of
+from autoturbo.search.selection.verified_selection import (
+    MOST_REFUSED,
+    VerifiedSelection,
+    passed,
+    verifier_of,
+)
 from autoturbo.simulate.contract import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP

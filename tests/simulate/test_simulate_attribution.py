@@ -22,11 +22,11 @@ from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
-from autoturbo.simulate.attribution import LIMITS, Limit, kernel_shares, later
+from autoturbo.simulate.breakdown.attribution import LIMITS, Limit, kernel_shares, later
+from autoturbo.simulate.breakdown.shares import schedule_shares
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import duration, issue, rates_of
 from autoturbo.simulate.sequence import simulate
-from autoturbo.simulate.shares import schedule_shares
 from tests.schedule.schedule_samples import Net, networks, targets
 from tests.simulate.simulate_samples import (
     chain,

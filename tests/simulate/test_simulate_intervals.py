@@ -10,8 +10,8 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.breakdown.intervals import pass_intervals
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.intervals import pass_intervals
 from autoturbo.simulate.kernels import Quantity
 from autoturbo.simulate.sequence import KernelMemory, simulate
 

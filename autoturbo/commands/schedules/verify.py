@@ -139,7 +139,7 @@ def _print(
     pair: AnyPair, chosen: ChosenSchedule, verification: Verification, console: Console
 ) -> None:
     from autoturbo.report.tables import checked_sizes, output_table, verdict_table
-    from autoturbo.search.verified_selection import summary
+    from autoturbo.search.selection.verified_selection import summary
 
     console.answer(f"{pair}, {pair.dtype}: {chosen.name}")
     console.show(verdict_table(verification, checked_sizes(chosen.schedule.schedules)))
@@ -162,7 +162,7 @@ def _record(
     """Record the verification in the database, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified
     from autoturbo.search.progress import now
-    from autoturbo.search.verified_selection import passed
+    from autoturbo.search.selection.verified_selection import passed
     from autoturbo.tuning.keys import pair_key
     from autoturbo.verify import VERIFIER_VERSION
 

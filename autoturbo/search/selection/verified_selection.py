@@ -23,7 +23,7 @@ from autoturbo.search.constants import SEARCH
 from autoturbo.search.executors.base import guarded
 from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
-from autoturbo.search.racing import Race, race
+from autoturbo.search.selection.racing import Race, race
 from autoturbo.simulate.contract import Scheduled, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.outcomes import TIME_IS_UP

@@ -17,7 +17,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.simulate.attribution import LIMITS, KernelShares, Limit, kernel_shares
+from autoturbo.simulate.breakdown.attribution import LIMITS, KernelShares, Limit, kernel_shares
 from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import (
     COPIES,
@@ -33,7 +33,7 @@ class Shares:
     """Seconds per limit.
 
     Attributes:
-        seconds: Per limit, in the order of :data:`autoturbo.simulate.attribution.LIMITS`.
+        seconds: Per limit, in the order of :data:`autoturbo.simulate.breakdown.attribution.LIMITS`.
     """
 
     seconds: tuple[float, ...]

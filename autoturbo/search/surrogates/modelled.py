@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from autoturbo.cost_models.booster import Booster
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
-from autoturbo.search.gaussian import Axes, GaussianProcess, Scales, expected_improvement
 from autoturbo.search.space import Space
-from autoturbo.search.surrogate import ScoredCandidate, levelled
+from autoturbo.search.surrogates.gaussian import Axes, GaussianProcess, Scales, expected_improvement
+from autoturbo.search.surrogates.surrogate import ScoredCandidate, levelled
 
 _SPREAD = 64
 """Random candidates of which an opening is the farthest."""

@@ -1,0 +1,1 @@
+"""Surrogate models of studies whose parameters have no structure, and what they propose."""

@@ -1,0 +1,1 @@
+"""Where the time of a schedule goes: intervals, attribution, and shares by limit."""
