@@ -74,7 +74,7 @@ class TimedMeasurer(Protocol[Built]):
 
     ``schedule.model.source`` is the model's file, ``schedule.text`` the schedule as JSON,
     :func:`autoturbo.plugin.kernels_text` spells its kernels out, and
-    :func:`autoturbo.plugin.write_onnx` writes it as an ONNX model.
+    :func:`autoturbo.apply_schedule` writes it as an ONNX model.
     """
 
     info: MeasurerInfo
