@@ -76,7 +76,8 @@ class SearchConstants:
 
         raced: Best candidates that race against the heuristic where measurements vary.
         race_rounds: Measurements of each of these that does not fall behind.
-        confirm_rounds: Measurements of the winner and of the heuristic after that.
+        confirm_rounds: Measurements of the winner and of the heuristic after that, at least.
+        confirm_trials: Trials of a run for each of these: a long run can show smaller gains.
         confidence: At which a gain is stated where measurements vary.
     """
 
@@ -130,6 +131,7 @@ class SearchConstants:
     raced: int = 5
     race_rounds: int = 4
     confirm_rounds: int = 12
+    confirm_trials: int = 8
     confidence: float = 0.95
 
 

@@ -54,6 +54,15 @@ def test_equal_schedules_rarely_show_a_gain() -> None:
     assert false <= 16
 
 
+def test_a_long_run_shows_smaller_gains() -> None:
+    shown = {0: 0, 400: 0}
+    for trials in shown:
+        for seed in range(40):
+            result = race(measured({0: 1.0, 1: 0.99}, 0.02, seed), [1], 0, trials)
+            shown[trials] += result is not None and result.demonstrated
+    assert shown[400] > 2 * shown[0]
+
+
 def test_drift_is_no_gain_and_hides_none() -> None:
     for seed in range(20):
         same = race(measured({0: 1.0, 1: 1.0}, 0.002, seed, drift=0.01), [1], 0)

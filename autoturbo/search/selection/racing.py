@@ -53,7 +53,7 @@ class Race:
 
 
 def race(
-    measure: Callable[[int], float | None], entrants: Sequence[int], reference: int
+    measure: Callable[[int], float | None], entrants: Sequence[int], reference: int, trials: int = 0
 ) -> Race | None:
     """Return the result of a race; None where the reference cannot be measured.
 
@@ -61,6 +61,7 @@ def race(
         measure: Returns the seconds of an entrant, measured anew; None where that fails.
         entrants: Candidates by number, the most promising first; may hold the reference.
         reference: What the winner has to beat.
+        trials: Of the run; more allow to confirm more often.
     """
     others = [entrant for entrant in entrants if entrant != reference]
     alive, logarithms = list(others), {entrant: list[float]() for entrant in (reference, *others)}
@@ -72,7 +73,7 @@ def race(
             break
     leader = min(alive, key=lambda e: _mean(logarithms[e]), default=reference)
     logarithms = {reference: [], leader: []}  # what chose the leader flatters it
-    for turn in range(SEARCH.confirm_rounds):
+    for turn in range(max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)):
         count += _round(measure, [*logarithms], logarithms, turn)
     against, took = _seconds(logarithms[reference]), _seconds(logarithms[leader])
     if against is None:

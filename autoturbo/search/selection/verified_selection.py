@@ -170,7 +170,8 @@ class VerifiedSelection:
             if not entrants:
                 raise self._nothing()
             reference = 0 if 0 in entrants else next(iter(entrants))
-            result = race(functools.partial(self._latency, entrants), [*entrants], reference)
+            measure = functools.partial(self._latency, entrants)
+            result = race(measure, [*entrants], reference, len(self.trials))
             chosen = entrants[next(iter(entrants)) if result is None else result.winner]
             self._winner = self._of_race(chosen, result)
         return self._winner
