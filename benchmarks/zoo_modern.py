@@ -298,7 +298,7 @@ def _loop(steps: int) -> ModelProto:
         {"w": (8, 8), "n": scalar(steps, "int64"), "yes": np.asarray(True)},  # noqa: FBT003  a tensor
     )
     del model.graph.node[:]
-    model.graph.node.append(helper.make_node("SearchLoop", ["n", "yes", "x"], ["y"], body=body))
+    model.graph.node.append(helper.make_node("Loop", ["n", "yes", "x"], ["y"], body=body))
     return model
 
 

@@ -97,7 +97,7 @@ def test_every_option_has_its_flag(
         found: Any = config_of(config, options)
         assert getattr(found, name) == expected
         assert getattr(config(), name) != expected
-        others = {"ray"} if name == "runtime_env" else set()
+        others = {"ray"} if name in ("runtime_env", "ray_resource") else set()
         for other in options_of(config).keys() - {name, "database", *others}:
             assert getattr(found, other) == getattr(config(), other), (name, other)
 
@@ -173,6 +173,7 @@ def test_what_decides_is_hashed_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("autoturbo.simulate.measurers.measurer_version", lambda _: "1")
+    monkeypatch.setattr("autoturbo.cost_models.pretrained.read_card", lambda _: {})
     other = dataclasses.replace(TuneConfig(), **{name: value_of(name)})
     assert other.hash != TuneConfig().hash
     usual = begun(tmp_path, monkeypatch)
@@ -191,7 +192,7 @@ def test_how_it_is_carried_out_is_not_hashed(
     given = {"database": tmp_path / "b.db", name: value_of(name)}
     if name in ("database", "runs_folder"):
         given[name] = tmp_path / "other"
-    if name == "runtime_env":
+    if name in ("runtime_env", "ray_resource"):
         given["ray"] = "local"
     if name == "storage":
         given[name] = f"sqlite:///{tmp_path / 'study.db'}"

@@ -56,9 +56,10 @@ def environment(tmp_path: Path) -> Mapping[str, str]:
     """Where ``autoturbo`` is the package that is tested, and nothing of ours is set."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    script = tools / "autoturbo"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m autoturbo "$@"\n')
-    script.chmod(0o755)
+    for name, more in (("autoturbo", " -m autoturbo"), ("python", "")):
+        script = tools / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}"{more} "$@"\n')
+        script.chmod(0o755)
     plain = {name: value for name, value in os.environ.items() if not name.startswith("AUTOTURBO")}
     return {**plain, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
 

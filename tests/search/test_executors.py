@@ -250,9 +250,9 @@ def test_workers_that_vanish_at_the_start_are_an_error(monkeypatch: pytest.Monke
 def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
     script = tmp_path / "driver.py"
     script.write_text(
-        "from autoturbo.search.executors import Processes, Task\n"
+        "from autoturbo.search.executors import ProcessExecutor, Task\n"
         "from autoturbo.schedule.knobs import Knobs\n"
-        "pool = Processes(1)\n"
+        "pool = ProcessExecutor(1)\n"
         "pool.introduce('toy', dict)\n"
         "pool.put([Task('toy', 0, Knobs())])\n"
         "pool.take()\n"
@@ -384,9 +384,9 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
         "import sys; sys.path.append(sys.argv[1])\n"
         "from tests.search.search_doubles import Hanging\n"
         "from autoturbo.schedule.knobs import Knobs\n"
-        "from autoturbo.search.executors import Processes, Task\n"
+        "from autoturbo.search.executors import ProcessExecutor, Task\n"
         "if __name__ == '__main__':\n"
-        "    pool = Processes(1)\n"
+        "    pool = ProcessExecutor(1)\n"
         "    pool.introduce('toy', Hanging)\n"
         "    pool.put([Task('toy', 0, Knobs()), Task('toy', 1, Knobs(prefetch_depth=2))])\n"
         "    pool.take(); print(pool._workers[0].process.pid, flush=True); pool.take()\n"

@@ -45,8 +45,11 @@ def test_round_trip_through_json_text() -> None:
 
 @pytest.mark.full
 def test_every_field_survives() -> None:
-    found = measured()
-    assert set(found.as_dict()) == {f.name for f in dataclasses.fields(Measurement)}
+    varying = dataclasses.replace(measured(), samples=(1.0, 2.0), noise=0.01)
+    fields = {f.name for f in dataclasses.fields(Measurement)}
+    assert set(varying.as_dict()) == fields
+    assert set(measured().as_dict()) == fields - {"samples", "noise"}
+    assert Measurement.from_dict(varying.as_dict()) == varying
 
 
 def test_a_record_from_before_a_field_is_read() -> None:
