@@ -33,7 +33,7 @@ from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import LAYERWISE
 from autoturbo.schedule.memory.timeline import OUT_GB
 from autoturbo.schedule.partition.grouping import SubGraph
@@ -344,7 +344,7 @@ def _plan(
     chains = [
         c for m, found in zip(members, groups, strict=True) for c in _chains(graph, m, found, kept)
     ]
-    context = make_problem(graph, target, dtype, layers_from(graph, chains))
+    context = make_context(graph, target, dtype, layers_from(graph, chains))
     owner = {index: number for number, found in enumerate(members) for index in found}
     return Plan(context, tuple(owner[layer.operators[0]] for layer in context.layers))
 

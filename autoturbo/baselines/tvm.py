@@ -17,7 +17,7 @@ from autoturbo.baselines.ladder import layer_by_layer
 from autoturbo.graph.arrays import whole_bytes
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph, Operator, Pattern
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.pipeline import ModelScheduler
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
@@ -87,7 +87,7 @@ gb_outputs, lb_outputs = (outputs_at("gb_outputs", Scope.GB), outputs_at("lb_out
 def fused_problem(model_scheduler: ModelScheduler, batches: int) -> SchedulingContext:
     """Return the model for some samples, normalisations expanded, with FuseOps' layers."""
     graph = simplified(model_scheduler.context(batches).graph)
-    return make_problem(graph, model_scheduler.target, model_scheduler.dtype, fused_layers(graph))
+    return make_context(graph, model_scheduler.target, model_scheduler.dtype, fused_layers(graph))
 
 
 def fused_layers(graph: Graph) -> tuple[Layer, ...]:

@@ -48,11 +48,6 @@ DEFAULT_TARGET = "stcp920"
 SIMULATOR = TuneConfig.measurer
 
 
-def origin_of(measurer: str) -> str:
-    """Return where a measurer's figures come from, in words."""
-    return "simulated" if measurer == SIMULATOR else f"measured by {measurer}"
-
-
 def origins_of(versions: Iterable[str]) -> str:
     """Return where the latencies of records come from, by the versions that made them."""
     others = sorted({other for version in versions if (other := version.partition("+")[2])})

@@ -14,7 +14,7 @@ from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
 from autoturbo.heterogeneous.parts import Assignment, Part
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import LAYERWISE, Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import assemble
@@ -55,7 +55,7 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
         if schedule.share.loops > 1 or schedule.share.clusters > 1:
             message = "a part processes the batch in several passes or on several clusters"
             raise VerifyError(message, hint="take a smaller batch")
-    context = make_problem(graph, machine.units[0].target, dtype)
+    context = make_context(graph, machine.units[0].target, dtype)
     pieces = sorted(
         (
             _Piece(_in_whole(context, schedules[index], part, subgraph.layers), index, number)

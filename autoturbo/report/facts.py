@@ -33,7 +33,7 @@ from autoturbo.schedule.codegen.instructions import (
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.evolution import make_advisor
+from autoturbo.search.evolution import make_ranker
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import space_of_run
@@ -242,7 +242,7 @@ def gather(
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
     space = space_of_run(info.settings, evaluator.model_scheduler)
-    ranker = make_advisor(evaluator, graph, target, info.key.dtype, seed, lambda _: None)
+    ranker = make_ranker(evaluator, graph, target, info.key.dtype, seed, lambda _: None)
     default = known.get(0)
     fits = default is not None and isinstance(default.outcome, Measurement)
     alone = len(objectives) == 1 and objectives[0].name in OF_KERNELS

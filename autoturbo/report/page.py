@@ -69,7 +69,7 @@ from autoturbo.report.timeline import (
     occupancies,
     time_charts,
 )
-from autoturbo.report.units import duration, ratio
+from autoturbo.report.units import duration, origin_of, ratio
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.simulate.breakdown.shares import ScheduleShares, schedule_shares
 from autoturbo.simulate.measurement import Failure
@@ -97,7 +97,7 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
 def how_known(info: RunInfo) -> str:
     """Return how the figures of a run are known: simulated, or measured by what."""
     measurer = info.settings.get("measurer", SIMULATOR)
-    return "simulated" if measurer == SIMULATOR else f"measured by {measurer}"
+    return origin_of(measurer)
 
 
 def reference(facts: Facts) -> tuple[str, Measured] | None:

@@ -10,6 +10,8 @@ import math
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
+from autoturbo.registry import SIMULATOR
+
 if TYPE_CHECKING:
     from autoturbo.simulate.measurement import Measurement
 
@@ -101,6 +103,21 @@ def versus(base: str | None) -> str:
     return f"vs {name if name and len(name) <= len(HEURISTIC) else 'first row'}"
 
 
+def origin_of(measurer: str) -> str:
+    """Return where a measurer's figures come from, in words."""
+    return "simulated" if measurer == SIMULATOR else f"measured by {measurer}"
+
+
+def is_doubted(gain: float, known_error: float | None) -> bool:
+    """Return whether a simulated gain is below the known error of the target, where there is one.
+
+    Args:
+        gain: How many times as fast.
+        known_error: Relative error of the target's simulated times.
+    """
+    return known_error is not None and gain - 1 < known_error
+
+
 def beyond_error(gain: float, known_error: float | None) -> str:
     """Return what a target's known error says of a simulated gain, in words.
 
@@ -111,7 +128,7 @@ def beyond_error(gain: float, known_error: float | None) -> str:
     """
     if known_error is None:
         return "never compared with measured times"
-    below = "the gain is below the known" if gain - 1 < known_error else "known"
+    below = "the gain is below the known" if is_doubted(gain, known_error) else "known"
     return f"{below} error of {percent(known_error)}"
 
 

@@ -103,7 +103,7 @@ class SchedulingContext:
         return self.target.cores * (capacity - capacity // STAGING_SHARE)
 
 
-def make_problem(
+def make_context(
     graph: Graph, target: Target, dtype: str, layers: tuple[Layer, ...] | None = None
 ) -> SchedulingContext:
     """Return a context: a graph prepared for scheduling on a target.

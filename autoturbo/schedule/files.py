@@ -32,7 +32,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import MATRIX
-from autoturbo.schedule.context import BATCH, SPLITS, SchedulingContext, make_problem
+from autoturbo.schedule.context import BATCH, SPLITS, SchedulingContext, make_context
 from autoturbo.schedule.knobs import SCHEDULER_VERSION, Knobs
 from autoturbo.schedule.partition.clusters import readers_elsewhere
 from autoturbo.schedule.partition.grouping import SubGraph
@@ -351,7 +351,7 @@ def _problem(
     layers = layers_from(graph, chains)
     sorted_ = [layer.operators for layer in layers] == chains
     require(sorted_, "layers", "layers are not in topological order")
-    context = make_problem(graph, model_scheduler.target, model_scheduler.dtype, layers)
+    context = make_context(graph, model_scheduler.target, model_scheduler.dtype, layers)
     for layer in layers:
         field, operators = f"layers[{layer.index}].operators", layer.operators
         matrix = context.work.engine[list(operators)].tolist().count(MATRIX)

@@ -29,7 +29,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.registry import SCHEDULERS, broken
 from autoturbo.schedule.codegen.stitch import known_templates
 from autoturbo.schedule.codegen.tiling import InstructionRules
-from autoturbo.schedule.context import BATCH, SchedulingContext, make_problem
+from autoturbo.schedule.context import BATCH, SchedulingContext, make_context
 from autoturbo.schedule.knobs import (
     AUTO,
     MIDDLE_PRIORITY,
@@ -208,7 +208,7 @@ class ModelScheduler:
         """Return the model for ``batches`` samples, ready to schedule."""
         if batches not in self.contexts:
             graph = rebatch(self.model, batches, self.trace)
-            self.contexts[batches] = make_problem(graph, self.target, self.dtype)
+            self.contexts[batches] = make_context(graph, self.target, self.dtype)
         return self.contexts[batches]
 
     def parts(self, batches: int) -> PartBook:

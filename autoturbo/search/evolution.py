@@ -437,7 +437,7 @@ def _points(
     return space.normal(points)
 
 
-def make_advisor(
+def make_ranker(
     evaluator: CandidateEvaluator,
     graph: Graph,
     target: Target,

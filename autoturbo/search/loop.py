@@ -198,7 +198,7 @@ class SearchLoop:
         self.best: Trial | None = None
         self._journal, self._on_progress = journal, on_progress
         self._recorded = dict(journal.recorded)
-        self._advisor: Ranker | None = None
+        self._ranker: Ranker | None = None
         self._proposer: Proposer
         if search.proposer is not None:
             self._proposer = search.proposer
@@ -207,14 +207,14 @@ class SearchLoop:
                 search.sampler, search.seed, search.space,
                 batch=search.round, ranker=ranker, objectives=len(search.objectives),
             )  # fmt: skip
-            self._advisor = choice.ranker
+            self._ranker = choice.ranker
             self._proposer = proposer_of(
                 choice, search.space, search.objectives, search.seed, search.initial
             )
         study = open_mirror(search.storage, search.run, search.objectives)
         self.mirror = StudyMirror(study, search.space, search.objectives, search.storage)
         self._failures: Counter[str] = Counter()
-        self._drought = EarlyStopping()
+        self._early_stopping = EarlyStopping()
         self.stopped: Stop | None = None
         self.cut = False
         self._batch: list[tuple[int, Knobs]] = []
@@ -400,7 +400,7 @@ class SearchLoop:
             allowed = best.bound.seconds * (1.0 + search.bound_gap)
             if best.latency <= allowed:
                 return Stop.BOUND
-        if search.patience is not None and self._drought.length >= search.patience:
+        if search.patience is not None and self._early_stopping.length >= search.patience:
             return Stop.NO_PROGRESS
         return Stop.TIME if self._measured and self.late() else None  # one is always measured
 
@@ -461,8 +461,8 @@ class SearchLoop:
             self.best = trial
         failed = isinstance(trial.outcome, Failure)
         if isinstance(trial.outcome, Measurement):
-            self._drought.noise = trial.outcome.noise or 0.0
-        self._drought.enter(None if failed else self._score(trial))
+            self._early_stopping.noise = trial.outcome.noise or 0.0
+        self._early_stopping.enter(None if failed else self._score(trial))
 
     def _score(self, trial: Trial) -> tuple[float, ...]:
         """Return the scores of all objectives, the first one first; lower is better."""
@@ -502,7 +502,7 @@ class SearchLoop:
             best_trial=incumbent.number if incumbent else None,
             bound_fraction=measured.bound_fraction if measured else None,
             measured_per_s=self._measured / max(self._looping, 1e-9),
-            screened=self._advisor.screened if self._advisor else 0,
+            screened=self._ranker.screened if self._ranker else 0,
             infeasible=dict(self._failures + reasons),
             elapsed_s=self._elapsed,
             remaining_s=self._remaining(done),

@@ -76,7 +76,7 @@ class CostModelSampler(BaseSampler):
         self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._space = space
         self._batch = batch
-        self._advisor = ranker
+        self._ranker = ranker
         self._inferred = IntersectionSearchSpace()
         self._queue: list[tuple[int, ...]] = []
         self._modelled: tuple[OptunaParameters, ModelledProposer] | None = None
@@ -210,7 +210,7 @@ class CostModelSampler(BaseSampler):
                     return [point]
             # of a plain study's parameters it is not known that small ones are the better ones
             return propose(params.space, rng, history, taken, count=1, shuffled=True)
-        advice = None if self._advisor is None else _advice(self._advisor, params)
+        advice = None if self._ranker is None else _advice(self._ranker, params)
         return propose(params, rng, history, taken, count=self._batch, advice=advice)
 
     def _proposer(self, params: OptunaParameters) -> ModelledProposer:

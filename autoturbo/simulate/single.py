@@ -27,7 +27,7 @@ from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instru
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules, TilingRules, tile_counts
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, ROOM, STREAM_COLUMNS, room_to_stay
@@ -154,7 +154,7 @@ class KernelGrids:
         """
         whole = _whole_figures(target)
         if whole not in self._contexts:
-            self._contexts[whole] = make_problem(self.graph, target, self.dtype)
+            self._contexts[whole] = make_context(self.graph, target, self.dtype)
         context = dataclasses.replace(self._contexts[whole], target=target)
         rules = InstructionRules.of(context, Knobs())
         for grid in grids_of(target.cores, self.dimensions) if grids is None else grids:

@@ -36,7 +36,7 @@ from autoturbo.errors import (
 from autoturbo.hardware import known_error
 from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.evolution import make_advisor
+from autoturbo.search.evolution import make_ranker
 from autoturbo.search.executors.base import RemoteEvaluator, guarded
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
@@ -93,18 +93,18 @@ class Run:
         self.task = task_of(self.graph, self.target, self.info.key.dtype)
         root = self.info.asked.get("runs_folder", RUNS)
         self.folder = RunFolder.create(root, self.info.model, self.info.target, self.info.id)
-        make = self.execution.evaluator or _workshop_of(self.config.measurer)
+        make = self.execution.evaluator or _factory_of(self.config.measurer)
         recipe = functools.partial(make, self.graph, self.target, self.info.key.dtype)
         self.recipe: Callable[[], TuningEvaluator] = recipe
         ours = self.config.measurer == SIMULATOR or self.execution.evaluator is not None
         self.elsewhere = None if ours else RemoteEvaluator(self.info.id)
         """Measures for this process with code of others; none for what the caller hands in."""
-        self.tuning_evaluator = self._own_workshop()
+        self.tuning_evaluator = self._own_evaluator()
         self.checks_s = 0.0
         self.space = self.task.space(self.info.settings, self.evaluator or self.tuning_evaluator)
         """What is searched."""
 
-    def _own_workshop(self) -> TuningEvaluator:
+    def _own_evaluator(self) -> TuningEvaluator:
         """Return the evaluator of this process, which builds schedules and measures."""
         if self.evaluator is not None and self.elsewhere is None and not self.execution.evaluator:
             return self.evaluator
@@ -137,7 +137,7 @@ class Run:
         if self.elsewhere is not None:
             self.elsewhere.end_by(when, None if self.journal.recorded else self.deadline)
 
-    def handover(self, trials: Sequence[Trial], *, numbers: bool) -> VerifiedSelection:
+    def selection(self, trials: Sequence[Trial], *, numbers: bool) -> VerifiedSelection:
         """Return the checks and choice of the run's best trials."""
         return VerifiedSelection(
             f"{self.info.model} on {self.info.target}", trials, self.tuning_evaluator,
@@ -218,7 +218,7 @@ class Run:
         if self.task.on_machine or [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
-        return make_advisor(
+        return make_ranker(
             self.tuning_evaluator, *of, self.config.seed, self.folder.log, self.config.cost_model
         )
 
@@ -256,7 +256,7 @@ class Run:
         return SearchLoop(search, self.journal, self.ranker(), self.execution.on_progress)
 
 
-def _workshop_of(measurer: str) -> EvaluatorFactory:
+def _factory_of(measurer: str) -> EvaluatorFactory:
     """Return the evaluator factory of a measurer."""
     from autoturbo.heterogeneous.evaluator import evaluator_of
     from autoturbo.simulate.evaluator import MeasurerEvaluatorFactory
@@ -404,13 +404,13 @@ def hand_out(
         MeasurerError: The best one measures differently the second time.
         DatabaseError: The database cannot be written.
     """
-    handover = run.handover(trials, numbers=numbers)
+    selection = run.selection(trials, numbers=numbers)
     try:
-        best = handover.best(run.objectives)
-        front = handover.front(run.objectives)
-        fastest = handover.best(find_objectives("latency"), best)
+        best = selection.best(run.objectives)
+        front = selection.front(run.objectives)
+        fastest = selection.best(find_objectives("latency"), best)
     finally:
-        _keep_refused(run, handover)
+        _keep_refused(run, selection)
     file = run.folder.write_schedule(best.schedule.text)
     _keep_best(run, fastest)
     run.store.set_state(run.info.id, state)
@@ -476,11 +476,11 @@ def _nothing(run: Run, loop: SearchLoop) -> AutoTurboError:
     return InfeasibleError(message, hint=", or ".join(first.levers) or None)
 
 
-def _keep_refused(run: Run, handover: VerifiedSelection) -> None:
+def _keep_refused(run: Run, selection: VerifiedSelection) -> None:
     """Record the refused trials, and withdraw those that an earlier run has handed out."""
-    run.store.set_refused(run.info.id, handover.refused)
-    knobs = {trial.number: trial.knobs for trial in handover.trials}
-    for refused in handover.refused:
+    run.store.set_refused(run.info.id, selection.refused)
+    knobs = {trial.number: trial.knobs for trial in selection.trials}
+    for refused in selection.refused:
         run.store.withdraw_best(run.info.key, knobs[refused.trial])
 
 

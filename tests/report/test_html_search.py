@@ -19,7 +19,7 @@ from autoturbo.report.search import (
     unbeaten,
 )
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.evolution import make_advisor
+from autoturbo.search.evolution import make_ranker
 from autoturbo.search.objectives import find_objectives, pareto
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.measurement import Failure
@@ -110,7 +110,7 @@ def test_predictions_are_those_of_the_time() -> None:
     trials = [Trial(n, k, doubles.evaluate(k)) for n, k in enumerate(knobs)]
 
     def ranker() -> object:
-        return make_advisor(doubles, toy_graph(), toy_target(), "float16", 0, print)
+        return make_ranker(doubles, toy_graph(), toy_target(), "float16", 0, print)
 
     found = predictions(trials, ranker(), 4)  # type: ignore[arg-type]
     assert found is not None

@@ -13,7 +13,7 @@ import pytest
 from autoturbo.graph.operators import Engine
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.stitch import stitch
-from autoturbo.schedule.context import make_problem
+from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, Merging, SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
@@ -41,7 +41,7 @@ def test_candidates_are_one_two_four_eight_nine_and_on() -> None:
     found = {}
     for rooms in range(2, 12):
         machine = target(cores=1, lb=capacity(-(-2 * samples * 2 // rooms)))
-        context = make_problem(net.graph(), machine, "float16")
+        context = make_context(net.graph(), machine, "float16")
         found[rooms] = best_split(context, (0,), SplitRules()).factor
     assert found == {2: 2, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8, 9: 9, 10: 10, 11: 11}
 
@@ -55,7 +55,7 @@ def test_the_best_split_cuts_most_operators_before_it_has_fewest_parts(
     """Equation 1: three parts along the samples cut both operators, two along channels one."""
     net = Net(x=(9, 4, 1, 1))
     net.conv(net.relu("x"), 16, 1)
-    context = make_problem(net.graph(), target(cores=1, lb=capacity(220)), "float16")
+    context = make_context(net.graph(), target(cores=1, lb=capacity(220)), "float16")
     rules = SplitRules(split_key=key, factor_policy="divisors", recompute_limit=4.0)
     split = best_split(context, (0,), rules)
     assert (split.depth, split.factor) == (depth, factor)
@@ -79,7 +79,7 @@ def two_blocks() -> Net:
 
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
-    context = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
+    context = make_context(two_blocks().graph(), target(lb=1 << 20), "float16")
     merger = Merging(context, GroupRules())
 
     def now() -> list[list[str]]:
@@ -102,7 +102,7 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     net = Net(x=(2, 4, 8, 8))
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
-    context = make_problem(net.graph(), target(lb=1 << 20), "float16")
+    context = make_context(net.graph(), target(lb=1 << 20), "float16")
     merger = Merging(context, GroupRules())
     assert (merger.merge("straight"), merger.merge("diamond")) == (0, 1)
     assert sorted(n.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
@@ -144,7 +144,7 @@ def figure_9() -> Concat:
     """Two operands [2, 28, 28, 512]: one in GB bound 2 x 2, one in LB bound 2 x 4 (NCHW here)."""
     net = Net(x=(4, 512, 28, 28))
     net.conv(net.conv("x", 512, 1), 512, 1)
-    context = make_problem(net.graph(), STCP920, "float16")
+    context = make_context(net.graph(), STCP920, "float16")
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
     graph = make_instances(PartBook(context), subgraphs)
     output = (4, 1, 2, 1)

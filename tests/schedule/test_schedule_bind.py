@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split
@@ -79,7 +79,7 @@ def test_plain_binding_divides_and_never_passes_the_cores(
 
 
 def operator_and_inputs(net: Net) -> tuple[SchedulingContext, int]:
-    context = make_problem(net.graph(), target(cores=8), "float16")
+    context = make_context(net.graph(), target(cores=8), "float16")
     return context, len(context.graph.operators) - 1
 
 
@@ -135,20 +135,20 @@ def test_a_softmax_may_not_be_spread_along_its_axis() -> None:
 
 def test_a_layer_passes_its_binding_through_all_its_operators() -> None:
     """Convolution and ReLU are one layer; its input is bound as its output."""
-    context = make_problem(chain("conv", "relu"), target(cores=8), "float16")
+    context = make_context(chain("conv", "relu"), target(cores=8), "float16")
     assert infer_layer(context, 0, (2, 1, 4, 1)) == {0: (2, 1, 4, 1)}
 
 
 @pytest.mark.full
 def test_weights_have_no_binding() -> None:
-    context = make_problem(chain("conv"), target(cores=8), "float16")
+    context = make_context(chain("conv"), target(cores=8), "float16")
     constants = {t for t, tensor in enumerate(context.graph.tensors) if tensor.constant}
     assert not constants & set(infer_layer(context, 0, (1, 2, 1, 1)))
 
 
 def test_inside_a_kernel_a_layer_prefers_more_cores() -> None:
     """A classifier bound over 1 core implies 1; the image before it can use all eight."""
-    context = make_problem(block(), target(cores=8), "float16")
+    context = make_context(block(), target(cores=8), "float16")
     layers = tuple(x.index for x in context.layers)
     extents = tuple(context.graph.tensors[x.outputs[0]].shape for x in context.layers)
     chosen, wanted = layer_bindings(context, layers, extents, (1, 1))
@@ -163,7 +163,7 @@ def placed(
     graph: Graph, cuts: dict[int, int], *, always: bool, cores: int = 8
 ) -> tuple[InstanceGraph, Placement]:
     """Layers as sub-graphs, cut along samples, bound in ascending order."""
-    context = make_problem(graph, target(cores=cores), "float16")
+    context = make_context(graph, target(cores=cores), "float16")
     subgraphs = []
     for index in range(len(context.layers)):
         parts = cuts.get(index, 1)

@@ -26,7 +26,7 @@ from autoturbo.schedule.codegen.work import (
     matrix_cycles_of,
     matrix_shape,
 )
-from autoturbo.schedule.context import SchedulingContext, loop_orders, make_problem, outer_axis
+from autoturbo.schedule.context import SchedulingContext, loop_orders, make_context, outer_axis
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, scheduler_of, target
@@ -79,7 +79,7 @@ def test_loop_orders_are_permutations(graph: Graph) -> None:
 @settings(max_examples=10, deadline=None)
 @given(graph=networks())
 def test_makers_and_readers(graph: Graph) -> None:
-    context = make_problem(graph, target(), "float16")
+    context = make_context(graph, target(), "float16")
     for layer in context.layers:
         assert all(context.producer[t] == layer.index for t in layer.outputs)
         assert all(layer.index in context.consumers[t] for t in layer.inputs)
@@ -91,9 +91,9 @@ def test_makers_and_readers(graph: Graph) -> None:
 def test_other_layers_may_be_given() -> None:
     graph = chain("conv", "relu", "conv")
     single = layers_from(graph, [[i] for i in range(len(graph.operators))])
-    context: SchedulingContext = make_problem(graph, target(), "float16", single)
+    context: SchedulingContext = make_context(graph, target(), "float16", single)
     assert len(context.layers) == 3
-    assert len(make_problem(graph, target(), "float16").layers) == 2
+    assert len(make_context(graph, target(), "float16").layers) == 2
 
 
 def test_all_local_buffers_of_a_cluster_but_the_staging_zones() -> None:

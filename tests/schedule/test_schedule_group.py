@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import best_split
@@ -34,7 +34,7 @@ def names(context: SchedulingContext, subgraphs: tuple[SubGraph, ...]) -> list[l
 
 
 def groups(graph: Graph, knobs: Knobs | None = None, machine: Target = ROOMY) -> list[list[str]]:
-    context = make_problem(graph, machine, "float16")
+    context = make_context(graph, machine, "float16")
     return names(context, group(context, GroupRules.of(knobs or Knobs())))
 
 
@@ -136,7 +136,7 @@ def test_rules_follow_the_knobs() -> None:
 
 @pytest.mark.full
 def test_groups_are_remembered_per_rules() -> None:
-    context = make_problem(block(), ROOMY, "float16")
+    context = make_context(block(), ROOMY, "float16")
     rules = GroupRules.of(Knobs())
     assert group(context, rules) is group(context, rules)
     assert group(context, rules) is not group(context, GroupRules.of(Knobs(max_layers=2)))
@@ -153,7 +153,7 @@ def test_groups_are_remembered_per_rules() -> None:
 def test_sub_graphs_are_a_partition_that_can_run(
     graph: Graph, lb: int, order: str, limit: int
 ) -> None:
-    context = make_problem(graph, target(lb=lb), "float16")
+    context = make_context(graph, target(lb=lb), "float16")
     rules = GroupRules.of(Knobs(merge_order=order, max_layers=limit))
     subgraphs = group(context, rules)
     assert sorted(x for s in subgraphs for x in s.layers) == list(range(len(context.layers)))
@@ -173,7 +173,7 @@ def test_sub_graphs_are_a_partition_that_can_run(
 @given(graph=networks(most=10), lb=st.sampled_from((512, 2048, 8192)))
 def test_merging_never_makes_a_sub_graph_unfit(graph: Graph, lb: int) -> None:
     """A sub-graph of several layers always fits; only a single layer may be too large."""
-    context = make_problem(graph, target(lb=lb), "float16")
+    context = make_context(graph, target(lb=lb), "float16")
     for subgraph in group(context, GroupRules.of(Knobs())):
         assert not math.isinf(subgraph.split.factor) or len(subgraph.layers) == 1
 
@@ -218,7 +218,7 @@ def test_a_dense_block_joins_where_it_appends_to_one_tensor() -> None:
     found = {}
     for appended in (True, False):
         graph = densenet(32, 8, 224, appended=appended).graph()
-        context = make_problem(graph, STCP920, "float16")
+        context = make_context(graph, STCP920, "float16")
         parts = group(context, GroupRules.of(Knobs()))
         found[appended] = [(len(part.layers), part.split.factor) for part in parts]
     assert found[True] == [(16, 4), (1, 4), (1, 2), (34, 2), (2, 1), (121, 1)]

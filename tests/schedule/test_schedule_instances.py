@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split, sink, split_axes
@@ -56,7 +56,7 @@ def test_bounds_cover_a_range_with_near_equal_parts(extent: int, data: st.DataOb
     ],
 )
 def test_boxes_are_all_pairs_of_parts_the_outer_axis_slowest(split: Split) -> None:
-    context = make_problem(chain("conv", shape=(4, 2, 8, 8)), target(), "float16")
+    context = make_context(chain("conv", shape=(4, 2, 8, 8)), target(), "float16")
     boxes, extents = boxes_of(context, (0,), split), sink(context, (0,)).extents
     assert len(boxes) == split.instances
     assert {box.axes for box in boxes} == {tuple(axis for axis, _ in split.axes)}
@@ -68,7 +68,7 @@ def test_boxes_are_all_pairs_of_parts_the_outer_axis_slowest(split: Split) -> No
 
 def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[SchedulingContext, InstanceGraph]:
     """Every layer a sub-graph of its own, cut at a depth of the loop order into some parts."""
-    context = make_problem(graph, target(), "float16")
+    context = make_context(graph, target(), "float16")
     subgraphs = []
     for layer, (depth, parts) in zip(context.layers, cuts, strict=True):
         axis = dict(split_axes(context, (layer.index,))).get(depth, -1) if parts > 1 else -1
@@ -168,7 +168,7 @@ def test_edge_parts_of_a_halo_have_shapes_of_their_own() -> None:
 def test_external_inputs_in_order_of_first_use() -> None:
     net = Net(x=(2, 4), y=(2, 4), z=(2, 4))
     net.sum(net.sum("y", "x"), "z")
-    context = make_problem(net.graph(), target(), "float16")
+    context = make_context(net.graph(), target(), "float16")
     layers = tuple(x.index for x in context.layers)
     found = [context.graph.tensors[t].name for t in external_inputs(context, layers)]
     assert found == ["y", "x", "z"]
@@ -189,7 +189,7 @@ def test_resnet_instances_are_figure_6() -> None:
 @given(graph=networks(), data=st.data())
 def test_part_regions_against_plain_python(graph: Graph, data: st.DataObject) -> None:
     """Compiled propagation over a whole network gives the regions of the access maps."""
-    context = make_problem(graph, target(), "float16")
+    context = make_context(graph, target(), "float16")
     layers = tuple(x.index for x in context.layers)
     ends = [x for x in layers if set(context.layers[x].outputs) & set(graph.outputs)]
     layers = layers[: data.draw(st.sampled_from(ends)) + 1]

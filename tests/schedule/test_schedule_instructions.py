@@ -22,7 +22,7 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import Amount, InstructionRules, _best_cut
-from autoturbo.schedule.context import make_problem
+from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
@@ -34,7 +34,7 @@ from tests.schedule.steps import program_of, steps_of
 
 
 def rules(**knobs: object) -> InstructionRules:
-    context = make_problem(chain("conv"), STCP920, "float16")
+    context = make_context(chain("conv"), STCP920, "float16")
     return InstructionRules.of(context, Knobs(**knobs))  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.codegen.stitch import known_templates, stitch
-from autoturbo.schedule.context import make_problem
+from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
@@ -77,7 +77,7 @@ def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
 
 def firsts_of(graph: Graph, *sets: tuple[str, ...]) -> list[tuple[int, ...]]:
     """What sets of layers by name are alike with."""
-    context = make_problem(graph, target(lb=1 << 16), "float16")
+    context = make_context(graph, target(lb=1 << 16), "float16")
     place = {layer.name: layer.index for layer in context.layers}
     return [first_alike(context, tuple(place[name] for name in names)) for names in sets]
 
@@ -130,7 +130,7 @@ def test_the_order_of_inputs_matters() -> None:
     net.concat(
         2, net.matmul(a, net.transpose(b, 0, 2, 1)), net.matmul(b, net.transpose(a, 0, 2, 1))
     )
-    context = make_problem(net.graph(), target(lb=1 << 16), "float16")
+    context = make_context(net.graph(), target(lb=1 << 16), "float16")
     products = [x.name for x in context.layers if x.name.startswith("matmul")]
     one, two = firsts_of(net.graph(), *((name,) for name in products if name != "matmul0"))
     assert one != two

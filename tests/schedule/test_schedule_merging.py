@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import group_for
 from autoturbo.schedule.partition.grouping import (
@@ -94,7 +94,7 @@ def last_ones(context: SchedulingContext, rules: GroupRules) -> set[Ends]:
 def test_chains_end_where_merges_in_some_order_end(
     graph: Graph, lb: int, ratio: float, merged: float, most: int
 ) -> None:
-    context = make_problem(graph, target(cores=2, lb=lb), "float16")
+    context = make_context(graph, target(cores=2, lb=lb), "float16")
     knobs = Knobs(producer_factor_ratio=ratio, merged_factor_ratio=merged, max_layers=most)
     rules = GroupRules.of(knobs)
     subgraphs = group(context, rules)
@@ -154,7 +154,7 @@ def grouped_anew(context: SchedulingContext, rules: GroupRules) -> tuple[SubGrap
 )
 def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, count: int) -> None:
     like = scheduler_of(workload).context(2)
-    context = make_problem(like.graph, like.target, like.dtype)
+    context = make_context(like.graph, like.target, like.dtype)
     every = rules_near_each_other([layer.name for layer in context.layers], count)
     for rules in every:
         assert group(context, rules) == grouped_anew(context, rules)
@@ -167,12 +167,12 @@ def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, cou
 def test_any_rules_group_as_if_nothing_were_known(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
-    context = make_problem(graph, machine, "float16")
+    context = make_context(graph, machine, "float16")
     names = [layer.name for layer in context.layers]
     for _ in range(4):
         rules = GroupRules.of(data.draw(settings_of(names)))
         for kind in ("batch", "spatial", "channel", "pipeline"):
-            fresh = make_problem(graph, machine, "float16")
+            fresh = make_context(graph, machine, "float16")
             assert group_for(context, rules, kind) == group_for(fresh, rules, kind)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.schedule.codegen.stitch import stitch
-from autoturbo.schedule.context import make_problem
+from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
@@ -30,7 +30,7 @@ def pieces(
     """A consumer of the whole batch reads two halves, bound and kept as given."""
     net = Net(x=shape)
     net.conv(net.conv("x", shape[1], 1), shape[1], 1)
-    context = make_problem(net.graph(), STCP920, "float16")
+    context = make_context(net.graph(), STCP920, "float16")
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
     graph = make_instances(PartBook(context), subgraphs)
     template = stitch(context, (1,), box_regions(context, (1,)), wanted)

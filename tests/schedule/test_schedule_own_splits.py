@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
@@ -33,7 +33,7 @@ def decisions(draw: st.DrawFn, names: list[str]) -> SubGraphKnobs | None:
 def grouped(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> tuple[SchedulingContext, list[SubGraph]]:
-    context = make_problem(graph, machine, "float16")
+    context = make_context(graph, machine, "float16")
     names = [layer.name for layer in context.layers]
     rules = GroupRules.of(data.draw(settings_of(names)))
     return context, list(group(context, rules))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import (
     DEFAULT_RECOMPUTE_LIMIT,
@@ -28,7 +28,7 @@ from tests.schedule.schedule_samples import Net, chain, networks, part_cost, sch
 
 
 def problem_of(graph: Graph, machine: Target | None = None) -> SchedulingContext:
-    return make_problem(graph, machine or target(), "float16")
+    return make_context(graph, machine or target(), "float16")
 
 
 def all_layers(context: SchedulingContext) -> tuple[int, ...]:
@@ -307,7 +307,7 @@ def test_resnet_stages_split_eight_four_two_one() -> None:
         net = Net(x=(16, channels, size, size))
         middle = net.relu(net.conv(net.relu(net.conv("x", channels // 4, 1)), channels // 4))
         net.relu(net.sum(net.conv(middle, channels, 1), "x"))
-        stage = make_problem(net.graph(), context.target, "float16")
+        stage = make_context(net.graph(), context.target, "float16")
         assert best_split(stage, all_layers(stage), SplitRules()).factor == factor
 
 

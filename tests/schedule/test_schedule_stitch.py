@@ -9,7 +9,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
-from autoturbo.schedule.context import make_problem
+from autoturbo.schedule.context import make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import split_axes
 from autoturbo.schedule.pipeline import build_schedule
@@ -21,7 +21,7 @@ from tests.schedule.steps import instance_of, steps_of
 
 def template(graph: Graph, binding: Binding, machine: Target | None = None) -> Template:
     """The whole graph as one unsplit kernel."""
-    context = make_problem(graph, machine or STCP920, "float16")
+    context = make_context(graph, machine or STCP920, "float16")
     layers = tuple(x.index for x in context.layers)
     return stitch(context, layers, box_regions(context, layers), binding)
 
@@ -74,7 +74,7 @@ def test_columns_exchange_the_rows_of_other_cores() -> None:
     """Bound 1 x 8, the first operand is wanted whole by all; each holds what its binding says."""
     net = Net(x=(16, 32))
     net.linear(net.relu(net.linear("x", 32)), 64)
-    context = make_problem(net.graph(), STCP920, "float16")
+    context = make_context(net.graph(), STCP920, "float16")
     layers = (0, 1)
     made = stitch(context, layers, box_regions(context, layers), (1, 8))
     assert made.bindings[0] == (8, 1)
@@ -94,7 +94,7 @@ def test_a_core_in_the_middle_exchanges_both_halos() -> None:
     """Eight rows over four cores: an inner core reads a row of each neighbour."""
     net = Net(x=(1, 1, 8, 8))
     net.conv(net.conv("x", 1), 1)
-    context = make_problem(net.graph(), STCP920, "float16")
+    context = make_context(net.graph(), STCP920, "float16")
     made = stitch(context, (0, 1), box_regions(context, (0, 1)), (1, 1, 4, 1))
     assert made.bindings[0] == (1, 1, 8, 1)
     assert made.stages[1, Stage.READ] == 4 * 8 * 2
@@ -140,7 +140,7 @@ def test_depthwise_convolutions_go_to_the_vector_engine() -> None:
 
 
 def test_edges_inside_a_kernel() -> None:
-    context = make_problem(block(), STCP920, "float16")
+    context = make_context(block(), STCP920, "float16")
     layers = tuple(x.index for x in context.layers)
     edges = local_edges(context, layers)
     assert edges[0] == ()
@@ -184,13 +184,13 @@ def test_bytes_per_core_round_up() -> None:
     ((tensor, cluster, core),) = made.writes[0]
     assert (cluster, core) == (9 * 4 * 2, 2 * 4 * 2)
     assert made.reads[0] == ((0, 72),)
-    assert tensor in make_problem(net.graph(), STCP920, "float16").graph.outputs
+    assert tensor in make_context(net.graph(), STCP920, "float16").graph.outputs
 
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_work_of_parts_adds_up(parts: int) -> None:
     """Along samples nothing is repeated, so the parts' work is the whole's."""
-    context = make_problem(chain("conv", "conv", shape=(8, 4, 8, 8)), target(cores=2), "float16")
+    context = make_context(chain("conv", "conv", shape=(8, 4, 8, 8)), target(cores=2), "float16")
     axis = split_axes(context, (0, 1))[0][1]
     size = 8 // parts
     shape = box_regions(context, (0, 1), Cut((axis,), ((0, size),)))
@@ -204,7 +204,7 @@ def runs_of_half(depth: int) -> dict[str, float]:
     """Runs of the first half of a 3 x 3 convolution's output, cut along a loop."""
     net = Net(x=(2, 4, 8, 8))
     net.conv("x", 16, 3)
-    context = make_problem(net.graph(), STCP920, "float16")
+    context = make_context(net.graph(), STCP920, "float16")
     axis = dict(split_axes(context, (0,)))[depth]
     half = {0: 1, 1: 4, 2: 4, 3: 8}[depth]
     made = stitch(
@@ -269,7 +269,7 @@ def test_parts_of_a_transposed_convolution_do_not_overlap() -> None:
             "ConvTranspose", ["x", net.weight(2, 2, kernel, kernel)], (1, 2, extent, extent),
             strides=[2, 2],
         )  # fmt: skip
-        context = make_problem(net.graph(), STCP920, "float16")
+        context = make_context(net.graph(), STCP920, "float16")
         return len(split_axes(context, (0,)))
 
     assert choices(2) == choices(3) + 2

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.datasets import workloads
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group, upsamples
 from autoturbo.schedule.partition.split import best_split
@@ -88,7 +88,7 @@ def encoder_decoder(
 
 
 def enlarging(net: Net) -> list[bool]:
-    context = make_problem(net.graph(), target(), "float16")
+    context = make_context(net.graph(), target(), "float16")
     return [upsamples(context, layer) for layer in context.layers]
 
 
@@ -168,7 +168,7 @@ def factors(context: SchedulingContext, knobs: Knobs) -> dict[str, float]:
 def test_a_decoders_factor_does_not_leak_back_to_the_bottleneck(up: str, skip: str) -> None:
     """Two levels of 16 images, each level with half of the memory of the one above it."""
     graph = encoder_decoder(16, 32, 16, 2, up, skip)
-    context = make_problem(graph, target(cores=8, lb=1 << 16), "float16")
+    context = make_context(graph, target(cores=8, lb=1 << 16), "float16")
     apart, leaked = factors(context, Knobs()), factors(context, PRINTED)
     assert apart["conv4"] <= 2 < max(apart.values())
     assert leaked["conv4"] == max(leaked.values()) > 2
@@ -191,7 +191,7 @@ def part_of_the_way(context: SchedulingContext, subgraph: SubGraph, layer: int) 
 def test_what_is_up_sampled_is_not_split_more_than_it_needs(data: st.DataObject) -> None:
     """Where a sub-graph holds an up-sampling, what precedes would not do with fewer parts."""
     graph = data.draw(encoder_decoders())
-    context = make_problem(graph, data.draw(targets()), "float16")
+    context = make_context(graph, data.draw(targets()), "float16")
     rules = GroupRules.of(Knobs())
     for subgraph in group(context, rules):
         for layer in subgraph.layers:

@@ -610,14 +610,14 @@ def test_an_answer_that_came_before_its_actor_died_acquits_its_setting() -> None
     assert isinstance(executor, RayExecutor)
     try:
         outcomes(executor, BATCH[:1])
-        assert executor._blame.verdict(task) is None  # it has lost an actor
+        assert executor._retries.verdict(task) is None  # it has lost an actor
         executor.put([task])
         (worker,) = executor._workers
         executor._ray.wait(list(worker.orders), num_returns=len(worker.orders))
         found = executor._bury(worker, executor._errors.RayActorError())
         assert [(a.number, a.outcome) for a in found] == [(task.number, expected()[task.number])]
-        assert executor._blame.acquitted == 1
-        assert not executor._blame.tries
+        assert executor._retries.acquitted == 1
+        assert not executor._retries.tries
     finally:
         executor.close()
 
@@ -635,7 +635,7 @@ def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
         (worker,) = executor._workers
         assert len(worker.orders) == 2
         assert executor._bury(worker, executor._errors.RayActorError()) == []
-        assert not executor._blame.tries
+        assert not executor._retries.tries
         assert list(executor._alone) == [poison, other]
         while (
             not executor._workers or not executor._workers[0].orders or executor._alone[0] != other
@@ -644,7 +644,7 @@ def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
         (worker,) = executor._workers
         assert len(worker.orders) == 1  # and has the poison alone, though it seems to be fast
         executor._bury(worker, executor._errors.RayActorError())
-        assert list(executor._blame.tries) == [poison.key]
+        assert list(executor._retries.tries) == [poison.key]
     finally:
         executor.close()
 

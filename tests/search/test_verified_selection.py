@@ -53,7 +53,7 @@ def by_latency(found: list[Trial]) -> list[Trial]:
     return [trial for _, trial in sorted(measured, key=lambda pair: pair[0])]
 
 
-def handover(
+def selection(
     found: list[Trial], verifier: Callable[[Scheduled], Verification | None]
 ) -> VerifiedSelection:
     return VerifiedSelection("toy on chip", found, Landscape(), verifier, lambda _line: None)
@@ -66,7 +66,7 @@ def texts(found: list[Trial]) -> set[str]:
 def test_the_best_is_checked_and_nothing_else() -> None:
     found = trials()
     picky = Picky(set())
-    best = handover(found, picky).best(LATENCY)
+    best = selection(found, picky).best(LATENCY)
     assert best.trial == by_latency(found)[0].number
     assert best.verified == (Check.REGIONS, Check.MEMORY)
     assert picky.asked == [best.knobs.canonical()]
@@ -76,7 +76,7 @@ def test_the_next_best_that_passes_takes_its_place() -> None:
     found = trials()
     first, second, third, *_ = by_latency(found)
     picky = Picky(texts([first, second]))
-    handing = handover(found, picky)
+    handing = selection(found, picky)
     assert handing.best(LATENCY).trial == third.number
     assert handing.best(LATENCY).trial == third.number
     assert len(picky.asked) == 3  # each once
@@ -117,16 +117,16 @@ def test_of_equals_the_one_that_is_preferred() -> None:
 
 def test_a_front_has_only_members_that_pass() -> None:
     found = trials()
-    whole = handover(found, Picky(set())).front(BOTH)
+    whole = selection(found, Picky(set())).front(BOTH)
     refused = whole[0]
-    handing = handover(found, Picky(texts([refused])))
+    handing = selection(found, Picky(texts([refused])))
     front = handing.front(BOTH)
     assert front
     assert refused not in front
     assert [r.trial for r in handing.refused] == [refused.number]
     left = [t for t in found if t.number != refused.number]
-    assert front == handover(left, Picky(set())).front(BOTH)
-    assert handover(found, Picky(set())).front(LATENCY) == ()
+    assert front == selection(left, Picky(set())).front(BOTH)
+    assert selection(found, Picky(set())).front(LATENCY) == ()
 
 
 def test_where_nothing_passes_it_says_why_and_gives_up_soon() -> None:
@@ -135,20 +135,20 @@ def test_where_nothing_passes_it_says_why_and_gives_up_soon() -> None:
     assert len(measured) > MOST_REFUSED
     picky = Picky(texts(found))
     with pytest.raises(RefusedError) as caught:
-        handover(found, picky).best(LATENCY)
+        selection(found, picky).best(LATENCY)
     assert len(picky.asked) == MOST_REFUSED
     assert str(caught.value).startswith(
         f"toy on chip: each of the best 16 schedules fails a check: trial {measured[0].number}: "
         "memory: race: two kernels write x; "
     )
     with pytest.raises(RefusedError, match="toy on chip: the only schedule fails a check: trial"):
-        handover(measured[:1], Picky(texts(found))).best(LATENCY)
+        selection(measured[:1], Picky(texts(found))).best(LATENCY)
 
 
 def test_what_is_no_schedule_of_ours_is_not_said_to_be_verified() -> None:
     verifier = verifier_of("none.onnx", numbers=False)
     assert verifier(ToySchedule("{}")) is None
-    assert handover(trials(), verifier).best(LATENCY).verified == ()
+    assert selection(trials(), verifier).best(LATENCY).verified == ()
 
 
 def test_the_checks_that_passed() -> None:

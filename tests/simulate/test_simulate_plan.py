@@ -14,7 +14,7 @@ from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.context import SchedulingContext, make_problem
+from autoturbo.schedule.context import SchedulingContext, make_context
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split, sink, split_axes
@@ -191,7 +191,7 @@ def capacities_of_resnet() -> list[dict[str, float]]:
 def test_the_representative_is_the_first_part_of_the_class_that_has_most(
     graph: Graph, data: st.DataObject
 ) -> None:
-    context = make_problem(graph, target(lb=512), "float16")
+    context = make_context(graph, target(lb=512), "float16")
     for subgraph in group(context, GroupRules.of(Knobs())):
         parts = parts_of(PartBook(context), subgraph.recut(data.draw(cuts(context, subgraph))))
         classes = parts.shapes.tolist()

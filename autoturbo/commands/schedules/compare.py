@@ -16,7 +16,6 @@ from autoturbo.commands.loading import (
     add_model_options,
     add_target_options,
     load_any_pair,
-    origin_of,
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
@@ -33,7 +32,7 @@ from autoturbo.report.lines import (
     mixed_samples,
     mixed_sentence,
 )
-from autoturbo.report.units import count, duration, percent, ratio, size, versus
+from autoturbo.report.units import count, duration, origin_of, percent, ratio, size, versus
 from autoturbo.schema import Duration, Natural, Number, Real, TypedDict
 from autoturbo.simulate.measurement import (
     FailedJson,

@@ -17,7 +17,6 @@ from autoturbo.commands.loading import (
     add_force_option,
     model_path_of_run,
     opened,
-    origin_of,
     outputs_of,
     stored_run,
 )
@@ -25,7 +24,7 @@ from autoturbo.commands.parser import Parser, percentage
 from autoturbo.commands.scheduling import required
 from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.files import Kind, read_json
-from autoturbo.report.units import count, duration, percent, ratio, size
+from autoturbo.report.units import count, duration, origin_of, percent, ratio, size
 from autoturbo.schema import Bool, Entries, Natural, Real, TypedDict
 from autoturbo.simulate.measurement import MeasurementJson
 

@@ -16,12 +16,12 @@ from autoturbo.commands.loading import (
     add_model_options,
     add_target_options,
     load_any_pair,
-    origin_of,
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import add_schedule_options, chosen_schedule, required
 from autoturbo.config import TuneConfig
+from autoturbo.report.units import origin_of
 from autoturbo.simulate.measurement import Counters, MeasurementJson, Outcome
 
 if TYPE_CHECKING:

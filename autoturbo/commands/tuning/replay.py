@@ -10,10 +10,10 @@ import argparse
 import math
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import add_run_argument, origin_of, stored_run
+from autoturbo.commands.loading import add_run_argument, stored_run
 from autoturbo.commands.parser import Parser, whole_number
 from autoturbo.errors import RunError
-from autoturbo.report.units import percent
+from autoturbo.report.units import origin_of, percent
 from autoturbo.schema import Bool, Natural, TypedDict
 from autoturbo.simulate.measurement import (
     FailedJson,

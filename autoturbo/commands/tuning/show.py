@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoturbo.commands.console import Console
-from autoturbo.commands.loading import StoredRun, add_run_argument, origin_of, stored_run
+from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
 from autoturbo.report.lines import held, sharing
+from autoturbo.report.units import origin_of
 from autoturbo.schedule.knobs import Knobs, KnobsJson
 from autoturbo.schema import Natural
 from autoturbo.simulate.measurement import Failure, Measurement, MeasurementJson, Outcome

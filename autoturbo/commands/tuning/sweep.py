@@ -21,7 +21,6 @@ from autoturbo.commands.loading import (
     add_target_options,
     how_to_load,
     load_pair,
-    origin_of,
     outputs_of,
     tell_notes,
 )
@@ -31,7 +30,7 @@ from autoturbo.commands.tuning.tune import check_places, expected_seconds
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.files import Kind, Outputs
-from autoturbo.report.units import clock
+from autoturbo.report.units import clock, origin_of
 from autoturbo.schema import DeferredType
 
 if TYPE_CHECKING:

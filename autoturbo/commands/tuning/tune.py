@@ -25,7 +25,6 @@ from autoturbo.commands.loading import (
     add_target_options,
     how_to_load,
     load_pairs,
-    origin_of,
     outputs_of,
 )
 from autoturbo.commands.parser import Parser, command_line, wrong
@@ -42,7 +41,15 @@ from autoturbo.report.lines import (
     mixed_sentence,
     sharing,
 )
-from autoturbo.report.units import beyond_error, clock, duration, percent, ratio
+from autoturbo.report.units import (
+    beyond_error,
+    clock,
+    duration,
+    is_doubted,
+    origin_of,
+    percent,
+    ratio,
+)
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Bool, Choice, Natural, Real, TypedDict
 from autoturbo.simulate.measurement import Measurement, MeasurementJson
@@ -504,8 +511,8 @@ def _cell(result: TuneResult) -> str:
     best, default = result.best.measurement.latency, result.default
     if default is None:
         return duration(best)
-    gain, error = default.latency / best, result.known_error
-    doubted = result.measurer == SIMULATOR and error is not None and gain - 1 < error
+    gain = default.latency / best
+    doubted = result.measurer == SIMULATOR and is_doubted(gain, result.known_error)
     return f"{duration(best)} {ratio(gain)}{_DOUBTED if doubted else ''}"
 
 

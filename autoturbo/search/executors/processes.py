@@ -202,7 +202,7 @@ class ProcessExecutor:
         self._makes: dict[str, MakeEvaluator] = {}
         self._workers: list[_Worker] = []
         self._pending: deque[Task] = deque()
-        self._blame, self._pace = RetryPolicy(), Pace()
+        self._retries, self._pace = RetryPolicy(), Pace()
         self._stillborn = 0
         self._cancelled = False
 
@@ -336,7 +336,7 @@ class ProcessExecutor:
         self._stillborn = 0
         self._pace.note(worker.since - before)
         worker.tasks.popleft()
-        self._blame.acquit(message)
+        self._retries.acquit(message)
         return [message]
 
     def _bury(self, worker: _Worker) -> list[Answer]:
@@ -349,7 +349,7 @@ class ProcessExecutor:
         if building:
             self._count_stillborn(started=worker.started or killed)
         elif tasks:
-            verdict = self._blame.verdict(tasks[0])
+            verdict = self._retries.verdict(tasks[0])
             answers = [] if verdict is None else [verdict]
         self._requeue(tasks[len(answers) :])
         return answers

@@ -128,7 +128,7 @@ class RayExecutor:
         self._orders: dict[Any, _Order] = {}
         self._pending: deque[Task] = deque()
         self._alone: deque[Task] = deque()
-        self._blame, self._pace = RetryPolicy(), Pace()
+        self._retries, self._pace = RetryPolicy(), Pace()
         self._stillborn = 0
         self._progressed = time.monotonic()
         self._cancelled = False
@@ -341,7 +341,7 @@ class RayExecutor:
         """Record answers: their candidates kill no actor, and actors do start."""
         self._stillborn = 0
         for answer in answers:
-            self._blame.acquit(answer)
+            self._retries.acquit(answer)
         return answers
 
     def _remove(self, worker: _Worker) -> list[_Order]:
@@ -362,7 +362,7 @@ class RayExecutor:
         again: list[Task] = []
         for order in orders:
             for task in order.portion:
-                verdict = self._blame.verdict(task, reason, guilty=guilty and order.alone)
+                verdict = self._retries.verdict(task, reason, guilty=guilty and order.alone)
                 if verdict is None:
                     again.append(task)
                 else:

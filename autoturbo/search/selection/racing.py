@@ -145,19 +145,12 @@ def _interval(differences: Sequence[float]) -> tuple[float, float, float]:
 
 
 def student(tail: float, freedom: int) -> float:
-    """Return the quantile of Student's t, within 1 % from three degrees of freedom on.
+    """Return the quantile of Student's t.
 
     Args:
         tail: Probability above the quantile.
         freedom: Degrees of freedom.
-
-    Source: Abramowitz and Stegun, 26.7.5.
     """
-    z = statistics.NormalDist().inv_cdf(1 - tail)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return float(z + sum(term / freedom**power for power, term in enumerate(terms, 1)))
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 1 - tail))

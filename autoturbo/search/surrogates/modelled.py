@@ -86,13 +86,14 @@ class ModelledProposer:
         measured = tuple((t.genes, t.score) for t in history if t.score is not None)
         if len(measured) < SEARCH.quick_model_trials:
             rng = np.random.default_rng([self.seed, number])
-            pool = self._fresh(self.space.random(rng, _SPREAD), taken)
+            pool = self.space.random(rng, _SPREAD)
+            pool = pool[_untried(pool, taken)]
             return self._best(pool, self._remoteness(pool, taken))
         if self._ranked is None or self._ranked[0] != measured:
             genes = self._pool(measured)
             self._ranked = (measured, genes, self._promise(measured, genes))
         _, genes, promise = self._ranked
-        fresh = np.asarray([tuple(point) not in taken for point in genes.tolist()], np.bool_)
+        fresh = _untried(genes, taken)
         genes, promise = genes[fresh], promise[fresh]
         if len(measured) < len(history) and len(genes):
             promise = promise + self._feasible(history, genes)
@@ -101,10 +102,6 @@ class ModelledProposer:
     @staticmethod
     def _best(genes: Genes, promise: NDArray[np.float64]) -> tuple[int, ...] | None:
         return tuple(genes[int(np.argmax(promise))].tolist()) if len(genes) else None
-
-    @staticmethod
-    def _fresh(genes: Genes, taken: set[tuple[int, ...]]) -> Genes:
-        return genes[np.asarray([tuple(point) not in taken for point in genes.tolist()], np.bool_)]
 
     def _remoteness(self, genes: Genes, taken: set[tuple[int, ...]]) -> NDArray[np.float64]:
         """Return the squared distance of candidates to the nearest tried one."""
@@ -166,3 +163,8 @@ class ModelledProposer:
     def _features(self, genes: Genes) -> NDArray[np.float32]:
         """Return candidates as trees want them."""
         return self.axes.of(genes).astype(np.float32)
+
+
+def _untried(genes: Genes, taken: set[tuple[int, ...]]) -> NDArray[np.bool_]:
+    """Return which candidates are not taken."""
+    return np.asarray([tuple(point) not in taken for point in genes.tolist()], np.bool_)
