@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
     from autoturbo.hardware.machine import load_machine
+    from autoturbo.host.files import load_runner
     from autoturbo.schedule.files import load_schedule
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
@@ -36,6 +37,7 @@ __all__ = [
     "errors",
     "load_machine",
     "load_model",
+    "load_runner",
     "load_schedule",
     "load_target",
     "resume",
@@ -56,6 +58,7 @@ _HOMES = {
     "compare": "autoturbo.commands.schedules.compare",
     "load_machine": "autoturbo.hardware.machine",
     "load_model": "autoturbo.commands.loading",
+    "load_runner": "autoturbo.host.files",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",
     "resume": "autoturbo.commands.loading",

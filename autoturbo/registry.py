@@ -132,6 +132,9 @@ def broken(entry: EntryPoint, what: str) -> PluginError:
 SIMULATOR: Final = "simulator"
 """The built-in measurer."""
 
+HOST: Final = "host"
+"""This computer as a target: what runs on it is measured, never simulated."""
+
 PUBLISHED: Final = "graphturbo"
 """The published heuristic."""
 

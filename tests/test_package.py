@@ -31,6 +31,7 @@ PUBLIC = {
     "errors": None,
     "load_machine": "autoturbo.hardware.machine",
     "load_model": "autoturbo.commands.loading",
+    "load_runner": "autoturbo.host.files",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware.presets",
     "resume": "autoturbo.commands.loading",

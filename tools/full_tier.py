@@ -45,9 +45,8 @@ def declared() -> list[str]:
     """Return what the package needs, and what its extras for users do."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    others = ("all", "docs", "test")
-    more = [r for name, needed in extras.items() if name not in others for r in needed]
-    return [*project["dependencies"], *more]
+    more = [r for name, needed in extras.items() if name not in ("docs", "test") for r in needed]
+    return [*project["dependencies"], *(r for r in more if not r.startswith("autoturbo["))]
 
 
 def run(step: str, *command: str | Path) -> str:

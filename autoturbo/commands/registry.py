@@ -9,6 +9,7 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.parser import Parser, add_command, add_global_options
 from autoturbo.commands.schedules import apply, compare, diff, inspect, simulate, trace, verify
 from autoturbo.commands.tuning import (
+    bench,
     dashboard,
     explain,
     replay,
@@ -38,9 +39,9 @@ class Command(Protocol):
 
 
 _COMMANDS: tuple[Command, ...] = (
-    *(tune, resume, runs, show, inspect, space, simulate, compare, sweep, explain, diff, replay),
-    *(report, dashboard, trace, verify, apply, targets, db, dataset, cost_model, doctor, schema),
-    completion,
+    *(tune, resume, bench, runs, show, inspect, space, simulate, compare, sweep, explain, diff),
+    *(replay, report, dashboard, trace, verify, apply, targets, db, dataset, cost_model, doctor),
+    *(schema, completion),
 )
 COMMANDS = {one.__name__.rpartition(".")[2].replace("_", "-"): one for one in _COMMANDS}
 """Every subcommand, in the order of the help."""

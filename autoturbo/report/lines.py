@@ -248,7 +248,7 @@ def _infeasible(standing: RunStatus) -> str:
 
 
 def _rate(standing: RunStatus) -> str:
-    if _state(standing) == WAITING:
+    if _state(standing) == WAITING or not (standing.rate or standing.screened or standing.done):
         return ""
     return f"{count(standing.rate)} measured/s, {count(standing.screened)} screened"
 

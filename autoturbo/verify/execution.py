@@ -31,6 +31,7 @@ from autoturbo.verify.onnx_writer.builder import (
     element_types,
     model_of,
     tensor_info,
+    without_unread_constants,
 )
 from autoturbo.verify.onnx_writer.calls import Pass, input_shapes, nodes_at, write_repeated
 from autoturbo.verify.onnx_writer.restriction import restrict
@@ -55,12 +56,13 @@ def open_session(path: Path) -> onnxruntime.InferenceSession:
 
     Raises:
         UnrunnableError: ONNX Runtime is not installed, or has no implementation of an operator.
-    """  # noqa: DOC501  _unrunnable() makes the error
-    runtime = _runtime()
+    """  # noqa: DOC501  unrunnable() makes the error
+    found = runtime()
+    options = plain_options(found)
     try:
-        return runtime.InferenceSession(path, _options(runtime), providers=["CPUExecutionProvider"])
+        return found.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - its classes share no other base
-        raise _unrunnable(error, path) from None
+        raise unrunnable(error, path) from None
 
 
 def run(
@@ -77,12 +79,12 @@ def run(
 
     Raises:
         UnrunnableError: A node fails; the message names it.
-    """  # noqa: DOC501  _unrunnable() makes the error
+    """  # noqa: DOC501  unrunnable() makes the error
     names = [value.name for value in session.get_outputs()] if outputs is None else list(outputs)
     try:
         values = session.run(names, dict(feeds))
     except Exception as error:  # noqa: BLE001 - its classes share no other base
-        raise _unrunnable(error, None) from None
+        raise unrunnable(error, None) from None
     return dict(zip(names, map(np.asarray, values), strict=True))
 
 
@@ -101,7 +103,12 @@ def with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
     return copy
 
 
-def _runtime() -> Any:
+def runtime() -> Any:
+    """Return ONNX Runtime.
+
+    Raises:
+        UnrunnableError: It is not installed.
+    """
     try:
         import onnxruntime
     except ImportError as error:
@@ -111,11 +118,11 @@ def _runtime() -> Any:
     return onnxruntime
 
 
-def _options(runtime: Any) -> Any:
+def plain_options(found: Any) -> Any:
     """Return options that run nodes in the file's order, one by one, and repeatably."""
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    options = found.SessionOptions()
+    options.graph_optimization_level = found.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.execution_mode = found.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = min(THREADS, os.cpu_count() or 1)
     options.use_deterministic_compute = True
     options.log_severity_level = _FATAL
@@ -125,34 +132,65 @@ def _options(runtime: Any) -> Any:
     return options
 
 
-def _unrunnable(error: Exception, path: Path | None) -> UnrunnableError:
+def unrunnable(error: Exception, path: str | Path | None) -> UnrunnableError:
+    """Return ONNX Runtime's error as one of ours."""
     text = " ".join(_CONTEXT.sub("", str(error)).split()).rstrip(".")
     return UnrunnableError(f"ONNX Runtime cannot run the model: {text}", Location(path))
 
 
-def plain_model(nodes: ModelNodes) -> ModelProto:
-    """Return the model of the nodes, with each tensor under its name in the graph."""
+def plain_model(nodes: ModelNodes, part: range | None = None) -> ModelProto:
+    """Return the model of the nodes, with each tensor under its name in the graph.
+
+    Args:
+        nodes: Of a model.
+        part: Operators, as a model of their own: what it takes and gives are tensors that others
+            make and read, or that the model takes and gives. None for all of them, with the
+            outputs under their names in the file.
+    """
     graph = nodes.graph
+    chosen = range(len(graph.operators)) if part is None else part
     builder = GraphBuilder(nodes.opsets[""])
     builder.nodes.extend(nodes.constants)
     builder.taken.update(nodes.stored, (tensor.name for tensor in graph.tensors))
     write_repeated(builder, nodes.repeated, {})
-    builder.regions.update({t: graph.tensors[t].whole for t in graph.inputs})
+    constants = len(builder.nodes)
     shapes = [tensor.shape for tensor in graph.tensors]
-    for node, operator in zip(nodes.nodes, graph.operators, strict=True):
+    read = graph.inputs if part is None else entering(graph, part)
+    builder.regions.update({t: graph.tensors[t].whole for t in read})
+    for index in chosen:
+        node, operator = nodes.nodes[index], graph.operators[index]
         builder.layer = operator.name
         builder.regions.update({t: graph.tensors[t].whole for t in operator.outputs})
         full = tuple((0, extent) for extent in operator.extents)
         restrict(builder, node, operator, shapes, full)
+    types = element_types(nodes)
+    inputs = [tensor_info(graph.tensors[t].name, types[t], shapes[t]) for t in read]
+    if part is not None:
+        names = [(graph.tensors[t].name, types[t], shapes[t]) for t in leaving(graph, part)]
+        body = without_unread_constants(builder.nodes, constants, [name for name, *_ in names])
+        return model_of(nodes, body, inputs, [tensor_info(*one) for one in names])
     for name, value in nodes.outputs:
         if name != value.name:
             builder.node("Identity", [value.name], [name])
-    types = element_types(nodes)
-    inputs = [
-        tensor_info(graph.tensors[t].name, types[t], graph.tensors[t].shape) for t in graph.inputs
-    ]
     outputs = [tensor_info(name, value.element, value.shape) for name, value in nodes.outputs]
     return model_of(nodes, builder.nodes, inputs, outputs)
+
+
+def entering(graph: Graph, part: range) -> list[int]:
+    """Return the tensors that a run of operators reads and does not make, but for constants."""
+    read = {t for index in part for t in graph.operators[index].inputs}
+    made = {t for index in part for t in graph.operators[index].outputs}
+    return sorted(t for t in read - made if not graph.tensors[t].constant)
+
+
+def leaving(graph: Graph, part: range) -> list[int]:
+    """Return the tensors that a run of operators makes and others read or the model returns."""
+    made = {t for index in part for t in graph.operators[index].outputs}
+    readers = graph.consumers
+    return sorted(
+        t for t in made
+        if t in graph.outputs or any(reader not in part for reader in readers[t])
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,10 +240,7 @@ def prepare_comparison(
         ModelError: The file is not usable.
         VerifyError: It cannot be written for the samples of a pass.
     """
-    original = folder / "original.onnx"
-    if not original.exists():
-        proto = _readable(onnx.load(path, load_external_data=False), path)
-        onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
+    original = with_random_weights(path, folder, seed)
     seeded = onnx.load(original, load_external_data=False)
     nodes = nodes_at(original, schedule.context.graph, schedule.model)
     samples = max(turn.start + turn.samples for turn in passes)
@@ -216,11 +251,20 @@ def prepare_comparison(
     feeds = random_inputs(seeded, seed, shapes, tuple(given), dict(schedule.model.given))
     feeds |= _given_elements(feeds, schedule.model)
     reference = original
-    if not _takes(seeded, feeds):
+    if not takes(seeded, feeds):
         reference = folder / "reference.onnx"
         onnx.save(plain_model(nodes_at(original, graph, schedule.model)), reference)
     arithmetic = arithmetic_of(seeded, longest_sum(graph))
     return ComparisonSetup(folder, original, nodes, samples, whole, feeds, reference, arithmetic)
+
+
+def with_random_weights(path: Path, folder: Path, seed: int) -> Path:
+    """Return the file of a model with random weights, which is written where it is not there."""
+    original = folder / "original.onnx"
+    if not original.exists():
+        proto = _readable(onnx.load(path, load_external_data=False), path)
+        onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
+    return original
 
 
 def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array]:
@@ -248,7 +292,7 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
     return proto
 
 
-def _takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:
+def takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:
     """Return whether arrays have extents that a model's inputs allow."""
     for value in proto.graph.input:
         if value.name not in feeds:

@@ -12,6 +12,7 @@ from onnx import helper
 
 from tests.cli.bad_files import flipped, saved, tiny
 from tests.cli.command_line import Cli
+from tests.host.host_samples import residual
 
 RUNS: dict[str, tuple[str, ...]] = {
     "tune": (
@@ -21,7 +22,10 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tune tiny.onnx --trials 2 --target zcu102-vta",
         "tune tiny.onnx --trials 2 --target no-room.yaml",
         "tune flipped.onnx --trials 1",
+        "tune batch.onnx --target host --trials 2",
+        "tune tiny.onnx --target host --target goya",
     ),
+    "bench": ("bench {host}", "bench nothing"),
     "resume": ("resume {run} --trials 18", "resume nothing"),
     "runs": ("runs", "runs --db none.db"),
     "show": ("show {run}", "show {failed}", "show {machine}"),
@@ -131,6 +135,7 @@ def prepared(cli: Cli) -> dict[str, str]:
     odd.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 4
     saved(cli, odd, "odd.onnx")
     saved(cli, flipped(), "flipped.onnx")
+    residual(cli.folder, 2).rename(cli.folder / "batch.onnx")
     scaffold = cli("targets", "scaffold").out
     cli.write("bad.yaml", scaffold.replace("bandwidth_gb_s", "bandwith_gb_s", 1))
     preset = cli("targets", "show", "stcp920").out
@@ -153,6 +158,7 @@ def ids(cli: Cli) -> dict[str, str]:
     front = tuned("tiny.onnx", "--trials", "4", "--objective", "latency,ddr-bytes")
     assert cli("tune", "-q", "tiny.onnx", "--trials", "2", "--target", "no-room.yaml").status == 3
     machine = tuned("tiny.onnx", "--trials", "2", "--target", "zcu102-vta")
+    host = tuned("batch.onnx", "--trials", "2", "--target", "host")
     failed = next(r["run"] for r in cli("--json", "runs").object["runs"] if r["state"] == "failed")
     assert cli("db", "export", "kept.jsonl").status == 0
     assert cli("db", "import", "kept.jsonl", "--db", "damaged.db").status == 0
@@ -162,7 +168,8 @@ def ids(cli: Cli) -> dict[str, str]:
     Database.open(cli.folder / "empty.db").close()
     samples = ["dataset", "collect", "tiny.onnx", "other.onnx", "--settings", "6"]
     assert cli(*samples, "-q", "-o", "kept-samples").status == 0
-    return {"run": run, "goya": goya, "front": front, "machine": machine, "failed": failed}
+    found = {"run": run, "goya": goya, "front": front, "machine": machine, "host": host}
+    return {**found, "failed": failed}
 
 
 def damage(path: Path) -> None:

@@ -55,7 +55,7 @@ COMMANDS = command_lines()
 
 def test_the_commands_of_the_documentation() -> None:
     assert [" ".join(names) for names in COMMANDS[1:]] == [
-        *["tune", "resume", "runs", "show", "inspect", "space", "simulate", "compare"],
+        *["tune", "resume", "bench", "runs", "show", "inspect", "space", "simulate", "compare"],
         *["sweep", "explain", "diff", "replay", "report", "dashboard", "trace"],
         *["verify", "apply"],
         *["targets", "targets list", "targets show", "targets validate"],

@@ -16,7 +16,7 @@ from autoturbo.cli import InternalError
 from autoturbo.commands.console import FaultJson
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.registry import build_parser
-from autoturbo.commands.tuning.tune import TuneLine
+from autoturbo.commands.tuning.tune import TunedPair
 from autoturbo.commands.upkeep.schema import ERROR, output_schema, schema_names
 from autoturbo.errors import AutoTurboError
 from autoturbo.search.objectives import Stop
@@ -136,7 +136,7 @@ def measurements(value: Any) -> Iterator[dict[str, Any]]:
 def test_words_of_the_schemas_are_those_of_the_code() -> None:
     kinds = {InternalError.kind, *(one.kind for one in error_classes(AutoTurboError))}
     assert known(FaultJson, "kind") == kinds
-    assert known(TuneLine, "stopped") == {s.value for s in Stop}
+    assert known(TunedPair, "stopped") == {s.value for s in Stop}
 
 
 def known(kind: Any, field: str) -> set[str]:

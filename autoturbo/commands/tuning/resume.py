@@ -20,7 +20,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tuning.tune import TuneLine, finish, tell_start, write_copy
+from autoturbo.commands.tuning.tune import TunedPair, finish, tell_start, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.files import Kind, Outputs
@@ -33,7 +33,7 @@ USAGE = "RUN [options]"
 EXAMPLE = "autoturbo resume 4f1c"
 
 
-class ResumeLine(TuneLine):
+class ResumeLine(TunedPair):
     """As 'tune' prints it; with --all a line for each run that was begun together with it."""
 
 

@@ -26,7 +26,8 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser, wrong
 from autoturbo.commands.scheduling import require_runtime
-from autoturbo.commands.tuning.tune import check_places, expected_seconds
+from autoturbo.commands.tuning.space import expected_seconds
+from autoturbo.commands.tuning.tune import check_places
 from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError, Location, UsageError
 from autoturbo.files import Kind, Outputs

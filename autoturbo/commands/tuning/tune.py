@@ -19,7 +19,6 @@ from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     SIMULATOR,
     AnyPair,
-    Pair,
     add_force_option,
     add_model_options,
     add_target_options,
@@ -30,10 +29,12 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.parser import Parser, command_line, wrong
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence, sentence
 from autoturbo.commands.scheduling import CheckName, RefusedJson, refused_json, require_runtime
-from autoturbo.commands.tuning.space import seconds_per_trial
+from autoturbo.commands.tuning.bench import TunedHost, tune_on_host
+from autoturbo.commands.tuning.space import expected_seconds
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.files import Kind, Outputs
+from autoturbo.registry import HOST
 from autoturbo.report.lines import (
     REFERENCE,
     MixedSamples,
@@ -56,17 +57,10 @@ from autoturbo.simulate.measurement import Measurement, MeasurementJson
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
-    from autoturbo.hardware import Target
     from autoturbo.tuning.result import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
 EXAMPLE = "autoturbo tune examples/models/resnet50.onnx --target stcp920 --trials 500"
-_LEARNING_S = 0.02
-"""Seconds per trial that proposing and learning take: half of a ResNet-50 trial, profiled."""
-
-_SAMPLES = 3
-"""Settings measured to say how long a run takes."""
-
 
 _STOPS = ("trials", "time", "space", "no-progress", "bound", "hopeless", "interrupted")
 """Why a search may stop (:class:`autoturbo.search.objectives.Stop`)."""
@@ -90,7 +84,7 @@ class ConfidenceJson(TypedDict):
     noise: Real
 
 
-class TuneLine(TypedDict):
+class TunedPair(TypedDict):
     """An object for each model on each target, in the order in which they were given.
 
     A pair that has no schedule has none, and the first of these is the error.
@@ -119,6 +113,9 @@ class TuneLine(TypedDict):
     front: NotRequired[list[FrontPoint]]
 
 
+TuneLine = TunedPair | TunedHost
+
+
 def add_arguments(parser: Parser) -> None:
     """Add models and targets, the budget, how to search, on what, and where files go."""
     add_model_options(parser, several=True)
@@ -133,6 +130,8 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Load everything, then tune all pairs on one pool of workers."""
     began = time.monotonic()
+    if HOST in options.targets:
+        return tune_on_host(options, console)
     from autoturbo.tuning import tuner
 
     if options.verify:
@@ -218,28 +217,6 @@ def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> 
     seconds, trials = expected_seconds(on, asked, execution)
     took = f"about {clock(seconds)}"
     return took if trials == asked.total else f"{took}: the space has {trials} settings"
-
-
-def expected_seconds(
-    pair: Pair[Target], asked: TuneConfig, execution: ExecutionConfig
-) -> tuple[float, int]:
-    """Return about how long a search on the simulator takes, and how many trials it makes.
-
-    Args:
-        pair: The model on the target.
-        asked: What is searched, with its defaults decided.
-        execution: How it is carried out; the number of workers counts.
-    """
-    from autoturbo.search.space import Space
-    from autoturbo.search.warm_starts.starts import placing_seconds
-    from autoturbo.simulate.evaluator import Evaluator
-
-    evaluator = Evaluator(pair.model, pair.target, pair.dtype)
-    space = Space.of(evaluator.model_scheduler, subgraphs=asked.subgraphs or 0)
-    trials = min(asked.total or 0, space.size)
-    measuring = seconds_per_trial(evaluator, space, _SAMPLES) / (execution.workers or 1)
-    placing = placing_seconds(evaluator.model_scheduler)
-    return placing + trials * (measuring + _LEARNING_S), trials
 
 
 def _early(config: TuneConfig) -> str:
@@ -368,10 +345,10 @@ def _skipped(result: TuneResult) -> str | None:
     return None if numbers is None else numbers.skipped
 
 
-def as_json(result: TuneResult) -> TuneLine:
+def as_json(result: TuneResult) -> TunedPair:
     """Return the line of ``tune --json``."""
     best, default = result.best, result.default
-    line: TuneLine = {
+    line: TunedPair = {
         "model": result.model, "target": result.target, "run": result.run,
         "trials": result.trials, "seed": result.seed,
         "default": None if default is None else default.as_json(),

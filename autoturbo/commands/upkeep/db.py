@@ -371,6 +371,7 @@ def published_schemas() -> dict[str, dict[str, Any]]:
     from autoturbo.config import config_schema
     from autoturbo.database import record_schema
     from autoturbo.heterogeneous.files import machine_schedule_schema
+    from autoturbo.host.files import host_schedule_schema
     from autoturbo.schedule.files import schedule_schema
     from autoturbo.schedule.kernels_file import kernels_schema
 
@@ -380,6 +381,7 @@ def published_schemas() -> dict[str, dict[str, Any]]:
         "schedule": schedule_schema(),
         "kernels": kernels_schema(),
         "machine-schedule": machine_schedule_schema(),
+        "host-schedule": host_schedule_schema(),
     }
 
 

@@ -56,7 +56,18 @@ ERROR: Final = "error"
 _ROOMS: Final = {
     "schedules": ("apply", "compare", "diff", "inspect", "simulate", "trace", "verify"),
     "tuning": (
-        *("dashboard", "explain", "replay", "report", "resume", "runs", "show", "space", "sweep"),
+        *(
+            "bench",
+            "dashboard",
+            "explain",
+            "replay",
+            "report",
+            "resume",
+            "runs",
+            "show",
+            "space",
+            "sweep",
+        ),
         "tune",
     ),
     "upkeep": (

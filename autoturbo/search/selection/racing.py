@@ -63,16 +63,11 @@ def race(
         reference: What the winner has to beat.
         trials: Of the run; more allow to confirm more often.
     """
-    others = [entrant for entrant in entrants if entrant != reference]
-    alive, logarithms = list(others), {entrant: list[float]() for entrant in (reference, *others)}
-    count = 0
-    for turn in range(SEARCH.race_rounds if len(others) > 1 else 0):
-        count += _round(measure, [reference, *alive], logarithms, turn)
-        alive = _remaining(alive, logarithms)
-        if len(alive) <= 1:
-            break
-    leader = min(alive, key=lambda e: _mean(logarithms[e]), default=reference)
-    logarithms = {reference: [], leader: []}  # what chose the leader flatters it
+    leader, count = lead(measure, entrants, reference)
+    logarithms: dict[int, list[float]] = {
+        reference: [],
+        leader: [],
+    }  # what chose the leader flatters it
     for turn in range(max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)):
         count += _round(measure, [*logarithms], logarithms, turn)
     against, took = _seconds(logarithms[reference]), _seconds(logarithms[leader])
@@ -84,6 +79,29 @@ def race(
         leader if wins else reference, math.exp(gain), math.exp(low), math.exp(high),
         SEARCH.confidence, took if wins and took else against, against, count,
     )  # fmt: skip
+
+
+def lead(
+    measure: Callable[[int], float | None], entrants: Sequence[int], reference: int | None = None
+) -> tuple[int, int]:
+    """Return who is the fastest of several but for the reference, and how often was measured.
+
+    Args:
+        measure: Returns the seconds of an entrant, measured anew; None where that fails.
+        entrants: Candidates by number, the most promising first; may hold the reference.
+        reference: Measured along with them, and in front where there is nobody else.
+    """
+    others = [entrant for entrant in entrants if entrant != reference]
+    along = [] if reference is None else [reference]
+    alive, logarithms = list(others), {entrant: list[float]() for entrant in (*along, *others)}
+    count = 0
+    for turn in range(SEARCH.race_rounds if len(others) > 1 else 0):
+        count += _round(measure, [*along, *alive], logarithms, turn)
+        alive = _remaining(alive, logarithms)
+        if len(alive) <= 1:
+            break
+    first = along[0] if along else entrants[0]
+    return min(alive, key=lambda e: _mean(logarithms[e]), default=first), count
 
 
 def _round(

@@ -1,0 +1,1 @@
+"""Tuning for this computer: batches run by ONNX Runtime, every figure measured."""

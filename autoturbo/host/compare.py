@@ -1,0 +1,265 @@
+"""Compares plans on this computer: measured in turn, so that drift hits all of them alike.
+
+Every statement has a unit: the whole batch is measured twice in each round, as if it were two
+plans, and what seems to be between these two is noise (A/A).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import statistics
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from autoturbo.host.divided import DividedModel
+from autoturbo.host.plan import HostPlan
+from autoturbo.host.runner import Array, Runner, SessionCache
+from autoturbo.search.constants import SEARCH
+from autoturbo.search.progress import now
+
+WHOLE: Final = "whole batch"
+LOOP: Final = "best loop"
+TUNED: Final = "tuned"
+CONTROL: Final = "whole batch again"
+"""What is compared; the last is the control."""
+
+LEAST_ROUNDS: Final = 6
+MOST_ROUNDS: Final = 20
+"""Rounds of a comparison."""
+
+COMPARED_S: Final = 60.0
+"""Seconds that a comparison takes, about: runs that take long have few rounds."""
+
+_SHORT_S = 0.05
+"""Seconds that one figure takes: of runs that are shorter, the median of several counts."""
+
+_LONG_S = 0.5
+"""Seconds of a run that is timed at once; before a shorter one there is one that is not."""
+
+_KEPT = 6
+"""Runners that are kept: each has the memory of a batch."""
+
+
+@dataclass(eq=False)
+class HostJournal:
+    """Every figure of a run: a line of a file each, written before the next one is taken.
+
+    Attributes:
+        file: The file; None keeps nothing. What a kill has left of a line is not read.
+    """
+
+    file: Path | None = None
+    _known: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.file is None or not self.file.exists():
+            return
+        for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                entry = json.loads(line)
+                self._known.setdefault(_text(entry["plan"]), []).append(float(entry["seconds"]))
+
+    def add(self, plan: HostPlan, seconds: float) -> None:
+        """Write a figure down."""
+        if self.file is not None:
+            entry = {"plan": asdict(plan), "seconds": seconds, "at": now()}
+            with self.file.open("ab", buffering=0) as stream:
+                stream.write(json.dumps(entry).encode() + b"\n")
+
+    def known(self, plan: HostPlan) -> float | None:
+        """Return the median of what an earlier part of the run has measured; None for nothing."""
+        taken = self._known.get(_text(asdict(plan)))
+        return statistics.median(taken) if taken else None
+
+
+def _text(plan: object) -> str:
+    """Return a plan as text that does not depend on how it was written."""
+    return json.dumps(plan, sort_keys=True)
+
+
+@dataclass(eq=False)
+class Stopwatch:
+    """Times plans of one model.
+
+    Attributes:
+        model: What runs.
+        feeds: An array for each input.
+        journal: Keeps every figure.
+    """
+
+    model: DividedModel
+    feeds: Mapping[str, Array]
+    journal: HostJournal = field(default_factory=HostJournal)
+    _runners: OrderedDict[HostPlan, Runner] = field(default_factory=OrderedDict)
+    _lengths: dict[HostPlan, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sessions = SessionCache(self.model)
+
+    def seconds(self, plan: HostPlan) -> float:
+        """Return the seconds of one batch.
+
+        Raises:
+            UnrunnableError: ONNX Runtime does not run the model.
+        """
+        runner = self.runner(plan)
+        length = self._lengths.get(plan, 0.0)
+        if length < _LONG_S:
+            length = timed(runner)
+        repeats = max(1, math.ceil(_SHORT_S / length))
+        taken = statistics.median(timed(runner) for _ in range(repeats))
+        self._lengths[plan] = taken
+        self.journal.add(plan, taken)
+        return taken
+
+    def runner(self, plan: HostPlan) -> Runner:
+        """Return what runs a plan, its inputs filled.
+
+        Raises:
+            UnrunnableError: ONNX Runtime does not run the model.
+        """
+        if plan not in self._runners:
+            runner = Runner(self.model, plan, self.sessions)
+            for name, memory in runner.inputs.items():
+                if name in self.feeds:
+                    memory[...] = self.feeds[name]
+            runner.run()  # what the first run prepares is no part of any figure
+            self._runners[plan] = runner
+        self._runners.move_to_end(plan)
+        while len(self._runners) > _KEPT:
+            self._runners.popitem(last=False)[1].close()
+        return self._runners[plan]
+
+    def close(self) -> None:
+        """End all runners."""
+        for runner in self._runners.values():
+            runner.close()
+        self._runners.clear()
+
+
+def timed(runner: Runner) -> float:
+    """Return the seconds of a run."""
+    began = time.perf_counter()
+    runner.run()
+    return time.perf_counter() - began
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast one plan is as another, and its interval.
+
+    Attributes:
+        ratio: Of most rounds.
+        low: Lower end of the interval at :attr:`confidence`.
+        high: Upper end.
+        confidence: That the interval holds the ratio.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float = SEARCH.confidence
+
+    @staticmethod
+    def of(slower: Sequence[float], faster: Sequence[float]) -> Gain:
+        """Return the gain from the seconds of two plans, by round; six or more.
+
+        The estimate is Hodges' and Lehmann's, the interval that of Wilcoxon's signed ranks
+        (Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3): the median of all
+        means of two rounds, and the ranks of these that have the confidence. A few rounds that
+        something else on the computer has disturbed move neither by much.
+        """
+        rounds = [math.log(a / b) for a, b in zip(slower, faster, strict=True)]
+        pairs = itertools.combinations_with_replacement(rounds, 2)
+        means = sorted((a + b) / 2 for a, b in pairs)
+        out = _ranks_left_out(len(rounds))
+        low, high = means[out], means[-1 - out]
+        return Gain(math.exp(statistics.median(means)), math.exp(low), math.exp(high))
+
+    @property
+    def demonstrated(self) -> bool:
+        """Return whether it is a gain at the stated confidence."""
+        return self.low > 1
+
+
+@functools.cache
+def _ranks_left_out(rounds: int) -> int:
+    """Return how many ranks at either end the interval of signed ranks leaves out."""
+    ways = [1]  # by sum, to choose some of the ranks 1, 2, ...
+    for rank in range(1, rounds + 1):
+        longer = [*ways, *([0] * rank)]
+        ways = [n + (longer[i - rank] if i >= rank else 0) for i, n in enumerate(longer)]
+    tail, out = (1 - SEARCH.confidence) / 2 * 2**rounds, 0
+    while sum(ways[: out + 1]) <= tail:
+        out += 1
+    return max(out - 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HostComparison:
+    """Plans that were measured in turn.
+
+    Attributes:
+        seconds: Of every round, by what was compared.
+    """
+
+    seconds: Mapping[str, tuple[float, ...]]
+
+    def median(self, name: str) -> float:
+        """Return the median seconds of a plan."""
+        return statistics.median(self.seconds[name])
+
+    def gain(self, base: str, name: str = TUNED) -> Gain:
+        """Return how many times as fast a plan is as another."""
+        return Gain.of(self.seconds[base], self.seconds[name])
+
+    @property
+    def noise(self) -> Gain:
+        """Return how many times as fast the whole batch is as itself."""
+        return self.gain(WHOLE, CONTROL)
+
+    @property
+    def winner(self) -> str:
+        """Return what is handed out: no baseline is faster at the stated confidence, or seems so.
+
+        The tuned plan has to be demonstrably faster than both baselines, the best loop than the
+        whole batch; else the simpler one is handed out.
+        """
+        if all(self.gain(base).demonstrated for base in (WHOLE, LOOP)):
+            return TUNED
+        return LOOP if self.gain(WHOLE, LOOP).demonstrated else WHOLE
+
+
+def compare_plans(
+    stopwatch: Stopwatch, plans: Mapping[str, HostPlan], told: Callable[[int, int], None]
+) -> HostComparison:
+    """Return the seconds of the whole batch, the best loop, the tuned plan and a control.
+
+    They are measured in turn, each round in the reverse order of the last.
+
+    Args:
+        stopwatch: Times them.
+        plans: By what they are called, without the control.
+        told: Is told of the rounds made, and of all of them.
+
+    Raises:
+        UnrunnableError: ONNX Runtime does not run the model.
+    """
+    entrants = {**plans, CONTROL: plans[WHOLE]}
+    lengths = [stopwatch.seconds(plan) for plan in plans.values()]
+    round_s = 2 * (sum(lengths) + lengths[0])
+    rounds = min(max(round(COMPARED_S / round_s), LEAST_ROUNDS), MOST_ROUNDS)
+    seconds: dict[str, list[float]] = {name: [] for name in entrants}
+    for turn in range(rounds):
+        told(turn, rounds)
+        for name in entrants if turn % 2 == 0 else reversed(entrants):
+            seconds[name].append(stopwatch.seconds(entrants[name]))
+    return HostComparison({name: tuple(taken) for name, taken in seconds.items()})
