@@ -703,7 +703,7 @@ def test_the_header_comes_before_anything_is_measured(
     def measured(*_: object) -> float:
         raise UsageError("measured")
 
-    monkeypatch.setattr("autoturbo.commands.tuning.tune.seconds_per_trial", measured)
+    monkeypatch.setattr("autoturbo.commands.tuning.space.seconds_per_trial", measured)
     ran = cli("tune", MODEL, "--batch", "1", "--trials", "1")
     assert ran.err == "error: measured\n"
     assert [line[:10].strip() for line in ran.out.splitlines()[1:4]] == [

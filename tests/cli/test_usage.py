@@ -34,7 +34,7 @@ USAGE_ERRORS = [
     (
         "xyz",
         (
-            "unknown command 'autoturbo xyz'; one of tune, resume, runs, show, inspect, space,"
+            "unknown command 'autoturbo xyz'; one of tune, resume, bench, runs, show, inspect, space,"
             " simulate, compare, sweep, explain, diff, replay, report, dashboard, trace, verify,"
             " apply, targets, db, dataset, cost-model, doctor, schema, completion"
         ),

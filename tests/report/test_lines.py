@@ -33,7 +33,7 @@ def test_the_line_of_the_specification() -> None:
 
 def test_before_the_first_trial() -> None:
     assert live_line(RunStatus("a", "b", 0, 10)) == (
-        "a @ b | .......... 0/10 trials | starting | 0:00 | 0 measured/s, 0 screened"
+        "a @ b | .......... 0/10 trials | starting | 0:00"
     )
 
 
