@@ -57,6 +57,7 @@ class Booster:
         objective: str = "reg:squarederror",
         trees: int = TREES,
         groups: Ints | None = None,
+        start: Booster | None = None,
         **parameters: Any,
     ) -> Booster:
         """Return trees trained on labelled rows.
@@ -68,6 +69,7 @@ class Booster:
             objective: The loss, in XGBoost's words.
             trees: How many to grow.
             groups: What is ranked together, ascending numbers, ``(n,)``.
+            start: Trees that stay, and whose errors the new ones correct; none if None.
             parameters: More of XGBoost's.
         """
         import xgboost
@@ -78,7 +80,8 @@ class Booster:
             matrix = xgboost.DMatrix(rows, labels, **given)
         else:
             matrix = xgboost.QuantileDMatrix(rows, labels, max_bin=params["max_bin"], **given)
-        return Booster(xgboost.train(params, matrix, trees))
+        before = None if start is None else start.trees
+        return Booster(xgboost.train(params, matrix, trees, xgb_model=before))
 
     def predict(self, rows: Rows) -> Floats:
         """Return predictions, ``(n,)``."""

@@ -30,6 +30,12 @@ from autoturbo.schema import Natural, TypedDict
 TREES: Final = 150
 """Trees of a pretrained model; more change the third digit of its accuracy."""
 
+CORRECTIONS: Final = 40
+"""Trees that are added to those of another model. They are small and regularised: a first network
+of a machine says much of its rates and little of other layers."""
+
+_CAREFUL: Final[dict[str, Any]] = {"eta": 0.1, "lambda": 10.0, "max_depth": 4}
+
 CARD: Final = "card.json"
 STANDARD: Final = "kernels"
 """The model in the package that is used unless another one is named."""
@@ -138,13 +144,19 @@ def _stale(versions: object) -> str:
     )
 
 
-def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) -> Pretrained:
+def train(
+    table: Table,
+    notes: Mapping[str, Any],
+    learn: Flags | None = None,
+    start: Pretrained | None = None,
+) -> Pretrained:
     """Return a model trained on measured candidates of a data set; good ones weigh more.
 
     Args:
         table: The data set.
         notes: More for the card: where the data is from, accuracy.
         learn: Which candidates to learn from, ``(settings,)``; all if None.
+        start: A model that is corrected by what the data set says; a new one if None.
 
     Raises:
         UsageError: None of them was measured.
@@ -155,10 +167,16 @@ def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) ->
         raise UsageError("the data set has no measured setting")
     weights = table.weights[known]
     labels = np.log(table.times[known] / table.base[known])
-    booster = Booster.of(table.rows[known], labels, weights / weights.mean(), trees=TREES)
+    rows, weights = table.rows[known], weights / weights.mean()
+    if start is None:
+        booster, trees = Booster.of(rows, labels, weights, trees=TREES), TREES
+    else:
+        trees = int(start.card["trees"]) + CORRECTIONS
+        before = start.factors
+        booster = Booster.of(rows, labels, weights, trees=CORRECTIONS, start=before, **_CAREFUL)
     entries: Made = {
         "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
-        "settings": int(chosen.sum()), "kernels": len(known), "trees": TREES,
+        "settings": int(chosen.sum()), "kernels": len(known), "trees": trees,
         "models": sorted(set(table.groups["model"][chosen].tolist())),
         "targets": sorted(set(table.groups["target"][chosen].tolist())),
     }  # fmt: skip

@@ -9,11 +9,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, override_rows, portable_rows
 from autoturbo.cost_models.ratios import base_seconds
+from autoturbo.cost_models.totals import Total, TotalsModel
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
+
+_NOISE = 0.02
+"""Relative standard deviation of a latency that something else than the simulator measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +54,18 @@ class Table:
     groups: Mapping[str, NDArray[np.object_]]
 
     @staticmethod
-    def of(data: Measurements) -> Table:
-        """Return the table of a data set."""
+    def of(data: Measurements, start: Booster | None = None) -> Table:
+        """Return the table of a data set.
+
+        Args:
+            data: Measured settings. Times of kernels follow from latencies where need be.
+            start: What is known of kernels where only latencies are; nothing if None.
+        """
+        rows, base = portable_rows(data.statistics, _own(data)), base_seconds(data.statistics)
+        expected = base if start is None else base * np.exp(start.predict(rows))
         return Table(
-            portable_rows(data.statistics, _own(data)), base_seconds(data.statistics),
-            data.launches, data.times, data.statistics, data.owner, data.latency, data.measured,
+            rows, base, data.launches, _times(data, rows, expected), data.statistics,
+            data.owner, data.latency, data.measured,
             data.settings["number"] == 0, data.settings["lower_bound_s"], data.pairs,
             {name: data.settings[name] for name in ("model", "target")},
         )  # fmt: skip
@@ -90,6 +102,35 @@ class Table:
         share = worth / np.maximum(sums, 1e-30)[self.owner]
         columns = [np.bincount(self.owner, share * column, len(sums)) for column in self.rows.T]
         return np.stack([*columns, np.log(np.maximum(sums, 1e-30))], axis=1).astype(np.float32)
+
+
+def _times(data: Measurements, rows: Rows, base: Floats) -> Floats:
+    """Return seconds of a launch of each kernel, ``(kernels,)``.
+
+    Those of a measurer that gives a latency alone are what sums over all settings of its shard say,
+    times what brings each setting's own sum to its latency.
+
+    Args:
+        data: Settings and their kernels.
+        rows: Features of kernels, ``(kernels, columns)``.
+        base: Seconds that are expected of a launch of each kernel, ``(kernels,)``.
+    """
+    times = data.times.copy()
+    untimed = data.measured & ~data.timed
+    for pair in np.unique(data.pairs[untimed]).tolist():
+        settings = np.flatnonzero(untimed & (data.pairs == pair))
+        kernels = [slice(data.offsets[i], data.offsets[i + 1]) for i in settings.tolist()]
+        spent = data.launches * base
+        totals = [
+            Total(rows[mine], spent[mine], float(data.latency[setting]), _NOISE)
+            for setting, mine in zip(settings.tolist(), kernels, strict=True)
+        ]
+        model = TotalsModel.of(totals)
+        for total, mine in zip(totals, kernels, strict=True):
+            factors = np.exp(model.told(total.rows)[0])
+            factors *= total.latency / float((total.seconds * factors).sum())
+            times[mine] = base[mine] * factors
+    return times
 
 
 def _own(data: Measurements) -> Rows:

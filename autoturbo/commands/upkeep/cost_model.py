@@ -63,19 +63,27 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
         "--judge", action="store_true",
         help="evaluate it on models and targets held out as well; the card has the scores",
     ),
-    usage="FOLDER -o MODEL [--judge]",
+    takes(
+        "--from", dest="start", metavar="MODEL",
+        help="correct this model in place of beginning anew: a folder, or 'kernels' in the package",
+    ),
+    usage="FOLDER -o MODEL [--from MODEL] [--judge]",
 )  # fmt: skip
 def _train(options: argparse.Namespace, console: Console) -> int:
     """Train a cost model on a data set of measurements."""
-    from autoturbo.cost_models.pretrained import FILES, train
+    from autoturbo.cost_models.pretrained import FILES, Pretrained, bundled, train
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
 
     outputs = outputs_of(options)
     outputs.check_folder(options.output, FILES)
     data = load_measurements(options.folder)
-    table = Table.of(data)
-    model = train(table, _notes(data.collection, table, judge=options.judge))
+    start: Pretrained | None = None
+    if options.start is not None:
+        start = Pretrained.load(bundled().get(options.start, Path(options.start)))
+    table = Table.of(data, None if start is None else start.factors)
+    notes = _notes(data.collection, table, options)
+    model = train(table, notes, start=start)
     model.save(options.output, outputs)
     console.emit(TrainLine(folder=str(options.output), card=model.card))
     text = f"{model.card['settings']} settings, {model.card['kernels']} kernels"
@@ -83,11 +91,12 @@ def _train(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> Notes:
+def _notes(collection: Mapping[str, Any], table: Table, options: argparse.Namespace) -> Notes:
     """Return where a model comes from, and its accuracy on what is held out of training."""
     from autoturbo.cost_models.judging import accuracy
 
-    train = f"autoturbo cost-model train{' --judge' if judge else ''} measurements -o model"
+    more = f"{f' --from {options.start}' if options.start else ''}{' --judge' * options.judge}"
+    train = f"autoturbo cost-model train{more} measurements -o model"
     recipe = collection["recipe"]
     schema, seed, settings = (collection[name] for name in ("schema", "seed", "settings"))
     notes: Notes = {
@@ -95,7 +104,7 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> Notes
         "data": {"schema": schema, "seed": seed, "settings": settings},
         "reproduce": [f"{recipe['command']} -o measurements", train],
     }
-    if judge:
+    if options.judge:
         notes["accuracy"] = accuracy(table, "squared")
     return notes
 

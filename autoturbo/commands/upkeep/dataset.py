@@ -29,6 +29,7 @@ from autoturbo.commands.parser import (
 )
 from autoturbo.errors import InterruptedRunError
 from autoturbo.graph.operators import Graph
+from autoturbo.registry import SIMULATOR
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import DeferredType, TypedDict
@@ -135,6 +136,11 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
     _number("--settings", 1, SETTINGS, "settings of each model, batch, target and data type"),
     _number("--seed", 0, 0, "seed of all random choices"),
     _number("--subgraphs", 0, 8, "heaviest sub-graphs with own knobs"),
+    takes(
+        "--measurer", metavar="NAME", default=SIMULATOR,
+        type=OneOf("--measurer", "autoturbo.registry:MEASURERS.names"),
+        help="what measures: simulator, or a plug-in's (default: simulator)",
+    ),
     _number("--jobs", 1, 1, "processes that measure"),
     usage="MODEL... -o FOLDER [--target T...] [options]",
 )  # fmt: skip
@@ -174,6 +180,7 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
 def _collection(options: argparse.Namespace) -> Collection:
     """Return the collection that is asked for."""
     from autoturbo.datasets.measurements import Collection, parts_of
+    from autoturbo.simulate.measurers import measurer_version
 
     given = load_targets(options.targets or [DEFAULT_TARGET])
     targets = [(t, dtype) for t in _varied(given, options) for dtype in _dtypes(t, options.dtypes)]
@@ -181,8 +188,10 @@ def _collection(options: argparse.Namespace) -> Collection:
     batches = tuple(dict.fromkeys(options.batches)) or (None,)
     parts = parts_of(files, batches, targets, merged("--dim", options.dim))
     recipe = {"subgraphs": options.subgraphs, "command": _command(options)}
+    if options.measurer != SIMULATOR:
+        recipe["measurer"] = measurer_version(options.measurer)
     draws = functools.partial(space_draws, subgraphs=options.subgraphs)
-    return Collection(parts, options.settings, options.seed, draws, recipe)
+    return Collection(parts, options.settings, options.seed, draws, recipe, options.measurer)
 
 
 def _varied(given: Iterable[Target], options: argparse.Namespace) -> list[Target]:
@@ -217,6 +226,8 @@ def _command(options: argparse.Namespace) -> str:
         "--dtype": options.dtypes,
         "--dim": [f"{name}={extent}" for name, extent in options.dim],
     }
+    if options.measurer != SIMULATOR:
+        given["--measurer"] = [options.measurer]
     parts += [text for flag, values in given.items() for v in values for text in (flag, v)]
     for flag in ("vary_targets", "settings", "seed", "subgraphs"):
         parts += [f"--{flag.replace('_', '-')}", str(getattr(options, flag))]

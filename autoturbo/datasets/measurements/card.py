@@ -150,8 +150,8 @@ def _pair(data: Measurements, pair: int) -> PairCard:
 def _sums(data: Measurements) -> SumsCard:
     """Return how far launches times times, summed up, is from the latency."""
     error = data.sums / data.latency - 1
-    alike = data.measured & (data.settings["alike"] > 0)
-    joint = data.measured & ~alike
+    alike = data.timed & (data.settings["alike"] > 0)
+    joint = data.timed & ~alike
     largest = np.abs(error[alike]).max(initial=0.0)
     return {
         "alike": {"settings": int(alike.sum()), "largest_relative_error": float(f"{largest:.1e}")},
@@ -187,7 +187,7 @@ README: Final = """\
 # Measurements
 
 {settings} settings with {kernels} kernels in {there} of
-{all} shards. Made with AutoTurbo's simulator ({versions}; data set schema
+{all} shards. {maker} ({versions}; data set schema
 {schema}) from seed {seed}; licence {license}.
 {command}
 Half of each sample is drawn at random, the other half are mutants of the default
@@ -226,7 +226,9 @@ def readme(card: DataCard) -> str:
         "knobs": _markdown(("knob", "settings by value"), knob_cells(card)),
     }
     versions = ", ".join(f"{name} {value}" for name, value in card["versions"].items())
+    measurer = card["recipe"].get("measurer")
     about = {
+        "maker": f"Measured by {measurer}" if measurer else "Made with AutoTurbo's simulator",
         "versions": versions,
         "command": f"\n    {command}\n" if command else "\n",
         "sums": _sentences(card["kernel_sums"]),

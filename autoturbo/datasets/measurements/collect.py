@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -37,7 +38,12 @@ from autoturbo.files import JOBS, atomic_write, read_json
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
+from autoturbo.json_lines import JsonLines
+from autoturbo.registry import SIMULATOR
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulate.measurers import Measurer, asked, find_measurer
 
 COLLECTION: Final = "collection.json"
 
@@ -91,6 +97,7 @@ class Collection:
         seed: Of the sample.
         draws: Gives settings; its name and parameters are in ``recipe``.
         recipe: What describes ``draws``, and the command.
+        measurer: What measures; its name and version are in ``recipe`` where it is not ours.
     """
 
     parts: tuple[Part, ...]
@@ -98,6 +105,7 @@ class Collection:
     seed: int
     draws: MakeSource
     recipe: Mapping[str, Any]
+    measurer: str = SIMULATOR
 
     def described(self) -> dict[str, Any]:
         """Return the content of the collection's file."""
@@ -297,7 +305,10 @@ def _end_with_parent() -> None:
 def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
     """Measure one part and write its shard."""
     context, seed = (part.graph, part.target, part.dtype), part.seed(collection.seed)
-    measure = functools.partial(read_setting, Evaluator(*context))
+    measurer, kept = find_measurer(collection.measurer), folder / f"{part.name}.measured.jsonl"
+    if collection.measurer != SIMULATOR:
+        measurer = RememberingMeasurer(measurer, JsonLines(kept))
+    measure = functools.partial(read_setting, Evaluator(*context, measurer))
     sample = Sample(collection.draws(*context), measure, np.random.default_rng(seed))
     drawn = list(sample.take(collection.settings))
     same = {
@@ -314,4 +325,39 @@ def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
             for row in drawn_setting.reading.kernels
         ],
     }
-    return write_shard(folder, part.name, rows, sample.repeats)
+    seal = write_shard(folder, part.name, rows, sample.repeats)
+    kept.unlink(missing_ok=True)
+    return seal
+
+
+@dataclass(eq=False)
+class RememberingMeasurer:
+    """Measures what was not measured before: a shard that a kill has cut short loses nothing.
+
+    Attributes:
+        measurer: Measures.
+        lines: The file of what was measured.
+    """
+
+    measurer: Measurer
+    lines: JsonLines
+
+    def __post_init__(self) -> None:
+        self._known: dict[str, Measurement] = {}
+        for entry in self.lines.read():
+            with suppress(ValueError, KeyError, TypeError):
+                key, values = entry
+                self._known[key] = Measurement.from_dict(values)
+
+    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+        """Return one outcome per schedule; failures are not remembered."""
+        return [self._one(schedule) for schedule in schedules]
+
+    def _one(self, schedule: Schedule) -> Outcome:
+        key = hashlib.sha256(schedule.text.encode()).hexdigest()
+        if key in self._known:
+            return self._known[key]
+        outcome = asked(self.measurer, schedule)
+        if isinstance(outcome, Measurement):
+            self.lines.append([key, outcome.as_dict()])
+        return outcome

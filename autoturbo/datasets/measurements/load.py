@@ -94,6 +94,12 @@ class Measurements:
         return measured
 
     @cached_property
+    def timed(self) -> NDArray[np.bool_]:
+        """Return a mask of the settings whose kernels have times of their own."""
+        without = np.bincount(self.owner, np.isnan(self.times), len(self)) > 0
+        return self.measured & ~without
+
+    @cached_property
     def owner(self) -> Ints:
         """Return the setting of every kernel row."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))

@@ -209,18 +209,19 @@ def read_setting(evaluator: Evaluator, knobs: Knobs) -> Reading:
     return Reading(
         schedule.knobs,
         outcome,
-        _identity(outcome) if isinstance(outcome, Measurement) else b"",
+        _identity(outcome, schedule) if isinstance(outcome, Measurement) else b"",
         {"loops": share.loops, "clusters": share.clusters, "alike": alike},
         tuple(_kernels(evaluator, schedule, outcome)),
     )
 
 
-def _identity(outcome: Measurement) -> bytes:
+def _identity(outcome: Measurement, schedule: Schedule) -> bytes:
     """Return a hash of all measures, every kernel's signature among them.
 
-    Schedules that differ in nothing that can be measured are one here, whatever led to them.
+    Schedules that differ in nothing that can be measured are one here, whatever led to them; where
+    a measurer gives a latency alone, these are equal schedules.
     """
-    text = repr(sorted(outcome.as_dict().items()))
+    text = repr(sorted(outcome.as_dict().items())) if outcome.kernel_times else schedule.text
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -233,7 +234,9 @@ def _kernels(evaluator: Evaluator, schedule: Schedule, outcome: Outcome) -> Iter
     # all clusters that work have all sub-graphs, where they work alike or there is only one
     everywhere = ((0, schedule.share.clusters),) * count
     homes = plan(evaluator.model_scheduler, schedule.knobs).homes or everywhere
-    times = _times(schedule, outcome) if isinstance(outcome, Measurement) else [{}] * count
+    times: list[Row] = [{}] * count
+    if isinstance(outcome, Measurement) and outcome.kernel_times:
+        times = _times(schedule, outcome)
     for at, reads in enumerate(_reads(schedule.instances)):
         own = known.overrides.get(at)
         yield {
