@@ -43,6 +43,9 @@ FEWEST = 30
 EXPLAINED = 0.2
 """Share of the variance that the trees must account for, on trials that they have not seen."""
 
+_SIGNAL = 1.5
+"""Times the variance of the noise that trials must have: below it most of what differs is noise."""
+
 _TREES = 100
 
 Border = Literal["least", "greatest"]
@@ -83,7 +86,8 @@ class Importance:
         measured: Trials with a figure.
         failed: Trials without one.
         explained: Share of the variance that a model of the choices predicts for trials it has not
-            seen, 1 less the squared error over the variance; None where none was trained.
+            seen, 1 less the squared error over the variance; None where none was trained. What the
+            measurer's noise makes of the variance is no part of it, nor of the knobs' shares.
         obstacle: Why no importance is given, or None.
         knobs: Every dimension of the space, in its order.
     """
@@ -124,8 +128,9 @@ def importance_of(
     if most is not None and len(figures) > most:
         judges = np.linspace(0, len(figures) - 1, most).round().astype(np.int64)
     rows = space.features(genes[known][judges])
-    explained, shares = _judged(rows, _logarithms(figures[judges]), seed)
-    obstacle = _obstacle(figures, explained)
+    noise = max((getattr(trial.outcome, "noise", None) or 0.0 for _, trial in judged), default=0.0)
+    explained, shares = _judged(rows, _logarithms(figures[judges]), seed, noise)
+    obstacle = _obstacle(figures, explained, noise)
     best = genes[known][int(figures.argmin())] if len(figures) else None
     knobs = [
         _report(space, index, genes, best, None if obstacle else float(shares[index]))
@@ -134,11 +139,12 @@ def importance_of(
     return Importance(int(known.sum()), int((~known).sum()), explained, obstacle, tuple(knobs))
 
 
-def _obstacle(figures: NDArray[np.float64], explained: float | None) -> str | None:
+def _obstacle(figures: NDArray[np.float64], explained: float | None, noise: float) -> str | None:
     if len(figures) < FEWEST:
         return f"too few trials: {len(figures)} measured, at least {FEWEST} are needed"
     if explained is None:
-        return "all trials measured the same"
+        alike = f"the trials differ by little more than the noise of {100 * noise:.2g} %"
+        return alike if noise else "all trials measured the same"
     if explained < EXPLAINED:
         predicted = f"{100 * max(explained, 0.0):.0f} %"
         return f"too few trials: they predict {predicted} of what differs between others"
@@ -159,11 +165,21 @@ def _point(space: Space, trial: Trial) -> tuple[int, ...] | None:
 
 
 def _judged(
-    rows: Rows, labels: NDArray[np.float64], seed: int
+    rows: Rows, labels: NDArray[np.float64], seed: int, noise: float
 ) -> tuple[float | None, NDArray[np.float64]]:
-    """Return the explained variance of the trees, and each column's share of the variance."""
+    """Return the explained variance of the trees, and each column's share of the variance.
+
+    Args:
+        rows: Choices of the trials, ``(trials, columns)``.
+        labels: Logarithms of what was measured, ``(trials,)``.
+        seed: Deals the trials into parts.
+        noise: Relative standard deviation of a measurement; it is taken out of the variance.
+    """
     shares = np.zeros(rows.shape[1])
     if len(labels) < FEWEST or np.ptp(labels) == 0:
+        return None, shares
+    of_noise = len(labels) * noise**2
+    if float(((labels - labels.mean()) ** 2).sum()) < _SIGNAL * of_noise:
         return None, shares
     added, predicted = np.zeros(rows.shape), np.zeros(len(labels))
     part = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
@@ -172,8 +188,8 @@ def _judged(
         trees = Booster.of(rows[~held], labels[~held], trees=_TREES, seed=seed)
         added[held], predicted[held] = trees.contributions(rows[held]), trees.predict(rows[held])
     centred = labels - labels.mean()
-    variance = float(centred @ centred)
-    explained = 1.0 - float(((labels - predicted) ** 2).sum()) / variance
+    variance = float(centred @ centred) - of_noise
+    explained = 1.0 - (float(((labels - predicted) ** 2).sum()) - of_noise) / variance
     return explained, centred @ added / variance
 
 

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from autoturbo.errors import RunError
+from autoturbo.errors import RunError, UsageError
 from autoturbo.registry import ANNEALING, COST_MODEL, PROGRAM
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.executors.base import Answer, Task
-from autoturbo.search.objectives import OF_KERNELS, EarlyStopping, OutcomeIntervals, Stop
+from autoturbo.search.objectives import OF_KERNELS, EarlyStopping, OutcomeIntervals, Stop, figures
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
@@ -461,13 +461,24 @@ class SearchLoop:
             self.best = trial
         failed = isinstance(trial.outcome, Failure)
         if isinstance(trial.outcome, Measurement):
+            self._refuse_unmeasured(trial.outcome)
             self._early_stopping.noise = trial.outcome.noise or 0.0
         self._early_stopping.enter(None if failed else self._score(trial))
 
+    def _refuse_unmeasured(self, outcome: Measurement) -> None:
+        """Refuse an objective that the measurer says nothing of.
+
+        Raises:
+            UsageError: There is one.
+        """
+        for objective in self.search.objectives:
+            if objective.score(outcome) is None:
+                hint = f"{' or '.join(OF_KERNELS)} follow from a latency alone"
+                raise UsageError(f"the measurer does not give {objective.name}", hint=hint)
+
     def _score(self, trial: Trial) -> tuple[float, ...]:
         """Return the scores of all objectives, the first one first; lower is better."""
-        scores = [objective.score(trial.outcome) for objective in self.search.objectives]
-        return tuple(float("inf") if score is None else score for score in scores)
+        return figures(self.search.objectives, trial.outcome)
 
     def _fill_mirror(self) -> None:
         """Bring the study that the user sees up to date; a storage is written at once."""

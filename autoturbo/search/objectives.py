@@ -18,7 +18,7 @@ class Objective:
     Attributes:
         name: On the command line.
         direction: Which way is better.
-        value: The figure, in SI units; None where the target does not give it.
+        value: The figure, in SI units; None where the target or the measurer does not give it.
     """
 
     name: str
@@ -39,7 +39,7 @@ OBJECTIVES = {
         Objective("latency", "minimize", lambda m: m.latency),
         Objective("throughput", "maximize", lambda m: m.throughput),
         Objective("energy", "minimize", lambda m: m.energy),
-        Objective("ddr-bytes", "minimize", lambda m: float(m.ddr_bytes)),
+        Objective("ddr-bytes", "minimize", lambda m: float(m.ddr_bytes) or None),
     )
 }
 """Every objective by name."""

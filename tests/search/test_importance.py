@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ from autoturbo.search.encoding import START, Dimension
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulate.measurement import Failure, Measurement
 from tests.search.search_doubles import measurement
 from tests.search.space_samples import block, space_of
 
@@ -204,3 +205,34 @@ def test_what_is_no_point_of_the_space_tells_nothing_of_it() -> None:
     more = [*trials, Trial(len(trials), odd, measurement(1e-9))]
     assert importance_of(SPACE, more, LATENCY) == importance_of(SPACE, trials, LATENCY)
     assert importance_of(SPACE, more[-1:], LATENCY).measured == 0
+
+
+def noisy_trials(
+    noise: float, effect: Callable[[Knobs], float], told: float | None = 0.0
+) -> list[Trial]:
+    """Trials whose measurements say how noisy they are, or do not."""
+    rng = np.random.default_rng(2)
+    trials = []
+    for trial in trials_of(effect, 200):
+        outcome = trial.outcome
+        assert isinstance(outcome, Measurement)
+        seconds = outcome.latency * float(np.exp(noise * rng.standard_normal()))
+        known = noise if told is not None else None
+        noisy = dataclasses.replace(outcome, latency=seconds, noise=known)
+        trials.append(Trial(trial.number, trial.knobs, noisy))
+    return trials
+
+
+def test_what_is_noise_is_no_part_of_the_variance() -> None:
+    """A knob that decides everything has nearly all of it, noise or not."""
+    found = importance_of(SPACE, noisy_trials(0.3, scale), LATENCY)
+    assert shares(found)["instance_multiplier"] == pytest.approx(1.0, abs=0.12)
+    untold = noisy_trials(0.3, scale, told=None)
+    ignorant = importance_of(SPACE, untold, LATENCY)
+    assert shares(ignorant)["instance_multiplier"] < shares(found)["instance_multiplier"]
+
+
+def test_nothing_is_said_where_trials_differ_by_noise_alone() -> None:
+    found = importance_of(SPACE, noisy_trials(0.02, lambda _: 1.0), LATENCY)
+    assert found.obstacle == "the trials differ by little more than the noise of 2 %"
+    assert {knob.share for knob in found.knobs} == {None}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import pytest
 from autoturbo.commands.loading import resume
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
+from autoturbo.errors import UsageError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
-from autoturbo.hardware import load_target
+from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.progress import Progress
 from autoturbo.search.warm_starts.starts import starts_of
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulate.measurers import measurement_of
 from autoturbo.tuning.result import TuneResult
 from autoturbo.tuning.tuner import tune
 from autoturbo.verify.findings import Check
@@ -248,3 +253,21 @@ def test_without_a_database_nothing_is_read_or_left(
     folder = result.run_folder
     del result
     assert not folder.exists()
+
+
+class LatencyAlone:
+    """Measures nothing but latencies."""
+
+    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+        return [measurement_of(schedule, 1.0) for schedule in schedules]
+
+
+def latency_alone(graph: Graph, target: Target, dtype: str) -> Evaluator:
+    return Evaluator(graph, target, dtype, LatencyAlone())
+
+
+def test_an_objective_that_the_measurer_does_not_give_is_refused(
+    model: Graph, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="the measurer does not give ddr-bytes"):
+        run(model, tmp_path, trials=2, objective="latency,ddr-bytes", evaluator=latency_alone)
