@@ -7,6 +7,7 @@ a second or two, once for a processor and a version of ONNX Runtime, and kept in
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -62,15 +63,17 @@ class Cpu:
         return self.bandwidth / self.macs_per_s
 
     def layouts(self) -> tuple[tuple[int, int], ...]:
-        """Return workers and threads that use all cores, or all hardware threads."""
-        totals = dict.fromkeys((self.cores, self.hardware_threads))
-        pairs = [
-            (workers, total // workers)
-            for total in totals
-            for workers in range(1, total + 1)
-            if total % workers == 0
-        ]
-        return tuple(dict.fromkeys(pairs))
+        """Return workers and threads that use all cores, or all hardware threads.
+
+        One worker, one thread for each worker, and something in the middle: workers of several
+        threads have sessions of their own, with weights of their own.
+        """
+        pairs: dict[tuple[int, int], None] = {}
+        for total in (self.cores, self.hardware_threads):
+            middle = max(w for w in range(1, math.isqrt(total) + 1) if total % w == 0)
+            for workers in (1, middle, total):
+                pairs[workers, total // workers] = None
+        return tuple(pairs)
 
 
 def this_cpu() -> Cpu:

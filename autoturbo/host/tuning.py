@@ -29,6 +29,7 @@ from autoturbo.host.files import HostModel, HostSchedule
 from autoturbo.host.plan import HostPlan
 from autoturbo.host.runner import Array, reference_outputs, runtime_version
 from autoturbo.host.search import HostSearch, Timed
+from autoturbo.json_lines import JsonLines
 from autoturbo.registry import HOST
 from autoturbo.search.progress import Progress
 from autoturbo.verify.comparison import arithmetic_of, compare, described, longest_sum
@@ -114,7 +115,9 @@ def tune_host(
     file = Path(graph.source)
     path = with_weights_drawn(file, folder.path)
     model = DividedModel.of(path, graph)
-    stopwatch = Stopwatch(model, feeds_of(model), HostJournal(folder.path / MEASUREMENTS))
+    stopwatch = Stopwatch(
+        model, feeds_of(model), HostJournal(JsonLines(folder.path / MEASUREMENTS))
+    )
 
     def told(phase: str, done: int, best: Timed | None) -> None:
         standing = Progress(
@@ -133,6 +136,8 @@ def tune_host(
     found = search.run(baselines.values())
     plans = {**baselines, TUNED: found[0] if found else baselines[LOOP]}
     comparison = compare_plans(stopwatch, plans, compared)
+    winner = plans[comparison.winner]
+    chosen = next(name for name, plan in plans.items() if plan == winner)  # where two are equal
     about = HostModel(graph.name, str(file.absolute()), graph.hash, graph.batch, **given)
     schedule = HostSchedule(about, cpu, runtime, comparison.winner, plans, comparison.seconds)
     check_outputs(stopwatch, schedule.plan)

@@ -42,9 +42,9 @@ def test_six_rounds_are_enough_for_a_statement() -> None:
 
 @pytest.mark.parametrize(
     ("loop", "tuned", "winner"),
-    [(0.8, 0.7, TUNED), (0.8, 0.8, LOOP), (1.0, 1.0, WHOLE), (1.1, 0.9, TUNED), (0.8, 0.9, LOOP)],
+    [(0.8, 0.7, TUNED), (0.8, 0.8, LOOP), (1.1, 1.0, WHOLE), (1.1, 0.9, TUNED), (0.8, 0.9, LOOP)],
 )
-def test_the_simplest_plan_that_nothing_beats_is_handed_out(
+def test_the_faster_baseline_is_handed_out_unless_the_tuned_plan_is_demonstrably_faster(
     loop: float, tuned: float, winner: str
 ) -> None:
     rng = np.random.default_rng(5)

@@ -26,6 +26,7 @@ TUNE = ("tune", "residual.onnx", "--target", "host", "--trials", "3")
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """A folder with a model; comparisons are short, for no figure is looked at."""
+    monkeypatch.setattr(compare, "LEAST_ROUNDS", 6)
     monkeypatch.setattr(compare, "MOST_ROUNDS", 6)
     monkeypatch.setattr(compare, "_SHORT_S", 0.001)
     residual(tmp_path)

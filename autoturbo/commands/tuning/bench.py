@@ -37,7 +37,7 @@ _ALLOWED = frozenset(("trials", "patience", "time_budget", "seed", "runs_folder"
 
 
 _REASONS = {
-    "whole batch": "the whole batch",
+    "whole batch": "the whole batch: the tuned plan is not demonstrably faster",
     "best loop": "the best loop: the tuned plan is not demonstrably faster",
     "tuned": "the tuned plan",
 }
