@@ -139,7 +139,7 @@ def tune_host(
     winner = plans[comparison.winner]
     chosen = next(name for name, plan in plans.items() if plan == winner)  # where two are equal
     about = HostModel(graph.name, str(file.absolute()), graph.hash, graph.batch, **given)
-    schedule = HostSchedule(about, cpu, runtime, comparison.winner, plans, comparison.seconds)
+    schedule = HostSchedule(about, cpu, runtime, chosen, plans, comparison.seconds)
     check_outputs(stopwatch, schedule.plan)
     stopwatch.close()
     folder.write_schedule(schedule.text)
