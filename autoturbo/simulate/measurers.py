@@ -11,14 +11,21 @@ confirmed before anybody believes it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import math
+import os
 import statistics
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from autoturbo.files import lock
 from autoturbo.registry import MEASURERS, broken
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
@@ -32,6 +39,9 @@ AT_START: Final = 5
 
 EVERY: Final = 8
 """Measurements after which the reference is measured again."""
+
+_WAIT_S: Final = 0.01
+"""Seconds after which is looked again whether a measurer is free."""
 
 SUSPICIOUS: Final = 2.5
 """A latency is confirmed if it is so many times the noise below the lowest one so far."""
@@ -60,6 +70,8 @@ class MeasurerInfo:
         warm_up: Runs before these that are not counted.
         build_limit_s: Seconds for a build; None for as long as it takes.
         run_limit_s: Seconds for all runs of a measurement, likewise.
+        at_once: Measurements on this computer whose runs go on at the same time, whatever number of
+            processes measure; others wait, builds do not. None for any number.
     """
 
     deterministic: bool = False
@@ -67,6 +79,7 @@ class MeasurerInfo:
     warm_up: int = 1
     build_limit_s: float | None = None
     run_limit_s: float | None = None
+    at_once: int | None = None
 
 
 class TimedMeasurer(Protocol[Built]):
@@ -173,13 +186,37 @@ class Timed:
         """Return the seconds of the timed runs, or why there are none."""
         info = self.info
         runs = info.warm_up + info.repeats
-        seconds = within(info.run_limit_s, lambda: self.measurer.run(built, runs), "raised")
+        with _turn(self.measurer, info.at_once):
+            seconds = within(info.run_limit_s, lambda: self.measurer.run(built, runs), "raised")
         if isinstance(seconds, Failure):
             return seconds
         timed = [float(value) for value in seconds][info.warm_up :]
         if not timed or not all(math.isfinite(value) and value > 0 for value in timed):
             return Failure("invalid", f"the measurer returned {list(seconds)!r:.80} as seconds")
         return timed
+
+
+@contextlib.contextmanager
+def _turn(measurer: object, at_once: int | None) -> Iterator[None]:
+    """Wait until fewer than so many other processes run something on a measurer of this kind.
+
+    A process that is killed gives its turn back; where the system has no locks, nobody waits.
+    """
+    if at_once is None:
+        yield
+        return
+    kind = f"{type(measurer).__module__}.{type(measurer).__qualname__}"
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    name = f"autoturbo-{user}-{hashlib.sha256(kind.encode()).hexdigest()[:16]}"
+    for slot in itertools.cycle(range(at_once)):
+        with (Path(tempfile.gettempdir()) / f"{name}-{slot}.lock").open("ab") as file:
+            try:
+                lock(file.fileno())
+            except BlockingIOError:
+                time.sleep(_WAIT_S / at_once)
+                continue
+            yield
+            return
 
 
 def measurement_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -143,3 +144,34 @@ def test_what_goes_wrong_is_a_value(board: Board, reason: str, message: str) -> 
     assert outcome.reason == reason
     assert message in outcome.message
     assert "\n" not in outcome.message
+
+
+@dataclass
+class Shared(Board):
+    """Counts who runs at the same time; runs meet where so many are let in."""
+
+    meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
+    running: list[int] = field(default_factory=list)
+    most: int = 0
+
+    def run(self, built: float, repeats: int) -> Sequence[float]:
+        self.running.append(1)
+        self.most = max(self.most, len(self.running))
+        self.meeting.wait(timeout=30)
+        time.sleep(0.02)
+        self.running.pop()
+        return [built] * repeats
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2), (None, 4)])
+def test_runs_take_turns_where_the_measurer_says_so(at_once: int | None, most: int) -> None:
+    """Locks are of open files, so that threads take turns as processes do."""
+    info = MeasurerInfo(deterministic=True, repeats=1, warm_up=0, at_once=at_once)
+    board, schedule = Shared(info, meeting=threading.Barrier(most)), schedules()[0]
+    threads = [threading.Thread(target=Timed(board).measure, args=([schedule],)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert board.most == most
+    assert not board.running
