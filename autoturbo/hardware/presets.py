@@ -17,7 +17,7 @@ from typing import Any, Final
 from autoturbo.errors import Location, TargetError, did_you_mean, nearest
 from autoturbo.hardware.document import parse_document, read_document
 from autoturbo.hardware.target import ENGINES, Target, check, from_document, target_of
-from autoturbo.registry import TARGETS
+from autoturbo.registry import HOST, TARGETS
 
 _FOLDER: Final = Path(__file__).parent / "presets"
 
@@ -152,6 +152,9 @@ def _from_text(text: str, shown: str) -> Target:
 def _unknown_target(name: str) -> TargetError:
     hint = did_you_mean(name, preset_names(), kind="targets")
     file = "" if nearest(name, preset_names()) else ", or a file"
+    if name == HOST:
+        hint = "only 'tune' and 'bench' take it"
+        return TargetError("this computer is measured, never simulated", hint=hint)
     return TargetError(f"unknown target {name!r}", hint=f"{hint}{file}")
 
 

@@ -303,3 +303,8 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_this_computer_is_no_target_of_the_simulator() -> None:
+    with pytest.raises(TargetError, match="never simulated; only 'tune' and 'bench' take it"):
+        load_target("host")
