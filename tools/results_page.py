@@ -32,6 +32,7 @@ GROUPS = {  # headings of the page, and the files below each
             "first-guess",
         ),
     ),
+    "Batches on this computer": ("host",),
     "Error of the cost model": ("cost-model", "cost-model-targets"),
     "Calibration of the simulator": (
         *("calibration", "mappers", "scale-sim", "dram", "wormhole", "wormhole-formulas"),

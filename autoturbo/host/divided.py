@@ -31,9 +31,6 @@ MOST_PARTS = 12
 _STEP = 1.5
 """Times as many samples that the next number has at least, of those that are tried."""
 
-_BYTES_PER_MAC = 0.25
-"""Bytes that are moved while one multiplication is made, about: parts shall take as long."""
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -75,23 +72,27 @@ class DividedModel:
     Attributes:
         path: Its file, with weights.
         graph: The model for the whole batch.
+        bytes_per_mac: Bytes that are moved while one multiplication is made: parts shall take about
+            as long as each other.
         obstacle: Why samples cannot run apart; empty where they can.
     """
 
     path: Path
     graph: Graph
+    bytes_per_mac: float = 0.25
     obstacle: str = ""
     _kept: dict[int, ModelNodes] = field(default_factory=dict)
 
     @staticmethod
-    def of(path: Path, graph: Graph) -> DividedModel:
+    def of(path: Path, graph: Graph, bytes_per_mac: float = 0.25) -> DividedModel:
         """Return a model that can run in parts, as far as its samples can be told apart.
 
         Args:
             path: A file with weights.
             graph: What was imported of it.
+            bytes_per_mac: Of the processor; it says where cuts suit.
         """
-        model = DividedModel(path, graph)
+        model = DividedModel(path, graph, bytes_per_mac)
         model.obstacle = model._obstacle()
         return model
 
@@ -189,7 +190,7 @@ class DividedModel:
                 for t in (*operator.inputs, *operator.outputs)
                 if t in self.placements
             )
-            work.append(work[-1] + moved + _BYTES_PER_MAC * operator.macs / self.graph.batch)
+            work.append(work[-1] + moved + self.bytes_per_mac * operator.macs / self.graph.batch)
         return work
 
     def _handed_on(self) -> Iterator[tuple[int, int]]:

@@ -114,7 +114,7 @@ def tune_host(
     folder = RunFolder.create(runs, graph.name, HOST, run)
     file = Path(graph.source)
     path = with_weights_drawn(file, folder.path)
-    model = DividedModel.of(path, graph)
+    model = DividedModel.of(path, graph, cpu.bytes_per_mac)
     stopwatch = Stopwatch(
         model, feeds_of(model), HostJournal(JsonLines(folder.path / MEASUREMENTS))
     )
