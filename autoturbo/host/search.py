@@ -13,10 +13,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from autoturbo.errors import VerifyError
 from autoturbo.host.compare import Stopwatch, timed
 from autoturbo.host.cpu import Cpu
 from autoturbo.host.learning import PartTimes
@@ -102,7 +104,8 @@ class HostSearch:
         for plan in plans:
             self.told("timing loops", 0, None)
             self._seconds(plan)
-        return self._raced(sorted(plans, key=self._seconds))[0]
+        able = [plan for plan in plans if math.isfinite(self._seconds(plan))]
+        return self._raced(sorted(able, key=self._seconds) or [self.whole_batch()])[0]
 
     def _loops(self) -> list[HostPlan]:
         """Return loops over shares; the whole batch where there is none."""
@@ -123,15 +126,29 @@ class HostSearch:
         return HostPlan.of(self.parts, choice, self.batch, *layout)
 
     def _seconds(self, plan: HostPlan) -> float:
-        """Return the seconds of a plan: of one that promises something, a median."""
+        """Return the seconds of a plan: of one that promises something, a median.
+
+        Infinite where it cannot be run; the whole batch has to.
+
+        Raises:
+            VerifyError: The first plan of all cannot be run.
+        """
         if plan not in self._known:
-            best = min(self._known.values(), default=math.inf)
-            before = self.stopwatch.journal.known(plan)
-            taken = [self.stopwatch.seconds(plan)] if before is None else [before] * _REPEATS
-            while len(taken) < _REPEATS and min(taken) < _HOPELESS * best:
-                taken.append(self.stopwatch.seconds(plan))
-            self._known[plan] = statistics.median(taken)
+            try:
+                self._known[plan] = self._median(plan)
+            except VerifyError:
+                if not self._known:
+                    raise
+                self._known[plan] = math.inf
         return self._known[plan]
+
+    def _median(self, plan: HostPlan) -> float:
+        best = min(self._known.values(), default=math.inf)
+        before = self.stopwatch.journal.known(plan)
+        taken = [self.stopwatch.seconds(plan)] if before is None else [before] * _REPEATS
+        while len(taken) < _REPEATS and min(taken) < _HOPELESS * best:
+            taken.append(self.stopwatch.seconds(plan))
+        return statistics.median(taken)
 
     # ------------------------------------------------------------------------------------ parts
 
@@ -143,14 +160,18 @@ class HostSearch:
             best[layout] = min(best[layout], self._seconds(plan))
         least = min(best.values())
         chosen = sorted(self.layouts, key=best.__getitem__)[:_LAYOUTS]
-        return [
-            PartTimes.of(layout, [self._part_seconds(part, layout) for part in self.parts])
+        tables = {
+            layout: [self._part_seconds(part, layout) for part in self.parts]
             for layout in chosen
             if best[layout] < _HOPELESS * least
-        ]
+        }
+        return [PartTimes.of(layout, table) for layout, table in tables.items() if all(table)]
 
     def _part_seconds(self, part: range, layout: tuple[int, int]) -> dict[int, float]:
-        """Return the seconds that a part takes for the whole batch, by samples at once."""
+        """Return the seconds that a part takes for the whole batch, by samples at once.
+
+        Numbers of samples with which it cannot be run are left out.
+        """
         found = {}
         for samples in self.sizes:
             if samples * layout[0] > self.batch:
@@ -159,7 +180,8 @@ class HostSearch:
             subgraph = HostSubGraph(part.start, part.stop, samples)
             plan = HostPlan((subgraph,), samples, workers=layout[0], threads=layout[1])
             before = self.stopwatch.journal.known(plan)
-            found[samples] = self._alone(plan) if before is None else before
+            with suppress(VerifyError):
+                found[samples] = self._alone(plan) if before is None else before
         return found
 
     def _alone(self, plan: HostPlan) -> float:
@@ -183,7 +205,8 @@ class HostSearch:
         before = set(baselines)
         if len(self.sizes) > 1 and self.trials:
             self._search()
-        ranked = sorted((t for t in self.history if t.plan not in before), key=lambda t: t.seconds)
+        able = (t for t in self.history if t.plan not in before and math.isfinite(t.seconds))
+        ranked = sorted(able, key=lambda t: t.seconds)
         return self._raced(list(dict.fromkeys(one.plan for one in ranked)))
 
     def _raced(self, plans: Sequence[HostPlan]) -> list[HostPlan]:
@@ -200,18 +223,20 @@ class HostSearch:
         for layout, samples in self._shares():
             plan = self._loop(samples, layout)
             for model in models:
-                if model.layout == layout:
+                if model.layout == layout and math.isfinite(self._known[plan]):
                     model.learn(HostChoice.loop(samples, len(self.parts)), self._known[plan])
         stale = 0
         while models and stale < _DRAWS and not self._is_over():
             drawn = [(model, *model.best(rng if self.history else None)) for model in models]
             model, choice, _ = min(drawn, key=lambda one: one[2])
             plan, stale = HostPlan.of(self.parts, choice, self.batch, *model.layout), stale + 1
-            if plan not in self._known:
-                seconds, stale = self._seconds(plan), 0
+            if plan in self._known:
+                continue
+            seconds, stale = self._seconds(plan), 0
+            if math.isfinite(seconds):
                 model.learn(choice, seconds)
-                self.history.append(Timed(plan, seconds, len(self.history)))
-                self.told("", len(self.history), self.best())
+            self.history.append(Timed(plan, seconds, len(self.history)))
+            self.told("", len(self.history), self.best())
 
     def _is_over(self) -> bool:
         """Return whether enough was tried, or the time is up."""
@@ -222,4 +247,5 @@ class HostSearch:
 
     def best(self) -> Timed | None:
         """Return the best trial so far."""
-        return min(self.history, key=lambda one: one.seconds, default=None)
+        able = (one for one in self.history if math.isfinite(one.seconds))
+        return min(able, key=lambda one: one.seconds, default=None)
