@@ -23,13 +23,10 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
         ValueError: Nothing that the operators make is used.
     """
     chosen = sorted(set(operators))
-    inside = set(chosen)
-    made_tensors = {t for index in chosen for t in graph.operators[index].outputs}
-    touched = made_tensors | {t for index in chosen for t in graph.operators[index].inputs}
-    old = sorted(touched)
+    of = [graph.operators[index] for index in chosen]
+    old = sorted({t for operator in of for t in (*operator.inputs, *operator.outputs)})
     new = {tensor: position for position, tensor in enumerate(old)}
-    read = [t for t in old if t not in made_tensors and not graph.tensors[t].constant]
-    used = [t for t in old if t in made_tensors and _is_used(graph, t, inside)]
+    read, used = entering(graph, chosen), leaving(graph, chosen)
     if not used:
         raise ValueError("the operators make nothing that is used")
     return dataclasses.replace(
@@ -50,6 +47,20 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
     )
 
 
-def _is_used(graph: Graph, tensor: int, inside: set[int]) -> bool:
-    """Return whether a tensor is an output of the model or has a reader outside."""
-    return tensor in graph.outputs or bool(set(graph.consumers[tensor]) - inside)
+def entering(graph: Graph, operators: Iterable[int]) -> list[int]:
+    """Return the tensors that some operators read and do not make, but for constants; ascending."""
+    of = [graph.operators[index] for index in operators]
+    read = {tensor for operator in of for tensor in operator.inputs}
+    made = {tensor for operator in of for tensor in operator.outputs}
+    return sorted(tensor for tensor in read - made if not graph.tensors[tensor].constant)
+
+
+def leaving(graph: Graph, operators: Iterable[int]) -> list[int]:
+    """Return what some operators make and others read, or the model returns; ascending."""
+    inside = set(operators)
+    made = {tensor for index in inside for tensor in graph.operators[index].outputs}
+    return sorted(
+        tensor
+        for tensor in made
+        if tensor in graph.outputs or set(graph.consumers[tensor]) - inside
+    )

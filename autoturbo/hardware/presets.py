@@ -150,11 +150,11 @@ def _from_text(text: str, shown: str) -> Target:
 
 
 def _unknown_target(name: str) -> TargetError:
-    hint = did_you_mean(name, preset_names(), kind="targets")
-    file = "" if nearest(name, preset_names()) else ", or a file"
     if name == HOST:
         hint = "only 'tune' and 'bench' take it"
         return TargetError("this computer is measured, never simulated", hint=hint)
+    hint = did_you_mean(name, preset_names(), kind="targets")
+    file = "" if nearest(name, preset_names()) else ", or a file"
     return TargetError(f"unknown target {name!r}", hint=f"{hint}{file}")
 
 

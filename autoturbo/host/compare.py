@@ -19,17 +19,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from autoturbo.host.divided import DividedModel
-from autoturbo.host.plan import HostPlan
+from autoturbo.host.plan import LOOP, TUNED, WHOLE, HostPlan
 from autoturbo.host.runner import Array, Runner, SessionCache
 from autoturbo.json_lines import JsonLines
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.progress import now
 
-WHOLE: Final = "whole batch"
-LOOP: Final = "best loop"
-TUNED: Final = "tuned"
 CONTROL: Final = "whole batch again"
-"""What is compared; the last is the control."""
+"""What the whole batch is compared with as if it were another plan."""
 
 LEAST_ROUNDS: Final = 8
 MOST_ROUNDS: Final = 20

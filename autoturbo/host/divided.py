@@ -17,11 +17,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
+from autoturbo.graph.extract import entering, leaving
 from autoturbo.graph.importer.external_data import attach
 from autoturbo.graph.model_nodes import ModelNodes, Repeated
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
-from autoturbo.verify.execution import entering, leaving, plain_model, with_random_weights
+from autoturbo.verify.execution import plain_model, with_random_weights
 from autoturbo.verify.onnx_writer.builder import element_types
 from autoturbo.verify.onnx_writer.calls import nodes_at
 
@@ -95,6 +96,11 @@ class DividedModel:
         model = DividedModel(path, graph, bytes_per_mac)
         model.obstacle = model._obstacle()
         return model
+
+    @functools.cached_property
+    def proto(self) -> onnx.ModelProto:
+        """Return what stands in its file, without what stands beside it."""
+        return onnx.load(self.path, load_external_data=False)
 
     @functools.cached_property
     def trace(self) -> BatchTrace:

@@ -15,10 +15,10 @@ from autoturbo.files import read_json
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import one_line
-from autoturbo.host.compare import CONTROL, LOOP, TUNED, WHOLE, HostComparison
+from autoturbo.host.compare import CONTROL, HostComparison
 from autoturbo.host.cpu import Cpu
 from autoturbo.host.divided import DividedModel, with_weights_drawn
-from autoturbo.host.plan import HostPlan, HostSubGraph
+from autoturbo.host.plan import PLANS, HostPlan, HostSubGraph
 from autoturbo.host.runner import Runner, SessionCache
 from autoturbo.schema import (
     Choice,
@@ -32,8 +32,6 @@ from autoturbo.schema import (
 
 HOST_FORMAT: Final = "autoturbo-host-schedule"
 HOST_SCHEMA: Final = 1
-
-_PLANS: Final = (WHOLE, LOOP, TUNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class HostSchedule:
     model: HostModel
     cpu: Cpu
     runtime: str
-    chosen: Annotated[str, Choice(of=_PLANS, kind="plan")]
+    chosen: Annotated[str, Choice(of=PLANS, kind="plan")]
     plans: Mapping[str, HostPlan]
     seconds: Mapping[str, tuple[float, ...]]
 
@@ -119,9 +117,9 @@ class HostSchedule:
             reason = getattr(error, "strerror", None) or one_line(error)
             hint = "'autoturbo tune MODEL --target host' writes one"
             raise ScheduleFileError(f"cannot be read: {reason}", Location(place), hint) from None
-        if set(form["plans"]) != {*_PLANS} or not {*_PLANS, CONTROL} <= set(form["seconds"]):
+        if set(form["plans"]) != {*PLANS} or not {*PLANS, CONTROL} <= set(form["seconds"]):
             location = Location(place, field="plans")
-            raise ScheduleFileError(f"are not {', '.join(_PLANS)}, with seconds of each", location)
+            raise ScheduleFileError(f"are not {', '.join(PLANS)}, with seconds of each", location)
         return HostSchedule(
             HostModel(**_tuples(form["model"])), Cpu(**form["cpu"]), form["runtime"],
             form["chosen"], {name: _plan(plan) for name, plan in form["plans"].items()},

@@ -13,6 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+WHOLE: Final = "whole batch"
+LOOP: Final = "best loop"
+TUNED: Final = "tuned"
+PLANS: Final = (WHOLE, LOOP, TUNED)
+"""What is compared: two baselines, and the plan that was searched for."""
+
 DEPTH_FIRST: Final = "depth-first"
 """A sub-graph runs as soon as enough samples have left the one before it."""
 

@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from autoturbo.errors import Location, UsageError, did_you_mean
+from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.host.divided import DividedModel, Placement
 from autoturbo.host.plan import HostPlan, HostSubGraph
 from autoturbo.verify.execution import (
+    FATAL,
     open_session,
     plain_model,
     plain_options,
     runtime,
+    session_of,
     takes,
     unrunnable,
 )
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 
 Array = NDArray[Any]
-
-_FATAL = 4
-"""ONNX Runtime's log level: errors reach the caller as exceptions, so nothing else is printed."""
 
 _BESIDE = "session.model_external_initializers_file_folder_path"
 """The setting that says where files with weights are of a model that is not read from a file."""
@@ -103,14 +101,14 @@ class SessionCache:
         options.add_session_config_entry(_BESIDE, str(self.model.path.absolute().parent))
         if not key.alone:
             options.add_session_config_entry(_STOP_SPINNING, "1")
-        return _opened(model, options, Location(self.model.path))
+        return session_of(model, options, self.model.path)
 
 
 def _options(threads: int) -> Any:
     """Return the options of a session: everything that makes it fast is on by default."""
     options = runtime().SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = _FATAL
+    options.log_severity_level = FATAL
     if _shares_memory():
         options.add_session_config_entry("session.use_env_allocators", "1")
     return options
@@ -133,13 +131,6 @@ def _shares_memory() -> bool:
     return True
 
 
-def _opened(model: bytes, options: Any, at: Location) -> Any:
-    try:
-        return runtime().InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - its classes share no other base
-        raise unrunnable(error, at.file) from None
-
-
 def product_session(extent: int, threads: int) -> Callable[[], object]:
     """Return a function that multiplies two square matrices of float32.
 
@@ -154,7 +145,7 @@ def product_session(extent: int, threads: int) -> Callable[[], object]:
     graph = helper.make_graph([node], "product", info[:2], info[2:])
     opsets = [helper.make_opsetid("", 17)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    session = _opened(model.SerializeToString(), _options(threads), Location())
+    session = session_of(model.SerializeToString(), _options(threads), None)
     values = np.random.default_rng(0).standard_normal((2, extent, extent)).astype(np.float32)
     feeds = dict(zip("ab", values, strict=True))
     return lambda: session.run(None, feeds)
@@ -185,14 +176,14 @@ class Runner:
     def __post_init__(self) -> None:
         batch, model = self.model.graph.batch, self.model
         run = range(self.plan.subgraphs[0].first, self.plan.subgraphs[-1].stop)
-        takes, gives = model.inputs, model.outputs
+        inputs, outputs = model.inputs, model.outputs
         if len(run) < len(model.graph.operators):
-            takes = {place.name: place for place in model.inputs_of(run)}
-            gives = {place.name: place for place in model.outputs_of(run)}
-        whole = (*takes.values(), *gives.values())
+            inputs = {place.name: place for place in model.inputs_of(run)}
+            outputs = {place.name: place for place in model.outputs_of(run)}
+        whole = (*inputs.values(), *outputs.values())
         memory = {place.name: np.zeros(place.shape, place.dtype) for place in whole}
-        self.inputs = {name: memory[place.name] for name, place in takes.items()}
-        self.outputs = {name: memory[place.name] for name, place in gives.items()}
+        self.inputs = {name: memory[place.name] for name, place in inputs.items()}
+        self.outputs = {name: memory[place.name] for name, place in outputs.items()}
         passes = np.array_split(np.arange(batch // self.plan.pass_samples), self.plan.workers)
         self._work = [
             self._bound(worker, passes[worker].tolist(), memory)
@@ -287,13 +278,12 @@ def reference_outputs(model: DividedModel, feeds: Mapping[str, Array]) -> dict[s
     Raises:
         UnrunnableError: ONNX Runtime does not run the model.
     """
-    proto = onnx.load(model.path, load_external_data=False)
-    if takes(proto, feeds):
+    if takes(model.proto, feeds):
         return run_session(open_session(model.path), feeds)
     batch, options = model.graph.batch, plain_options(runtime())
     options.add_session_config_entry(_BESIDE, str(model.path.absolute().parent))
     whole = model.nodes(batch)
-    session = _opened(plain_model(whole).SerializeToString(), options, Location(model.path))
+    session = session_of(plain_model(whole).SerializeToString(), options, model.path)
     return run_session(session, feeds)
 
 

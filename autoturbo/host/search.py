@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -196,18 +196,12 @@ class HostSearch:
 
     # ----------------------------------------------------------------------------------- search
 
-    def run(self, baselines: Iterable[HostPlan]) -> list[HostPlan]:
-        """Return the best plans that a search finds, the most promising first.
-
-        Args:
-            baselines: Measured before; none of them is returned.
-        """
-        before = set(baselines)
+    def run(self) -> list[HostPlan]:
+        """Return the best plans that a search finds, without baselines, the fastest first."""
         if len(self.sizes) > 1 and self.trials:
             self._search()
-        able = (t for t in self.history if t.plan not in before and math.isfinite(t.seconds))
-        ranked = sorted(able, key=lambda t: t.seconds)
-        return self._raced(list(dict.fromkeys(one.plan for one in ranked)))
+        able = (one for one in self.history if math.isfinite(one.seconds))
+        return self._raced([one.plan for one in sorted(able, key=lambda one: one.seconds)])
 
     def _raced(self, plans: Sequence[HostPlan]) -> list[HostPlan]:
         """Return the first few plans, in front the fastest when they are measured in turn."""

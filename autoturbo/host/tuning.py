@@ -9,15 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import onnx
-
 from autoturbo.database import RunFolder, run_id
 from autoturbo.errors import RefusedError
 from autoturbo.graph.operators import Graph
 from autoturbo.host.compare import (
-    LOOP,
-    TUNED,
-    WHOLE,
     HostComparison,
     HostJournal,
     Stopwatch,
@@ -26,7 +21,7 @@ from autoturbo.host.compare import (
 from autoturbo.host.cpu import this_cpu
 from autoturbo.host.divided import DividedModel, with_weights_drawn
 from autoturbo.host.files import HostModel, HostSchedule
-from autoturbo.host.plan import HostPlan
+from autoturbo.host.plan import LOOP, TUNED, WHOLE, HostPlan
 from autoturbo.host.runner import Array, reference_outputs, runtime_version
 from autoturbo.host.search import HostSearch, Timed
 from autoturbo.json_lines import JsonLines
@@ -133,7 +128,7 @@ def tune_host(
     deadline = began + (budget.time_budget or math.inf)
     search = HostSearch(stopwatch, cpu, budget.trials, budget.seed, budget.patience, deadline, told)
     baselines = {WHOLE: search.whole_batch(), LOOP: search.best_loop()}
-    found = search.run(baselines.values())
+    found = search.run()
     plans = {**baselines, TUNED: found[0] if found else baselines[LOOP]}
     comparison = compare_plans(stopwatch, plans, compared)
     winner = plans[comparison.winner]
@@ -177,11 +172,10 @@ def bench_host(
 
 def feeds_of(model: DividedModel, seed: int = 0) -> dict[str, Array]:
     """Return a random array for each input of a model."""
-    proto = onnx.load(model.path, load_external_data=False)
     nodes = model.nodes(model.graph.batch)
     shapes = {name: place.shape for name, place in model.inputs.items()}
     known = {tensor.name: tensor.shape for tensor in model.graph.tensors}
-    drawn = random_inputs(proto, seed, known | shapes, [one.name for one in nodes.given],
+    drawn = random_inputs(model.proto, seed, known | shapes, [one.name for one in nodes.given],
                           dict(model.graph.given))  # fmt: skip
     return {name: array for name, array in drawn.items() if name in model.inputs}
 
@@ -195,8 +189,7 @@ def check_outputs(stopwatch: Stopwatch, plan: HostPlan) -> None:
     model = stopwatch.model
     outputs = stopwatch.runner(plan).run(stopwatch.feeds)
     wanted = reference_outputs(model, stopwatch.feeds)
-    proto = onnx.load(model.path, load_external_data=False)
-    arithmetic = arithmetic_of(proto, longest_sum(model.graph))
+    arithmetic = arithmetic_of(model.proto, longest_sum(model.graph))
     for one in compare(wanted, outputs, arithmetic):
         if not one.ok:
             hint = "this is a defect of the scheduler or of ONNX Runtime; please report it"

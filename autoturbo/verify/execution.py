@@ -18,6 +18,7 @@ import onnx
 from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from autoturbo.errors import Location, UnrunnableError
+from autoturbo.graph.extract import entering, leaving
 from autoturbo.graph.importer.external_data import attach, is_stored
 from autoturbo.graph.importer.shapes import drop_unknown_attributes
 from autoturbo.graph.importer.values import spread
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 THREADS = 4
 """Threads at most: more gain little, and the memory that a run needs grows with them."""
 
-_FATAL = 4
+FATAL = 4
 """ONNX Runtime's log level: errors reach the caller as exceptions, so nothing else is printed."""
 
 _CONTEXT = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
@@ -56,11 +57,25 @@ def open_session(path: Path) -> onnxruntime.InferenceSession:
 
     Raises:
         UnrunnableError: ONNX Runtime is not installed, or has no implementation of an operator.
+    """
+    return session_of(path, plain_options(runtime()), path)
+
+
+def session_of(
+    model: Path | bytes, options: Any, path: str | Path | None
+) -> onnxruntime.InferenceSession:
+    """Return a session for a model.
+
+    Args:
+        model: Its file, or what stands in one.
+        options: ONNX Runtime's.
+        path: The file, for errors.
+
+    Raises:
+        UnrunnableError: ONNX Runtime has no implementation of an operator.
     """  # noqa: DOC501  unrunnable() makes the error
-    found = runtime()
-    options = plain_options(found)
     try:
-        return found.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return runtime().InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - its classes share no other base
         raise unrunnable(error, path) from None
 
@@ -125,7 +140,7 @@ def plain_options(found: Any) -> Any:
     options.execution_mode = found.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = min(THREADS, os.cpu_count() or 1)
     options.use_deterministic_compute = True
-    options.log_severity_level = _FATAL
+    options.log_severity_level = FATAL
     # The arena keeps the peak of every size class and a pattern the peak of every run.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
@@ -174,23 +189,6 @@ def plain_model(nodes: ModelNodes, part: range | None = None) -> ModelProto:
             builder.node("Identity", [value.name], [name])
     outputs = [tensor_info(name, value.element, value.shape) for name, value in nodes.outputs]
     return model_of(nodes, builder.nodes, inputs, outputs)
-
-
-def entering(graph: Graph, part: range) -> list[int]:
-    """Return the tensors that a run of operators reads and does not make, but for constants."""
-    read = {t for index in part for t in graph.operators[index].inputs}
-    made = {t for index in part for t in graph.operators[index].outputs}
-    return sorted(t for t in read - made if not graph.tensors[t].constant)
-
-
-def leaving(graph: Graph, part: range) -> list[int]:
-    """Return the tensors that a run of operators makes and others read or the model returns."""
-    made = {t for index in part for t in graph.operators[index].outputs}
-    readers = graph.consumers
-    return sorted(
-        t for t in made
-        if t in graph.outputs or any(reader not in part for reader in readers[t])
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autoturbo.host.compare import CONTROL, LOOP, TUNED, WHOLE, Gain, HostComparison
+from autoturbo.host.compare import CONTROL, Gain, HostComparison
+from autoturbo.host.plan import LOOP, TUNED, WHOLE
 
 
 def test_intervals_hold_the_gain_as_often_as_they_say() -> None:

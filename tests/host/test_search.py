@@ -41,7 +41,7 @@ def test_the_best_plan_is_found(search: Callable[[Seconds], HostSearch]) -> None
     whole, loop = found.whole_batch(), found.best_loop()
     assert (whole.workers, whole.subgraphs[0].samples) == (1, 8)
     assert (loop.workers, loop.subgraphs[0].samples) == (2, 4)
-    best = found.run((whole, loop))[0]
+    best = found.run()[0]
     samples = {i: part.samples for part in best.subgraphs for i in part.operators}
     assert [samples[i] for i in range(6)] == [1, 1, 4, 4, 4, 4]
     assert best.workers == 2
@@ -55,9 +55,10 @@ def test_plans_that_cannot_be_run_are_passed_over(search: Callable[[Seconds], Ho
         return part_seconds(plan)
 
     found = search(fails)
-    whole, loop = found.whole_batch(), found.best_loop()
+    found.whole_batch()
+    loop = found.best_loop()
     assert loop.subgraphs[0].samples in (1, 2)
-    best = found.run((whole, loop))[0]
+    best = found.run()[0]
     assert best.workers == 1
     assert 4 not in {part.samples for part in best.subgraphs}
 
@@ -73,7 +74,7 @@ def test_a_model_that_runs_whole_alone_has_nothing_to_search(
     found = search(fails)
     whole, loop = found.whole_batch(), found.best_loop()
     assert whole == loop
-    assert found.run((whole, loop)) == []
+    assert found.run() == []
 
 
 def test_a_model_that_does_not_run_is_an_error(search: Callable[[Seconds], HostSearch]) -> None:
@@ -87,11 +88,11 @@ def test_a_model_that_does_not_run_is_an_error(search: Callable[[Seconds], HostS
 def test_patience_and_the_deadline_end_a_search(search: Callable[[Seconds], HostSearch]) -> None:
     found = search(part_seconds)
     found.patience = 2
-    baselines = found.whole_batch(), found.best_loop()
-    found.run(baselines)
+    found.whole_batch(), found.best_loop()
+    found.run()
     seconds = [trial.seconds for trial in found.history]
     assert len(seconds) - 1 - seconds.index(min(seconds)) == 2
     found = search(part_seconds)
     found.deadline = 0.0
-    found.run((found.whole_batch(), found.best_loop()))
+    found.run()
     assert not found.history

@@ -20,6 +20,8 @@ from autoturbo.commands.parser import Parser, wrong
 from autoturbo.config import RUNS, ExecutionConfig, TuneConfig, flag_of, options_of
 from autoturbo.errors import InterruptedRunError, Location, RunError
 from autoturbo.files import Kind
+from autoturbo.host.plan import LOOP, PLANS, TUNED, WHOLE
+from autoturbo.registry import HOST
 from autoturbo.report.units import capacity, duration, many, percent, ratio
 from autoturbo.schema import Choice, Natural, Real, Seconds, TypedDict
 
@@ -37,9 +39,9 @@ _ALLOWED = frozenset(("trials", "patience", "time_budget", "seed", "runs_folder"
 
 
 _REASONS = {
-    "whole batch": "the whole batch: the tuned plan is not demonstrably faster",
-    "best loop": "the best loop: the tuned plan is not demonstrably faster",
-    "tuned": "the tuned plan",
+    WHOLE: "the whole batch: the tuned plan is not demonstrably faster",
+    LOOP: "the best loop: the tuned plan is not demonstrably faster",
+    TUNED: "the tuned plan",
 }
 
 
@@ -63,9 +65,9 @@ class HostLine(TypedDict):
     """Plans on this computer that were measured in turn."""
 
     model: str
-    target: Annotated[str, Choice(of=("host",))]
+    target: Annotated[str, Choice(of=(HOST,))]
     batch: Natural
-    chosen: Annotated[str, Choice(of=("whole batch", "best loop", "tuned"))]
+    chosen: Annotated[str, Choice(of=PLANS)]
     plans: dict[str, HostPlanJson]
     rounds: Natural
     gains: dict[str, GainJson]
@@ -124,7 +126,7 @@ def _schedule_file(name: str, runs: Path) -> Path:
         return path
     if path.is_dir():
         return path / "schedule.json"
-    found = sorted(runs.glob(f"*-host-{name}*/schedule.json")) if name.isalnum() else []
+    found = sorted(runs.glob(f"*-{HOST}-{name}*/schedule.json")) if name.isalnum() else []
     if len(found) == 1:
         return found[0]
     hint = "'autoturbo tune MODEL --target host' makes one"
@@ -177,7 +179,7 @@ def _check(options: argparse.Namespace) -> None:
     Raises:
         UsageError: One is given, or other targets, or several models for one file.
     """  # noqa: DOC501  wrong() makes the error
-    if set(options.targets) != {"host"}:
+    if set(options.targets) != {HOST}:
         hint = "tune for the others by a command of their own"
         raise wrong("--target", "'host' is measured, and goes with no other target", hint)
     if options.output is not None and len(set(options.models)) > 1:
@@ -242,7 +244,7 @@ def _line(schedule: HostSchedule, comparison: HostComparison, file: Path) -> Hos
     """Return a comparison as commands print it."""
     gains = _gains(schedule, comparison)
     return {
-        "model": schedule.model.name, "target": "host", "batch": schedule.model.batch,
+        "model": schedule.model.name, "target": HOST, "batch": schedule.model.batch,
         "chosen": schedule.chosen, "rounds": len(next(iter(comparison.seconds.values()))),
         "plans": {
             name: {"plan": plan.sentence, "seconds": comparison.median(name)}
@@ -267,8 +269,6 @@ def _gain_json(gain: Gain) -> GainJson:
 
 def _print(schedule: HostSchedule, comparison: HostComparison, console: Console) -> None:
     """Print a comparison for people."""
-    from autoturbo.host.compare import TUNED, WHOLE
-
     batch, whole_s = schedule.model.batch, comparison.median(WHOLE)
     rows = []
     for name, plan in schedule.plans.items():
