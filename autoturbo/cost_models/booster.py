@@ -25,6 +25,9 @@ _WHOLE = 1 << 16
 """Rows that are held whole. More are sorted into bins as they are read, which saves memory and
 gives the same trees; it passes over them four times, with every thread there is for the labels."""
 
+_NODES: Final = 1 << 7
+"""Nodes of a tree at most, by its depth."""
+
 _COMMON: Final[dict[str, Any]] = {
     "tree_method": "hist",
     "nthread": 1,  # several threads add up in another order each time
@@ -99,6 +102,27 @@ class Booster:
 
         matrix = xgboost.DMatrix(rows, nthread=1)
         return np.asarray(self.trees.predict(matrix, pred_contribs=True), np.float64)[:, :-1]
+
+    def leaves(self, rows: Rows) -> Any:
+        """Return the leaf of each tree that rows end in, sparse, ``(n, trees * nodes)``.
+
+        The product of two rows is the share of the trees in which they end in the same leaf.
+
+        Args:
+            rows: Features; more columns than the trees know are left out.
+        """
+        import xgboost
+        from scipy.sparse import csr_array
+
+        count, trees = len(rows), self.trees.num_boosted_rounds()
+        ends = np.zeros((0, trees), np.int64)
+        if count:
+            matrix = xgboost.DMatrix(rows[:, : self.trees.num_features()], nthread=1)
+            ends = self.trees.predict(matrix, pred_leaf=True).astype(np.int64).reshape(count, trees)
+        columns = ends + _NODES * np.arange(trees)
+        values = np.full(columns.size, trees**-0.5)
+        where = (values, columns.ravel(), np.arange(0, columns.size + 1, trees))
+        return csr_array(where, shape=(count, _NODES * trees))
 
     def save(self, path: Path) -> str:
         """Write XGBoost's own format, UBJSON, or JSON where the name ends so; return a checksum."""

@@ -79,7 +79,7 @@ class CostModel:
     measured: Mapping[bytes, float]
 
     @staticmethod
-    def of(examples: Sequence[Example], seed: int = 0) -> CostModel:
+    def of(examples: Sequence[Example], seed: int = 0, prior: Booster | None = None) -> CostModel:
         """Learn from examples.
 
         A kernel weighs as much as the root of its share of its candidate's time: what takes long
@@ -88,6 +88,8 @@ class CostModel:
         Args:
             examples: In the order of their trials, at least :data:`FEWEST` of them measured.
             seed: Of the trees.
+            prior: Trees that the examples' bases are of; where latencies alone are known, these
+                say which kernels are alike.
 
         Returns:
             The model. It predicts times of kernels, and where an example was not feasible also
@@ -103,7 +105,7 @@ class CostModel:
             if e.latency is not None
         ]
         if totals:
-            return CostModel(TotalsModel.of(totals), feasible, {})
+            return CostModel(TotalsModel.of(totals, prior), feasible, {})
         rows, labels, weights = _kernels(_recent([e for e in examples if e.times is not None]))
         times = Booster.of(rows, labels, weights, seed=seed, colsample_bynode=COLUMNS, max_bin=BINS)
         measured = dict(zip(row_bytes(rows).tolist(), labels.tolist(), strict=True))

@@ -219,7 +219,9 @@ class Ranker:
         """Return the model trained on the largest rung of the ladder that the examples reach."""
         rung = _rung(self.examples)
         if self._model is None or rung != self._trained_at:
-            self._model, self._trained_at = CostModel.of(self.examples[:rung], self.seed), rung
+            trees = None if self.prior is None else self.prior.factors
+            self._model = CostModel.of(self.examples[:rung], self.seed, trees)
+            self._trained_at = rung
             self._forget_told()
         return self._model
 

@@ -3,22 +3,27 @@
 A measurer that gives a latency and nothing else says nothing of single kernels, but it says much of
 all: a latency is the sum of launches times seconds, so its logarithm is almost linear in the
 logarithms of kernels' factors, with the kernels' shares of the time as weights. The factors are a
-Gaussian process over the kernels' features: equal kernels have one factor, alike kernels similar
-ones, and one offset is common to all (a machine that is twice as slow as predicted). What is known
-of sums is then conditioned on exactly; the posterior gives every kernel's factor and how uncertain
-a sum of others is (Rasmussen and Williams, "Gaussian Processes for Machine Learning", section 2.2,
-with sums in place of points).
+Gaussian process over kernels: equal kernels have one factor, and one offset is common to all (a
+machine that is twice as slow as predicted). Between these, kernels are as alike as trees say that
+were trained on kernels of other models: the share of the trees in which both end in the same leaf
+(Davies and Ghahramani, "The Random Forest Kernel", 2014). The trees know which features matter; a
+distance of features does not, and predicts half as well again worse.
+
+What is known of sums is conditioned on: the most likely factors are found by damped Gauss-Newton
+steps, and around them the posterior is a Gaussian one (Laplace's approximation; Rasmussen and
+Williams, "Gaussian Processes for Machine Learning", section 3.4, with sums in place of points).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from autoturbo.caches import row_bytes
+from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
@@ -26,23 +31,23 @@ from autoturbo.schedule.codegen.work import Flags, Floats
 OFFSET: Final = 2.0
 """Standard deviation of the offset that all logarithms have in common."""
 
-SPREADS: Final = (0.1, 0.2, 0.4)
+SPREADS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Standard deviations of the factors' part that alike kernels share, of which one is chosen."""
 
-LENGTHS: Final = (1.0, 2.0, 4.0)
-"""Distances of features, in standard deviations, at which kernels are still alike; likewise."""
-
-OWN: Final = 0.5
-"""Standard deviation of a kernel's own part, over the shared part's."""
+OWNS: Final = (0.25, 0.5, 1.0)
+"""Standard deviations of a kernel's own part, over the shared part's; likewise."""
 
 LEAST_NOISE: Final = 0.003
 """Standard deviation of a latency's logarithm that no measurer undercuts."""
 
-STEPS: Final = 3
-"""Linearisations of the logarithm of a sum."""
+STEPS: Final = 12
+"""Gauss-Newton steps at most; mostly four are enough."""
 
-MOST_KERNELS: Final = 4000
-"""Distinct kernels of these: how alike they are is a dense matrix, too."""
+HALVINGS: Final = 8
+"""Times that a step is halved until it makes the factors more likely."""
+
+SMALL: Final = 1e-3
+"""What a step gains, twice a logarithm of probability, below which it is the last."""
 
 MOST: Final = 400
 """Candidates that are learned from, the latest: their covariance is solved densely."""
@@ -66,65 +71,111 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Prior:
+    """Covariance of kernels' factors, as an operator.
+
+    Attributes:
+        leaves: Of the kernels, ``(kernels, leaves)``, sparse; rows have length 1.
+        spread: Standard deviation of the part that alike kernels share.
+        own: Standard deviation of a kernel's own part.
+    """
+
+    leaves: Any
+    spread: float
+    own: float
+
+    def of(self, values: Floats) -> Floats:
+        """Return the covariance of the kernels, times values, ``(kernels, ...)``."""
+        return self.between(self.leaves, values, values)
+
+    def between(self, others: Any, values: Floats, own: Floats) -> Floats:
+        """Return the covariance of other kernels and these, times values.
+
+        Args:
+            others: Leaves of the others, ``(others, leaves)``.
+            values: ``(kernels, ...)``.
+            own: The values of those of the others that are among these, else 0, ``(others, ...)``.
+        """
+        shared = others @ (self.leaves.T @ values)
+        covariance: Floats = OFFSET**2 * values.sum(axis=0) + self.spread**2 * shared
+        return covariance + self.own**2 * own
+
+    def variances(self, shares: Any, leaves: Any) -> Floats:
+        """Return variances of weighted sums of kernels' factors, ``(sums,)``.
+
+        Args:
+            shares: Weights, ``(sums, kernels)``, sparse; those of a sum add up to 1.
+            leaves: Of the kernels, all of them different.
+        """
+        alike = np.asarray(((shares @ leaves) ** 2).sum(axis=1), np.float64)
+        alone = np.asarray((shares**2).sum(axis=1), np.float64)
+        return OFFSET**2 + self.spread**2 * alike + self.own**2 * alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """The most likely factors under a prior, and the posterior around them.
+
+    Attributes:
+        prior: The covariance that it is of.
+        evidence: Logarithm of the probability of what was measured, up to a constant.
+        weights: The covariance times these are the factors, ``(kernels,)``.
+        shares: Share of each candidate's time by kernel, ``(candidates, kernels)``.
+        inverse: Inverse of the covariance of the candidates, ``(candidates, candidates)``.
+    """
+
+    prior: _Prior
+    evidence: float
+    weights: Floats
+    shares: Floats
+    inverse: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TotalsModel:
     """Factors of kernels with their uncertainty.
 
     Attributes:
-        centre: Mean of the features that vary, ``(columns,)``.
-        scale: Their standard deviations times the chosen length; infinite for those that do not
-            vary.
-        spread: Standard deviation of the shared part of a factor's logarithm.
-        rows: Scaled features of the distinct kernels that were launched, ``(kernels, columns)``.
-        numbers: Position in these by features.
-        shares: Share of each candidate's time by distinct kernel, ``(candidates, kernels)``.
-        inverse: Inverse of the candidates' covariance, ``(candidates, candidates)``.
-        weights: That inverse times what the candidates' logarithms were off, ``(candidates,)``.
+        trees: Say how alike kernels are.
+        numbers: Positions of the kernels that were launched, by features.
+        fit: Their factors.
     """
 
-    centre: Floats
-    scale: Floats
-    spread: float
-    rows: Floats
+    trees: Booster
     numbers: dict[bytes, int]
-    shares: Floats
-    inverse: Floats
-    weights: Floats
+    fit: _Fit
 
     @staticmethod
-    def of(totals: Sequence[Total]) -> TotalsModel:
-        """Learn from measured candidates; length and spread are the most likely of a few."""
-        recent = _latest(totals)
+    def of(totals: Sequence[Total], trees: Booster | None = None) -> TotalsModel:
+        """Return what candidates teach; standard deviations are the most likely of a few.
+
+        Args:
+            totals: The candidates.
+            trees: Say how alike kernels are; they may see the first columns of the features alone.
+                If None they are grown on chance, which cuts where kernels differ at all.
+        """
+        recent = totals[-MOST:]
         features = np.concatenate([total.rows for total in recent])
         keys = row_bytes(features).tolist()
         numbers = {key: index for index, key in enumerate(dict.fromkeys(keys))}
         index = np.asarray([numbers[key] for key in keys], np.int64)
         _, first = np.unique(index, return_index=True)
-        distinct = features[first].astype(np.float64)
         owner = np.repeat(np.arange(len(recent)), [len(total.rows) for total in recent])
         seconds = np.concatenate([total.seconds for total in recent])
-        shape = (len(recent), len(distinct))
-        spent = np.bincount(owner * shape[1] + index, seconds, shape[0] * shape[1]).reshape(shape)
+        if trees is None:
+            ordered = np.unique(features, axis=0)
+            trees = Booster.of(ordered, np.random.default_rng(0).normal(size=len(ordered)))
+        shape = (len(recent), len(first))
+        spent = np.bincount(owner * shape[1] + index, seconds, shape[0] * shape[1])
         known = _Known(
-            spent.astype(np.float64),
+            spent.reshape(shape).astype(np.float64),
             np.log([total.latency for total in recent]),
             np.asarray([max(total.noise, LEAST_NOISE) for total in recent]),
         )
-        centre, deviation = distinct.mean(axis=0), distinct.std(axis=0)
-        root = np.sqrt(max(int((deviation > 0).sum()), 1))
-        best: tuple[float, float, Floats, Floats] | None = None
-        for length in LENGTHS:
-            scale = np.where(deviation > 0, deviation * length * root, np.inf)
-            scaled = (distinct - centre) / scale
-            alike = _alike(scaled, scaled)
-            for spread in SPREADS:
-                likelihood = _conditioned(known, alike, spread, 1)[0]
-                if best is None or likelihood > best[0]:
-                    best = likelihood, spread, scale, alike
-        assert best is not None  # noqa: S101  there are lengths and spreads
-        _, spread, scale, alike = best
-        _, shares, inverse, weights = _conditioned(known, alike, spread, STEPS)
-        scaled = (distinct - centre) / scale
-        return TotalsModel(centre, scale, spread, scaled, numbers, shares, inverse, weights)
+        leaves = trees.leaves(features[first])
+        priors = [_Prior(leaves, spread, own * spread) for spread in SPREADS for own in OWNS]
+        fits = [known.fit(prior) for prior in priors]
+        return TotalsModel(trees, numbers, max(fits, key=lambda fit: fit.evidence))
 
     def told(self, rows: Rows) -> tuple[Floats, Flags]:
         """Return expected logarithms of kernels' factors, and which kernels were launched.
@@ -132,8 +183,9 @@ class TotalsModel:
         Args:
             rows: Features, ``(kernels, columns)``.
         """
-        between, seen = self._between(rows)
-        return np.asarray(between @ (self.shares.T @ self.weights), np.float64), seen
+        position, seen = self._positions(rows)
+        own = np.where(seen, self.fit.weights[position], 0.0)
+        return self.fit.prior.between(self.trees.leaves(rows), self.fit.weights, own), seen
 
     def deviations(self, rows: Rows, owner: Ints, seconds: Floats, count: int) -> Floats:
         """Return standard deviations of candidates' logarithms of latency, ``(candidates,)``.
@@ -144,38 +196,27 @@ class TotalsModel:
             seconds: Expected for all launches of each kernel.
             count: Candidates.
         """
-        _, first, number = np.unique(row_bytes(rows), return_index=True, return_inverse=True)
-        scaled = (rows[first].astype(np.float64) - self.centre) / self.scale
-        known = self._between(rows[first])[0] @ self.shares.T
-        bounds, variances = np.searchsorted(owner, np.arange(count + 1)), np.zeros(count)
-        for candidate in np.flatnonzero(np.diff(bounds)).tolist():
-            mine = slice(bounds[candidate], bounds[candidate + 1])
-            kernels, inverse = np.unique(number[mine], return_inverse=True)
-            share = np.bincount(inverse, seconds[mine]) / max(float(seconds[mine].sum()), 1e-30)
-            own = _covariance(_alike(scaled[kernels], scaled[kernels]), self.spread)
-            own[np.diag_indices(len(kernels))] += (OWN * self.spread) ** 2
-            cross = share @ known[kernels]
-            variances[candidate] = share @ own @ share - cross @ self.inverse @ cross
+        from scipy.sparse import csr_array
+
+        keys = row_bytes(rows).tolist()
+        distinct = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+        number = np.asarray([distinct[key] for key in keys], np.int64)
+        _, first = np.unique(number, return_index=True)
+        share = seconds / np.maximum(np.bincount(owner, seconds, count), 1e-30)[owner]
+        shares = csr_array((share, (owner, number)), shape=(count, len(first)))
+        leaves, known = self.trees.leaves(rows[first]), self.fit.shares.T
+        position, seen = self._positions(rows[first])
+        own = np.where(seen[:, None], known[position], 0.0)
+        cross = shares @ self.fit.prior.between(leaves, known, own)
+        variances = self.fit.prior.variances(shares, leaves)
+        variances -= ((cross @ self.fit.inverse) * cross).sum(axis=1)
         return np.sqrt(np.maximum(variances, 0.0))
 
-    def _between(self, rows: Rows) -> tuple[Floats, Flags]:
-        """Return the covariance of kernels and those launched, and which of them were launched."""
-        scaled = (rows.astype(np.float64) - self.centre) / self.scale
-        between = _covariance(_alike(scaled, self.rows), self.spread)
-        known = np.asarray([self.numbers.get(key, -1) for key in row_bytes(rows).tolist()])
-        seen = known >= 0
-        between[np.flatnonzero(seen), known[seen]] += (OWN * self.spread) ** 2
-        return between, seen
-
-
-def _alike(some: Floats, others: Floats) -> Floats:
-    """Return how alike kernels are, 0 to 1, ``(some, others)``."""
-    squares = (some**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * some @ others.T
-    return np.asarray(np.exp(-0.5 * np.maximum(squares, 0.0)), np.float64)
-
-
-def _covariance(alike: Floats, spread: float) -> Floats:
-    return OFFSET**2 + spread**2 * alike
+    def _positions(self, rows: Rows) -> tuple[Ints, Flags]:
+        """Return where kernels are among those launched, 0 for the others, and which were."""
+        found = [self.numbers.get(key, -1) for key in row_bytes(rows).tolist()]
+        position = np.asarray(found, np.int64)
+        return np.maximum(position, 0), position >= 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,39 +233,44 @@ class _Known:
     logarithms: Floats
     noise: Floats
 
+    def fit(self, prior: _Prior) -> _Fit:
+        """Return the most likely factors, and how likely all of it is."""
+        weights = factors = np.zeros(self.spent.shape[1])
+        loss = self._loss(weights, factors)
+        for _ in range(STEPS):
+            shares, sums = self._shares(factors)
+            passed = prior.of(shares.T)
+            inner = shares @ passed + np.diag(self.noise**2)
+            wanted = self.logarithms - np.log(sums) + shares @ factors
+            solved = np.linalg.solve(inner, wanted)
+            steps = (shares.T @ solved - weights, passed @ solved - factors)
+            before, (weights, factors, loss) = loss, self._along(weights, factors, loss, *steps)
+            if before - loss < SMALL:
+                break
+        shares, _ = self._shares(factors)
+        inner = shares @ prior.of(shares.T) + np.diag(self.noise**2)
+        evidence = -0.5 * (loss + float(np.linalg.slogdet(inner)[1]))
+        inverse = np.asarray(np.linalg.inv(inner), np.float64)
+        return _Fit(prior, evidence, weights, shares, inverse)
 
-def _latest(totals: Sequence[Total]) -> Sequence[Total]:
-    """Return the latest candidates within :data:`MOST` and :data:`MOST_KERNELS`."""
-    seen: set[bytes] = set()
-    for place, total in enumerate(reversed(totals)):
-        seen.update(row_bytes(total.rows).tolist())
-        if place == MOST or (len(seen) > MOST_KERNELS and place):
-            return totals[len(totals) - place :]
-    return totals
+    def _along(
+        self, weights: Floats, factors: Floats, loss: float, turn: Floats, step: Floats
+    ) -> tuple[Floats, Floats, float]:
+        """Return weights, factors and loss after a step, or after the part of it that helps."""
+        for halving in range(HALVINGS):
+            further = weights + turn / 2**halving, factors + step / 2**halving
+            less = self._loss(*further)
+            if less < loss:
+                return *further, less
+        return weights, factors, loss
 
+    def _loss(self, weights: Floats, factors: Floats) -> float:
+        """Return what the most likely factors minimise: errors over noise, and unlikely factors."""
+        error = (self.logarithms - np.log(self._shares(factors)[1])) / self.noise
+        return float(error @ error + weights @ factors)
 
-def _conditioned(
-    known: _Known, alike: Floats, spread: float, steps: int
-) -> tuple[float, Floats, Floats, Floats]:
-    """Return the evidence, shares, the inverse covariance of the candidates, and its weights.
-
-    Args:
-        known: Of the candidates.
-        alike: How alike their kernels are, ``(kernels, kernels)``.
-        spread: Standard deviation of the shared part of factors.
-        steps: Linearisations of the logarithm of a sum.
-    """
-    factors = np.zeros(len(alike))
-    for _ in range(steps):
-        took = known.spent * np.exp(factors)
+    def _shares(self, factors: Floats) -> tuple[Floats, Floats]:
+        """Return shares of kernels in candidates' time, and that time."""
+        took = self.spent * np.exp(factors)
         sums = took.sum(axis=1)
-        shares = took / sums[:, None]
-        wanted = known.logarithms - np.log(sums) + shares @ factors
-        passed = OFFSET**2 + spread**2 * (alike @ shares.T) + (OWN * spread) ** 2 * shares.T
-        inner = shares @ passed + np.diag(known.noise**2)
-        inverse = np.linalg.inv(inner)
-        weights = inverse @ wanted
-        factors = passed @ weights
-    sign, determinant = np.linalg.slogdet(inner)
-    likelihood = -0.5 * float(wanted @ weights) - 0.5 * float(determinant if sign > 0 else np.inf)
-    return likelihood, shares, inverse, weights
+        return took / sums[:, None], sums

@@ -64,7 +64,7 @@ class Table:
         rows, base = portable_rows(data.statistics, _own(data)), base_seconds(data.statistics)
         expected = base if start is None else base * np.exp(start.predict(rows))
         return Table(
-            rows, base, data.launches, _times(data, rows, expected), data.statistics,
+            rows, base, data.launches, _times(data, rows, expected, start), data.statistics,
             data.owner, data.latency, data.measured,
             data.settings["number"] == 0, data.settings["lower_bound_s"], data.pairs,
             {name: data.settings[name] for name in ("model", "target")},
@@ -104,7 +104,7 @@ class Table:
         return np.stack([*columns, np.log(np.maximum(sums, 1e-30))], axis=1).astype(np.float32)
 
 
-def _times(data: Measurements, rows: Rows, base: Floats) -> Floats:
+def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) -> Floats:
     """Return seconds of a launch of each kernel, ``(kernels,)``.
 
     Those of a measurer that gives a latency alone are what sums over all settings of its shard say,
@@ -114,6 +114,7 @@ def _times(data: Measurements, rows: Rows, base: Floats) -> Floats:
         data: Settings and their kernels.
         rows: Features of kernels, ``(kernels, columns)``.
         base: Seconds that are expected of a launch of each kernel, ``(kernels,)``.
+        start: What expects them; None for nothing but what kernels take alone.
     """
     times = data.times.copy()
     untimed = data.measured & ~data.timed
@@ -125,7 +126,7 @@ def _times(data: Measurements, rows: Rows, base: Floats) -> Floats:
             Total(rows[mine], spent[mine], float(data.latency[setting]), _NOISE)
             for setting, mine in zip(settings.tolist(), kernels, strict=True)
         ]
-        model = TotalsModel.of(totals)
+        model = TotalsModel.of(totals, start)
         for total, mine in zip(totals, kernels, strict=True):
             factors = np.exp(model.told(total.rows)[0])
             factors *= total.latency / float((total.seconds * factors).sum())

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
+
 from autoturbo.files import lock
 from autoturbo.registry import MEASURERS, broken
 from autoturbo.schedule.schedule import Schedule
@@ -42,6 +44,15 @@ EVERY: Final = 8
 
 _WAIT_S: Final = 0.01
 """Seconds after which is looked again whether a measurer is free."""
+
+LATEST: Final = 64
+"""Measurements of the reference after the first ones from which drift is estimated."""
+
+WALKS: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 10.0)
+"""Standard deviations of the drift between two of these, over their noise, that are weighed."""
+
+OUTLYING: Final = 4.0
+"""Such a measurement is made again if it is so many times the noise off."""
 
 SUSPICIOUS: Final = 2.5
 """A latency is confirmed if it is so many times the noise below the lowest one so far."""
@@ -108,6 +119,69 @@ def info_of(measurer: object) -> MeasurerInfo | None:
 
 
 @dataclass(eq=False)
+class Drift:
+    """How much slower a machine is than at first, and how noisy, by a reference measured again.
+
+    The logarithms of what the reference takes are a random walk from where they began, with noise:
+    how far the walk goes, next to the noise, is weighed by how well each of a few guesses explains
+    them all. So a machine that does not drift is not corrected by the noise of its reference.
+
+    Attributes:
+        slower: Logarithm of how many times as long everything takes by now.
+        noise: Standard deviation of a logarithm.
+    """
+
+    slower: float = 0.0
+    noise: float = 0.0
+    _logarithms: list[float] = field(default_factory=list)
+    _at: list[int] = field(default_factory=list)
+
+    def begin(self, logarithms: Sequence[float]) -> None:
+        """Take measurements of the reference made one after another; at least two."""
+        self._logarithms, self._at = list(logarithms), [0] * len(logarithms)
+        self._follow()
+
+    def note(self, measure: Callable[[], float | None]) -> None:
+        """Measure the reference again; twice where it is far off, for that may be an outlier.
+
+        Args:
+            measure: Returns the logarithm of what it takes; None where that fails.
+        """
+        taken = measure()
+        if taken is not None and self._off(taken) > OUTLYING * self.noise:
+            taken = min((v for v in (taken, measure()) if v is not None), key=self._off)
+        if taken is not None:
+            self._logarithms.append(taken)
+            self._at.append(self._at[-1] + 1)
+            self._follow()
+
+    def _off(self, taken: float) -> float:
+        """Return how far a logarithm is from what is expected now."""
+        first = self._logarithms[: self._at.count(0)]
+        return abs(taken - statistics.median(first) - self.slower)
+
+    def _follow(self) -> None:
+        """Estimate drift and noise anew from the first measurements and the last ones."""
+        first = self._at.count(0)
+        logarithms = np.asarray(self._logarithms[:first] + self._logarithms[first:][-LATEST:])
+        at = np.asarray(self._at[:first] + self._at[first:][-LATEST:], np.float64)
+        ones, count = np.ones(len(at)), len(at)
+        slower, noise, evidence = [], [], []
+        for walk in WALKS:
+            inverse = np.linalg.inv(np.eye(count) + walk**2 * np.minimum.outer(at, at))
+            precision = float(ones @ inverse @ ones)
+            off = logarithms - float(ones @ inverse @ logarithms) / precision
+            variance = float(off @ inverse @ off) / (count - 1)
+            slower.append(float(walk**2 * np.minimum(at, at[-1]) @ inverse @ off))
+            noise.append(math.sqrt(variance))
+            sizes = float(np.linalg.slogdet(inverse)[1]) - math.log(precision)
+            evidence.append(0.5 * (sizes - (count - 1) * math.log(max(variance, 1e-30))))
+        weights = np.exp(np.asarray(evidence) - max(evidence))
+        self.slower = float(weights @ slower / weights.sum())
+        self.noise = float(weights @ noise / weights.sum())
+
+
+@dataclass(eq=False)
 class Timed:
     """Measurements of a measurer that gives seconds.
 
@@ -120,8 +194,7 @@ class Timed:
 
     measurer: TimedMeasurer[Any]
     _reference: Any = None
-    _references_s: list[float] = field(default_factory=list)
-    _noise: float = 0.0
+    _drift: Drift = field(default_factory=Drift)
     _count: int = 0
     _least_s: float = math.inf
 
@@ -144,16 +217,16 @@ class Timed:
         samples = self._samples(built)
         if isinstance(samples, Failure):
             return samples
-        scale = self._drift()
+        scale, noise = math.exp(-self._drift.slower), self._drift.noise
         latency_s = statistics.median(samples) * scale
-        if latency_s < self._least_s * (1 - SUSPICIOUS * self._noise) and self._count > 1:
+        if latency_s < self._least_s * (1 - SUSPICIOUS * noise) and self._count > 1:
             more = self._samples(built)
             if isinstance(more, Failure):
                 return more
             samples = [*samples, *more]
             latency_s = statistics.median(samples) * scale
         self._least_s = min(self._least_s, latency_s)
-        return measurement_of(schedule, latency_s, samples, self._noise)
+        return measurement_of(schedule, latency_s, samples, noise)
 
     def _begun(self, built: Any) -> bool:
         """Measure the reference where it is due; return whether there is one."""
@@ -164,23 +237,16 @@ class Timed:
             ]
             if len(taken) < 2:  # noqa: PLR2004  a spread takes two
                 return False
-            medians = [statistics.median(samples) for samples in taken]
-            self._reference, self._references_s = built, [statistics.median(medians)]
-            self._noise = statistics.stdev(map(math.log, medians))
+            self._reference = built
+            self._drift.begin([math.log(statistics.median(samples)) for samples in taken])
         elif self._count % EVERY == 0:
-            again = self._samples(self._reference)
-            if not isinstance(again, Failure):
-                self._references_s.append(statistics.median(again))
+            self._drift.note(self._logarithm)
         return True
 
-    def _drift(self) -> float:
-        """Return the factor by which the machine is slower now than at first, inverted.
-
-        Of the last three references the median counts: one alone has noise of its own.
-        """
-        if len(self._references_s) < 2:  # noqa: PLR2004  nothing to compare with
-            return 1.0
-        return self._references_s[0] / statistics.median(self._references_s[-3:])
+    def _logarithm(self) -> float | None:
+        """Return the logarithm of what the reference takes now; None where that fails."""
+        again = self._samples(self._reference)
+        return None if isinstance(again, Failure) else math.log(statistics.median(again))
 
     def _samples(self, built: Any) -> list[float] | Failure:
         """Return the seconds of the timed runs, or why there are none."""

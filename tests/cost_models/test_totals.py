@@ -6,10 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xgboost
 
+from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.totals import Total, TotalsModel
 
 KERNELS = 40
+
+
+def trees() -> Booster:
+    """What was learned from other kernels, whose factors are others, too."""
+    chance = np.random.default_rng(9)
+    rows = chance.normal(size=(2000, 6)).astype(np.float32)
+    labels = np.tanh(2 * rows[:, 0]) - 0.3 * rows[:, 1] + chance.normal(0, 0.1, len(rows))
+    return Booster.of(rows, labels, trees=60)
 
 
 class World:
@@ -37,7 +47,7 @@ def test_factors_are_learned_from_sums(noise: float) -> None:
     world = World(0)
     error = {}
     for count in (10, 40, 160):
-        model = TotalsModel.of(World(0).totals(count, noise))
+        model = TotalsModel.of(World(0).totals(count, noise), trees())
         expected, seen = model.told(world.rows)
         assert seen.sum() > KERNELS / 2
         error[count] = float(np.abs(expected - world.factors).mean())
@@ -47,7 +57,7 @@ def test_factors_are_learned_from_sums(noise: float) -> None:
 
 def test_new_candidates_are_ranked_and_their_uncertainty_is_honest() -> None:
     world = World(1)
-    model = TotalsModel.of(world.totals(60, 0.02))
+    model = TotalsModel.of(world.totals(60, 0.02), trees())
     made = [world.total() for _ in range(200)]
     chosen = np.concatenate([kernels for kernels, _ in made])
     owner = np.repeat(np.arange(200), 10)
@@ -62,7 +72,7 @@ def test_new_candidates_are_ranked_and_their_uncertainty_is_honest() -> None:
 
 def test_what_was_measured_often_is_surer_than_what_nobody_saw() -> None:
     world = World(2)
-    model = TotalsModel.of(world.totals(60, 0.02))
+    model = TotalsModel.of(world.totals(60, 0.02), trees())
     far = np.full((1, 6), 6.0, np.float32)
     one = np.zeros(1, np.int64)
     known, new = (
@@ -77,3 +87,44 @@ def test_nothing_depends_on_the_order_of_measurements() -> None:
     forth, back = TotalsModel.of(totals), TotalsModel.of(totals[::-1])
     rows = World(3).rows
     assert forth.told(rows)[0] == pytest.approx(back.told(rows)[0], abs=1e-6)
+
+
+def test_alike_kernels_are_those_that_trees_do_not_tell_apart() -> None:
+    rows = World(4).rows
+    alike = (trees().leaves(rows) @ trees().leaves(rows).T).toarray()
+    assert np.diag(alike) == pytest.approx(1.0)
+    ends = trees().trees.predict(xgboost.DMatrix(rows), pred_leaf=True)
+    assert alike[0, 1] == pytest.approx((ends[0] == ends[1]).mean())
+    seen = np.concatenate([rows, np.zeros_like(rows)], axis=1)
+    assert (trees().leaves(seen) != trees().leaves(rows)).nnz == 0  # columns that they do not know
+
+
+def test_trees_of_other_kernels_say_more_than_those_of_chance() -> None:
+    world = World(5)
+    learned = world.totals(12, 0.02)
+    made = [world.total() for _ in range(100)]
+    error = {}
+    for name, given in (("others", trees()), ("chance", None)):
+        factors = TotalsModel.of(learned, given).told(world.rows)[0]
+        off = [
+            np.log((world.seconds[chosen] * np.exp(factors[chosen])).sum() / latency)
+            for chosen, latency in made
+        ]
+        error[name] = np.std(off)
+    assert error["others"] < 0.8 * error["chance"]
+
+
+def test_factors_far_from_the_expected_are_found() -> None:
+    world = World(6)
+    world.factors = 4 * world.factors - 3
+    totals = world.totals(80, 0.01)
+    model = TotalsModel.of(totals, trees())
+    for total in totals:
+        factors = model.told(total.rows)[0]
+        assert np.log((total.seconds * np.exp(factors)).sum() / total.latency) < 0.05
+
+
+def test_candidates_without_kernels_are_no_error() -> None:
+    model = TotalsModel.of(World(7).totals(20, 0.02), trees())
+    nothing = np.zeros(0)
+    assert len(model.deviations(np.zeros((0, 6), np.float32), nothing.astype(int), nothing, 3)) == 3

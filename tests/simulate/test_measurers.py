@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import threading
@@ -16,7 +17,7 @@ from autoturbo.schedule.pipeline import candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.measurers import AT_START, MeasurerInfo, Timed
+from autoturbo.simulate.measurers import AT_START, Drift, MeasurerInfo, Timed
 from autoturbo.simulate.outcomes import checked
 from tests.schedule.schedule_samples import STCP920, chain
 
@@ -97,6 +98,37 @@ def test_drift_is_taken_out() -> None:
     assert made.drift * made.runs > 0.2
     assert latencies[-1] == pytest.approx(latencies[0], rel=0.03)
     assert measured(board, slow).samples[0] > 1.2 * seconds_of(slow)  # as it came
+
+
+@pytest.mark.parametrize(("noise", "drift"), [(0.02, 0.0), (0.05, 0.0), (0.05, 0.1), (0.002, 0.1)])
+def test_the_noise_of_the_reference_is_no_drift(noise: float, drift: float) -> None:
+    off, of_three, noises = [], [], []
+    for seed in range(20):
+        chance, followed = np.random.default_rng(seed), Drift()
+        first = [float(value) for value in chance.normal(0, noise, AT_START)]
+        followed.begin(first)
+        taken = [statistics.median(first)]
+        for step in range(1, 26):
+            true = drift * step / 25
+            taken.append(true + float(chance.normal(0, noise)))
+            followed.note(functools.partial(taken.__getitem__, -1))
+            off.append(followed.slower - true)
+            of_three.append(statistics.median(taken[-3:]) - taken[0] - true)
+        noises.append(followed.noise)
+    assert np.mean(noises) == pytest.approx(noise, rel=0.3)
+    share = np.sqrt(np.mean(np.square(off)) / np.mean(np.square(of_three)))
+    assert share < (0.5 if drift == 0 else 0.9)
+
+
+def test_an_outlier_of_the_reference_is_measured_again() -> None:
+    followed, taken = Drift(), iter([1.0, 0.001, 1.0, 1.0])
+    followed.begin([0.0, 0.002, -0.002, 0.001, -0.001])
+    followed.note(lambda: next(taken))
+    assert abs(followed.slower) < 0.01
+    followed.note(lambda: next(taken))  # it stays so
+    assert followed.slower > 0.5
+    assert next(taken, None) is None
+    followed.note(lambda: None)
 
 
 def test_a_suspiciously_fast_one_is_confirmed() -> None:
