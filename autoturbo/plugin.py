@@ -17,7 +17,13 @@ from autoturbo.search.proposer import Proposer
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.contract import CandidateEvaluator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
-from autoturbo.simulate.measurers import Measurer, MeasurerInfo, TimedMeasurer, measurement_of
+from autoturbo.simulate.measurers import (
+    Measurer,
+    MeasurerInfo,
+    Reading,
+    TimedMeasurer,
+    measurement_of,
+)
 
 __all__ = [
     "MEASURERS",
@@ -34,6 +40,7 @@ __all__ = [
     "ModelScheduler",
     "Outcome",
     "Proposer",
+    "Reading",
     "Registry",
     "Schedule",
     "SubGraphKnobs",

@@ -46,6 +46,7 @@ PLUGIN = {
     "MEASURERS", "SAMPLERS", "SCHEDULERS", "TARGETS", "CandidateEvaluator", "Failure", "Knobs",
     "LowerBound", "Measurement",
     "Measurer", "MeasurerInfo", "TimedMeasurer", "measurement_of", "Outcome", "Proposer",
+    "Reading",
     "Registry", "Schedule", "SubGraphKnobs", "Target", "ModelScheduler", "build_schedule",
     "kernels_text", "lower_bound",
 }  # fmt: skip

@@ -216,8 +216,12 @@ class Ranker:
         return told
 
     def _current(self) -> CostModel:
-        """Return the model trained on the largest rung of the ladder that the examples reach."""
-        rung = _rung(self.examples)
+        """Return the model trained on the largest rung of the ladder that the examples reach.
+
+        Where latencies alone are known it is trained on all of them: every one counts there.
+        """
+        alone = any(example.latency is not None for example in self.examples)
+        rung = len(self.examples) if alone else _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             trees = None if self.prior is None else self.prior.factors
             self._model = CostModel.of(self.examples[:rung], self.seed, trees)

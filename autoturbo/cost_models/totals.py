@@ -34,8 +34,9 @@ OFFSET: Final = 2.0
 SPREADS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Standard deviations of the factors' part that alike kernels share, of which one is chosen."""
 
-OWNS: Final = (0.25, 0.5, 1.0)
-"""Standard deviations of a kernel's own part, over the shared part's; likewise."""
+OWNS: Final = (0.5, 0.25, 1.0)
+"""Standard deviations of a kernel's own part, over the shared part's; likewise, and the first one
+is taken along in choosing that."""
 
 LEAST_NOISE: Final = 0.003
 """Standard deviation of a latency's logarithm that no measurer undercuts."""
@@ -131,6 +132,10 @@ class _Fit:
     inverse: Floats
 
 
+def _evidence(fit: _Fit) -> float:
+    return fit.evidence
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TotalsModel:
     """Factors of kernels with their uncertainty.
@@ -173,9 +178,11 @@ class TotalsModel:
             np.asarray([max(total.noise, LEAST_NOISE) for total in recent]),
         )
         leaves = trees.leaves(features[first])
-        priors = [_Prior(leaves, spread, own * spread) for spread in SPREADS for own in OWNS]
-        fits = [known.fit(prior) for prior in priors]
-        return TotalsModel(trees, numbers, max(fits, key=lambda fit: fit.evidence))
+        shared = [known.fit(_Prior(leaves, spread, OWNS[0] * spread)) for spread in SPREADS]
+        best = max(shared, key=_evidence)
+        spread = best.prior.spread
+        others = [known.fit(_Prior(leaves, spread, own * spread)) for own in OWNS[1:]]
+        return TotalsModel(trees, numbers, max(best, *others, key=_evidence))
 
     def told(self, rows: Rows) -> tuple[Floats, Flags]:
         """Return expected logarithms of kernels' factors, and which kernels were launched.

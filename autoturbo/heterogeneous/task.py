@@ -55,13 +55,15 @@ class MachineTask:
         }
 
     @staticmethod
-    def check(machine: Machine, sampler: str, objectives: Sequence[str]) -> None:
+    def check(
+        machine: Machine, sampler: str, objectives: Sequence[str], measured: Sequence[str] = ()
+    ) -> None:
         """Refuse samplers and objectives that a machine cannot be tuned by or for.
 
         Raises:
             UsageError: The sampler or an objective is not for machines.
         """
-        del machine
+        del machine, measured  # measurers of others are not asked
         if sampler == PROGRAM:
             hint = "leave --sampler out"
             raise UsageError("programs propose for targets of one kind of unit", hint=hint)

@@ -131,6 +131,7 @@ class Search:
         began: When these began, by the monotonic clock; with the search if 0.
         after: Measurements after the last round, where they take as long as others.
         checks_s: Seconds of the time budget that go after the last round, besides these.
+        cost_s: Seconds that a measurement takes by what its measurer says; 0 if it says nothing.
         starts: Candidates that are measured in the first round, with the published heuristic.
         storage: An Optuna storage URL that mirrors the trials.
         patience: Trials without a better one after which it stops, checked between rounds.
@@ -154,6 +155,7 @@ class Search:
     began: float = 0.0
     after: float = 0.0
     checks_s: float = 0.0
+    cost_s: float = 0.0
     starts: tuple[Knobs, ...] = ()
     storage: str | None = field(default=None, repr=False)
     patience: int | None = None
@@ -322,7 +324,7 @@ class SearchLoop:
             return False
         search, trial_s = self.search, self._gaps.seconds
         if not trial_s and search.after:  # nothing is compiled then
-            trial_s = self._gaps.first
+            trial_s = self._gaps.first or search.cost_s
         ahead_s = (1 + search.after) * width * trial_s + search.checks_s
         return self._elapsed + ahead_s > self.search.time_budget
 

@@ -47,6 +47,9 @@ OBJECTIVES = {
 OF_KERNELS = ("latency", "throughput")
 """Objectives that a sum of kernel times predicts."""
 
+REPORTED = {"energy": "energy", "ddr-bytes": "bytes"}
+"""What a measurer has to report for the others (:data:`autoturbo.simulate.measurers.REPORTS`)."""
+
 
 def figures(objectives: Iterable[Objective], outcome: Outcome) -> tuple[float, ...]:
     """Return an outcome's scores, lower is better; infinite where there is none."""

@@ -2,20 +2,24 @@
 
 A measurer of version 1 has ``measure`` and gives outcomes; it is taken at its word that the same
 schedule always measures the same. One of version 2 says what it is in ``info``, builds what it runs
-(:meth:`TimedMeasurer.build`) and runs it (:meth:`TimedMeasurer.run`): it gives seconds, and
-:class:`Timed` makes measurements of them. Repeats give a median; a reference schedule that is
-measured again and again gives the noise and takes out drift; a figure that is suspiciously fast is
-confirmed before anybody believes it.
+(:meth:`TimedMeasurer.build`) and runs it (:meth:`TimedMeasurer.run`): it gives seconds, or readings
+with more, and :class:`Timed` makes measurements of them. Repeats give a median; a reference
+schedule that is measured again and again gives the noise and takes out drift; a figure that is
+suspiciously fast is confirmed before anybody believes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import hashlib
 import itertools
+import json
 import math
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -33,6 +37,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import outcome_of
+from autoturbo.simulate.sequence import subgraph_times
 
 Built = TypeVar("Built")
 
@@ -41,6 +46,9 @@ AT_START: Final = 5
 
 EVERY: Final = 8
 """Measurements after which the reference is measured again."""
+
+_TOLD_S: Final = 30.0
+"""Seconds within which a measurer's class has to say what it is."""
 
 _WAIT_S: Final = 0.01
 """Seconds after which is looked again whether a measurer is free."""
@@ -71,11 +79,47 @@ class Measurer(Protocol):
         ...
 
 
+REPORTS: Final = ("latency", "kernels", "bytes", "energy")
+"""What a measurer may report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a run gave, where that is more than seconds.
+
+    Attributes:
+        seconds: Of the whole batch on the chip.
+        kernels: Mean seconds of one launch of each kernel, in the order of ``kernels`` in the
+            kernels file (``"kernels"``); empty where it is not known.
+        ddr_bytes: Moved from and to DDR over the whole batch (``"bytes"``).
+        energy_j: Joules of the whole batch (``"energy"``).
+    """
+
+    seconds: float
+    kernels: tuple[float, ...] = ()
+    ddr_bytes: int | None = None
+    energy_j: float | None = None
+
+    def lacks(self, reports: Sequence[str]) -> str:
+        """Return the first of what is reported that it does not hold; empty if there is none."""
+        held = {
+            "latency": True,
+            "kernels": bool(self.kernels),
+            "bytes": self.ddr_bytes is not None,
+            "energy": self.energy_j is not None,
+        }
+        return next((name for name in reports if not held[name]), "")
+
+
 @dataclass(frozen=True, slots=True)
 class MeasurerInfo:
     """What a measurer of version 2 says of itself.
 
     Attributes:
+        reports: What each run gives, of :data:`REPORTS`; with the latency alone a run gives a
+            number, else a :class:`Reading`.
+        cost_s: Seconds that one measurement takes, build and runs together, about: a run says
+            beforehand how long it takes. None if that is not known.
         deterministic: Whether the same schedule always takes as long, to the bit.
         repeats: Timed runs of one measurement, of which the median counts.
         warm_up: Runs before these that are not counted.
@@ -85,6 +129,8 @@ class MeasurerInfo:
             processes measure; others wait, builds do not. None for any number.
     """
 
+    reports: tuple[str, ...] = ("latency",)
+    cost_s: float | None = None
     deterministic: bool = False
     repeats: int = 5
     warm_up: int = 1
@@ -92,9 +138,15 @@ class MeasurerInfo:
     run_limit_s: float | None = None
     at_once: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what no measurer reports."""
+        for name in self.reports:
+            if name not in REPORTS:
+                raise ValueError(f"a measurer reports {', '.join(REPORTS)}, not {name!r}")
+
 
 class TimedMeasurer(Protocol[Built]):
-    """Version 2: builds something of a schedule and times it; gives seconds and nothing else.
+    """Version 2: builds something of a schedule and times it.
 
     ``schedule.model.source`` is the model's file, ``schedule.text`` the schedule as JSON,
     :func:`autoturbo.plugin.kernels_text` spells its kernels out, and
@@ -107,8 +159,8 @@ class TimedMeasurer(Protocol[Built]):
         """Return what is run; an exception becomes a failure of the class ``"build"``."""
         ...
 
-    def run(self, built: Built, repeats: int) -> Sequence[float]:
-        """Return the seconds of each run of the whole batch, in order."""
+    def run(self, built: Built, repeats: int) -> Sequence[float | Reading]:
+        """Return the seconds of each run of the whole batch, or what else it gave, in order."""
         ...
 
 
@@ -212,54 +264,90 @@ class Timed:
         built = within(info.build_limit_s, lambda: self.measurer.build(schedule), "build")
         if isinstance(built, Failure):
             return built
-        if not info.deterministic and not self._begun(built):
-            return Failure("raised", "the reference cannot be measured")
-        samples = self._samples(built)
-        if isinstance(samples, Failure):
-            return samples
+        if not info.deterministic and (failed := self._follow(built)) is not None:
+            return failed
+        readings = self._readings(built)
+        if isinstance(readings, Failure):
+            return readings
         scale, noise = math.exp(-self._drift.slower), self._drift.noise
-        latency_s = statistics.median(samples) * scale
+        latency_s = _seconds(readings) * scale
         if latency_s < self._least_s * (1 - SUSPICIOUS * noise) and self._count > 1:
-            more = self._samples(built)
+            more = self._readings(built)
             if isinstance(more, Failure):
                 return more
-            samples = [*samples, *more]
-            latency_s = statistics.median(samples) * scale
+            readings = [*readings, *more]
+            latency_s = _seconds(readings) * scale
         self._least_s = min(self._least_s, latency_s)
-        return measurement_of(schedule, latency_s, samples, noise)
+        samples = tuple(reading.seconds for reading in readings)
+        return _reported(measurement_of(schedule, latency_s, samples, noise), schedule, readings)
 
-    def _begun(self, built: Any) -> bool:
-        """Measure the reference where it is due; return whether there is one."""
+    def _follow(self, built: Any) -> Failure | None:
+        """Measure the reference where it is due; return why there is none."""
         self._count += 1
         if self._reference is None:
-            taken = [
-                s for _ in range(AT_START) if not isinstance(s := self._samples(built), Failure)
+            taken = [self._readings(built) for _ in range(AT_START)]
+            seconds = [
+                _seconds(readings) for readings in taken if not isinstance(readings, Failure)
             ]
-            if len(taken) < 2:  # noqa: PLR2004  a spread takes two
-                return False
+            if len(seconds) < 2:  # noqa: PLR2004  a spread takes two
+                return next(readings for readings in taken if isinstance(readings, Failure))
             self._reference = built
-            self._drift.begin([math.log(statistics.median(samples)) for samples in taken])
+            self._drift.begin([math.log(value) for value in seconds])
         elif self._count % EVERY == 0:
             self._drift.note(self._logarithm)
-        return True
+        return None
 
     def _logarithm(self) -> float | None:
         """Return the logarithm of what the reference takes now; None where that fails."""
-        again = self._samples(self._reference)
-        return None if isinstance(again, Failure) else math.log(statistics.median(again))
+        again = self._readings(self._reference)
+        return None if isinstance(again, Failure) else math.log(_seconds(again))
 
-    def _samples(self, built: Any) -> list[float] | Failure:
-        """Return the seconds of the timed runs, or why there are none."""
+    def _readings(self, built: Any) -> list[Reading] | Failure:
+        """Return what the timed runs gave, or why that is nothing."""
         info = self.info
         runs = info.warm_up + info.repeats
         with _turn(self.measurer, info.at_once):
-            seconds = within(info.run_limit_s, lambda: self.measurer.run(built, runs), "raised")
-        if isinstance(seconds, Failure):
-            return seconds
-        timed = [float(value) for value in seconds][info.warm_up :]
-        if not timed or not all(math.isfinite(value) and value > 0 for value in timed):
-            return Failure("invalid", f"the measurer returned {list(seconds)!r:.80} as seconds")
+            given = within(info.run_limit_s, lambda: self.measurer.run(built, runs), "raised")
+        if isinstance(given, Failure):
+            return given
+        readings = [r if isinstance(r, Reading) else Reading(float(r)) for r in given]
+        timed = readings[info.warm_up :]
+        if not timed or not all(math.isfinite(r.seconds) and r.seconds > 0 for r in timed):
+            return Failure("invalid", f"the measurer returned {list(given)!r:.80} as seconds")
+        if missing := next(filter(None, (r.lacks(info.reports) for r in timed)), ""):
+            return Failure("invalid", f"the measurer says that it reports {missing}, and does not")
         return timed
+
+
+def _seconds(readings: Sequence[Reading]) -> float:
+    """Return the median of the seconds of some runs."""
+    return statistics.median(reading.seconds for reading in readings)
+
+
+def _reported(
+    measurement: Measurement, schedule: Schedule, readings: Sequence[Reading]
+) -> Measurement | Failure:
+    """Return a measurement with what runs gave beside seconds: the median of each figure.
+
+    Args:
+        measurement: Of the latency.
+        schedule: What was measured.
+        readings: Of its runs.
+    """
+    figures: dict[str, Any] = {}
+    if moved := [r.ddr_bytes for r in readings if r.ddr_bytes is not None]:
+        figures["ddr_bytes"] = round(statistics.median(moved))
+    if joules := [r.energy_j for r in readings if r.energy_j is not None]:
+        figures["energy"] = statistics.median(joules)
+    if lists := [r.kernels for r in readings if r.kernels]:
+        if {len(own) for own in lists} != {len(schedule.order)}:
+            count = len(lists[0])
+            message = f"the measurer returned {count} kernels, the schedule has"
+            return Failure("invalid", f"{message} {len(schedule.order)}")
+        scale = measurement.latency / _seconds(readings)
+        own = scale * np.median(np.asarray(lists, np.float64), axis=0)
+        figures["subgraph_times"] = subgraph_times(schedule, np.asarray(schedule.order), own)
+    return dataclasses.replace(measurement, **figures) if figures else measurement
 
 
 @contextlib.contextmanager
@@ -376,6 +464,42 @@ def measurer_version(name: str) -> str:
         return ""
     version = MEASURERS.version(name)
     return f"{name}@{version}" if version else name
+
+
+@functools.cache
+def declared(name: str) -> MeasurerInfo | None:
+    """Return what a measurer's class says of itself, before it is used.
+
+    It is asked in a process of its own: code of others is never imported beside a search.
+
+    Args:
+        name: Of the measurer.
+
+    Returns:
+        None for the simulator, for version 1, and where nothing can be learned.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    MEASURERS.find(name)
+    if MEASURERS.is_ours(name):
+        return None
+    told = f"sys.path[:] = {sys.path!r}; from {__name__} import tell; tell({name!r})"
+    command = [sys.executable, "-c", f"import sys; {told}"]
+    try:
+        done = subprocess.run(  # noqa: S603  this file's own function
+            command, capture_output=True, text=True, timeout=_TOLD_S, check=True
+        )
+        values = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None  # whatever is wrong, the worker says so
+    return None if values is None else MeasurerInfo(**{**values, "reports": (*values["reports"],)})
+
+
+def tell(name: str) -> None:
+    """Write what a measurer's class says of itself to standard output, as JSON."""
+    info = info_of(MEASURERS.load(name))
+    sys.stdout.write(json.dumps(None if info is None else dataclasses.asdict(info)) + "\n")
 
 
 def asked(measurer: Measurer, schedule: Schedule) -> Outcome:

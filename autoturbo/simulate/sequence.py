@@ -254,7 +254,7 @@ def _measurement(
         kernel_times={s.hex(): seconds for s, seconds in times.items()},
         kernel_counts={s.hex(): n * loops for s, n in Counter(one.signatures).items()},
         tensors=_tensor_counts(schedule),
-        subgraph_times=_subgraph_times(schedule, one.seconds),
+        subgraph_times=subgraph_times(schedule, _launched(schedule), one.seconds),
     )
 
 
@@ -262,9 +262,15 @@ _DDR = [Quantity.DDR_READ, Quantity.DDR_WRITTEN]
 _GB = [Quantity.GB_READ, Quantity.GB_WRITTEN]
 
 
-def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
-    """Return the mean seconds of one launch of each sub-graph's kernels."""
-    owner = schedule.instances.subgraph[_launched(schedule)]
+def subgraph_times(schedule: Schedule, order: Ints, seconds: Floats) -> tuple[float, ...]:
+    """Return the mean seconds of one launch of each sub-graph's kernels.
+
+    Args:
+        schedule: What was measured.
+        order: The instances whose kernels were launched.
+        seconds: Of one launch of each of these.
+    """
+    owner = schedule.instances.subgraph[order]
     count = len(schedule.instances.subgraphs)
     sums = np.bincount(owner, seconds, count)
     return tuple((sums / np.maximum(np.bincount(owner, minlength=count), 1)).tolist())

@@ -180,6 +180,7 @@ class Run:
             began=self.execution.began,
             after=0 if self.config.measurer == SIMULATOR else pairs * MEASURED_AFTER,
             checks_s=self.checks_s,
+            cost_s=cost_of(self.config.measurer),
             starts=tuple(knobs for knobs in first if knobs != heuristic),
             storage=self.execution.storage,
             patience=asked.patience,
@@ -254,6 +255,14 @@ class Run:
             self.journal.recorded = {0: Trial(0, search.heuristic, known)}
             self.journal.add(self.journal.recorded[0])
         return SearchLoop(search, self.journal, self.ranker(), self.execution.on_progress)
+
+
+def cost_of(measurer: str) -> float:
+    """Return the seconds of a measurement by what its measurer says; 0 if it says nothing."""
+    from autoturbo.simulate.measurers import declared
+
+    info = declared(measurer)
+    return 0.0 if info is None or info.cost_s is None else info.cost_s
 
 
 def _factory_of(measurer: str) -> EvaluatorFactory:

@@ -38,8 +38,17 @@ class TuningTask(Protocol):
         ...
 
     @staticmethod
-    def check(target: Any, sampler: str, objectives: Sequence[str]) -> None:
-        """Refuse samplers and objectives that do not suit the target; raises UsageError."""
+    def check(
+        target: Any, sampler: str, objectives: Sequence[str], measured: Sequence[str] = ()
+    ) -> None:
+        """Refuse samplers and objectives that do not suit the target; raises UsageError.
+
+        Args:
+            target: What is tuned for.
+            sampler: Its name.
+            objectives: What is sought.
+            measured: Those of them that the measurer reports, whatever the target says.
+        """
 
     def space(self, stored: Mapping[str, Any], tuning_evaluator: object) -> Space:
         """Return the search space, by the settings stored with a run; called before the others."""
@@ -81,7 +90,9 @@ class TargetTask:
         return {}
 
     @staticmethod
-    def check(target: Target, sampler: str, objectives: Sequence[str]) -> None:
+    def check(
+        target: Target, sampler: str, objectives: Sequence[str], measured: Sequence[str] = ()
+    ) -> None:
         """Refuse an unknown sampler, and energy without figures of the target.
 
         Raises:
@@ -90,8 +101,8 @@ class TargetTask:
         from autoturbo.search.samplers import check_sampler
 
         check_sampler(sampler, len(objectives))
-        if "energy" in objectives and target.energy is None:
-            hint = "add an 'energy' section to the target"
+        if "energy" in {*objectives} - {*measured} and target.energy is None:
+            hint = "add an 'energy' section to the target, or take a measurer that reports it"
             raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
 
     def space(self, stored: Mapping[str, Any], tuning_evaluator: object) -> Space:

@@ -38,7 +38,7 @@ from autoturbo.errors import AutoTurboError, RunError, UsageError
 from autoturbo.files import masked
 from autoturbo.registry import PROGRAM, TASKS
 from autoturbo.report.lines import compiling_line
-from autoturbo.search.objectives import find_objectives
+from autoturbo.search.objectives import OF_KERNELS, REPORTED, find_objectives
 from autoturbo.search.progress import Progress, now
 from autoturbo.tuning.keys import (
     hashes,
@@ -477,4 +477,22 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
         if asked.sampler != PROGRAM:
             raise UsageError("no sampler asks the proposer", hint=f"add --sampler {PROGRAM}")
     objectives = [objective.name for objective in find_objectives(asked.objective)]
-    TASKS.load(type(target).__name__).check(target, asked.sampler, objectives)
+    measured = [name for name in objectives if _is_reported(asked.measurer, name)]
+    TASKS.load(type(target).__name__).check(target, asked.sampler, objectives, measured)
+
+
+def _is_reported(measurer: str, objective: str) -> bool:
+    """Return whether a measurer says that it reports what an objective needs beside a latency.
+
+    Raises:
+        UsageError: It says that it does not.
+    """
+    from autoturbo.simulate.measurers import declared
+
+    info = declared(measurer)
+    if info is None or objective in OF_KERNELS:
+        return False
+    if REPORTED[objective] not in info.reports:
+        hint = f"it reports {', '.join(info.reports)}"
+        raise UsageError(f"the measurer {measurer} does not report {objective}", hint=hint)
+    return True

@@ -14,7 +14,7 @@ import random
 import sys
 import time
 
-from autoturbo.plugin import MeasurerInfo
+from autoturbo.plugin import MeasurerInfo, Reading
 from autoturbo.simulate.evaluator import Simulator
 
 
@@ -115,6 +115,21 @@ class Noisy:
         return [built * slower * math.exp(self.chance.gauss(0, 0.05)) for _ in range(repeats)]
 
 
+class Metered(Noisy):
+    """A board with a power meter and counters of bytes; it says what a measurement takes."""
+
+    info = MeasurerInfo(
+        reports=("latency", "bytes", "energy"), cost_s=2.5, repeats=3, warm_up=0, at_once=1
+    )
+
+    def build(self, schedule):
+        return Simulator().measure([schedule])[0]
+
+    def run(self, built, repeats):
+        seconds = super().run(built.latency, repeats)
+        return [Reading(s, ddr_bytes=built.ddr_bytes, energy_j=40 * s) for s in seconds]
+
+
 class Alike(Noisy):
     """As if all schedules took the same time."""
 
@@ -135,6 +150,7 @@ NAMES = {
     "leaving": "Leaving",
     "noisy": "Noisy",
     "alike": "Alike",
+    "metered": "Metered",
 }
 
 

@@ -54,6 +54,22 @@ def test_no_demonstrated_gain_is_an_answer(cli: Cli) -> None:
     assert (line["confidence"]["demonstrated"], line["best_trial"]) == (False, 0)
 
 
+def test_what_a_measurer_reports_can_be_sought(cli: Cli) -> None:
+    words = ("tune", "alexnet", "--batch", "1", "--trials", "16", "--measurer")
+    ran = cli(*words, "metered", "--objective", "energy,ddr-bytes", "--jobs", "2")
+    assert ran.status == 0, ran.err
+    assert "time    about 0:40 by what metered says" in ran.out + ran.err
+    line = cli("--json", *words, "metered", "--objective", "energy").object
+    best = line["best"]
+    assert best["energy_j"] == pytest.approx(40 * best["latency_s"], rel=0.3)
+    assert best["ddr_bytes"] > 0
+    for objective in ("energy", "ddr-bytes"):
+        refused = cli(*words, "noisy", "--objective", objective)
+        assert refused.status == 2
+        assert f"the measurer noisy does not report {objective}" in refused.err
+        assert "it reports latency" in refused.err
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("model", ["mobilenet_v2", "bert_base_s128"])
 def test_noise_costs_at_most_three_percent(cli: Cli, model: str) -> None:

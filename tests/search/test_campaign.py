@@ -204,6 +204,19 @@ def test_the_time_counts_from_where_it_began() -> None:
     assert loop.over
 
 
+@pytest.mark.parametrize(("cost_s", "begun"), [(0.0, 3), (1.0, 3), (60.0, 1)])
+def test_what_a_measurer_says_that_it_takes_counts_before_it_is_tried(
+    cost_s: float, begun: int
+) -> None:
+    starts = tuple(SPACE.knobs_of(point) for point in SPACE.random(np.random.default_rng(0), 2))
+    asked = dataclasses.replace(
+        search_of(0), time_budget=100.0, after=1.0, cost_s=cost_s, starts=starts
+    )
+    tasks = SearchLoop(asked, Memory()).open()
+    assert tasks is not None
+    assert len(tasks) == begun
+
+
 def test_what_takes_a_little_longer_than_expected_is_waited_for() -> None:
     """The time that is set aside for what follows is there for it, but for the checks."""
     loop = SearchLoop(

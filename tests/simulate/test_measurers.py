@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import statistics
@@ -9,15 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
+from autoturbo.errors import UsageError
 from autoturbo.schedule.pipeline import candidates
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.simulate.measurers import AT_START, Drift, MeasurerInfo, Timed
+from autoturbo.simulate.measurers import AT_START, Drift, MeasurerInfo, Reading, Timed, declared
 from autoturbo.simulate.outcomes import checked
 from tests.schedule.schedule_samples import STCP920, chain
 
@@ -49,7 +52,7 @@ class Board:
     def build(self, schedule: Schedule) -> float:
         return seconds_of(schedule)
 
-    def run(self, built: float, repeats: int) -> Sequence[float]:
+    def run(self, built: Any, repeats: int) -> Sequence[float | Reading]:
         self.runs, self.calls = self.runs + repeats, self.calls + 1
         slower = 1 + self.drift * self.runs
         seconds = [
@@ -141,6 +144,68 @@ def test_a_suspiciously_fast_one_is_confirmed() -> None:
     assert len(second.samples) == 6
     assert second.latency > 0.7 * first.latency
     assert len(measured(board, slow).samples) == 3
+
+
+@dataclass
+class Metered(Board):
+    """Reads more than seconds: what the simulator says, for each launch and in the whole."""
+
+    info: MeasurerInfo = field(
+        default_factory=lambda: MeasurerInfo(
+            reports=("latency", "kernels", "bytes", "energy"), repeats=3, warm_up=0
+        )
+    )
+    leave_out: str = ""
+    more: int = 0
+
+    def build(self, schedule: Schedule) -> Any:
+        (one,) = Simulator().measure([schedule])
+        assert isinstance(one, Measurement)
+        of = schedule.instances.subgraph[np.asarray(schedule.order)]
+        return one, tuple(np.asarray(one.subgraph_times)[of].tolist())
+
+    def run(self, built: Any, repeats: int) -> Sequence[Reading]:
+        one, kernels = built
+        read = Reading(one.latency, kernels + (1.0,) * self.more, one.ddr_bytes, 7.0)
+        empty: dict[str, Any] = {"kernels": (), "ddr_bytes": None, "energy_j": None}
+        left = {name: value for name, value in empty.items() if name == self.leave_out}
+        return [dataclasses.replace(read, **left) for _ in range(repeats)]
+
+
+def test_readings_become_measurements() -> None:
+    schedule = schedules()[1]
+    one = measured(Timed(Metered()), schedule)
+    (exact,) = Simulator().measure([schedule])
+    assert isinstance(exact, Measurement)
+    assert one.subgraph_times == pytest.approx(exact.subgraph_times)
+    assert (one.ddr_bytes, one.energy) == (exact.ddr_bytes, 7.0)
+    assert one.samples == (exact.latency,) * 3
+
+
+@pytest.mark.parametrize(
+    ("board", "text"),
+    [
+        (Metered(leave_out="kernels"), "says that it reports kernels, and does not"),
+        (Metered(leave_out="ddr_bytes"), "says that it reports bytes, and does not"),
+        (Metered(leave_out="energy_j"), "says that it reports energy, and does not"),
+        (Metered(more=1), "kernels, the schedule has"),
+    ],
+)
+def test_what_is_promised_is_held(board: Metered, text: str) -> None:
+    (outcome,) = Timed(board).measure([schedules()[0]])
+    assert isinstance(outcome, Failure)
+    assert text in outcome.message
+
+
+def test_nobody_reports_what_there_is_no_word_for() -> None:
+    with pytest.raises(ValueError, match="a measurer reports latency, kernels, bytes, energy, not"):
+        MeasurerInfo(reports=("watts",))
+
+
+def test_a_measurer_is_asked_what_it_is_without_being_imported() -> None:
+    assert declared("simulator") is None
+    with pytest.raises(UsageError, match="no measurer is called 'ghost'"):
+        declared("ghost")
 
 
 class Broken(Board):

@@ -211,12 +211,26 @@ def _search(pair: AnyPair, config: TuneConfig) -> str:
 def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
     """Return how long the search takes; empty where it is not known before it is tried."""
     asked, on = config.resolved(pair.target), pair.on_target()
-    # a board is not tried just to say how long it takes
-    if asked.time_budget or on is None or asked.measurer != SIMULATOR:
+    if asked.time_budget or on is None:
         return ""
+    if asked.measurer != SIMULATOR:  # a board is not tried just to say how long it takes
+        return _said(asked, execution)
     seconds, trials = expected_seconds(on, asked, execution)
     took = f"about {clock(seconds)}"
     return took if trials == asked.total else f"{took}: the space has {trials} settings"
+
+
+def _said(config: TuneConfig, execution: ExecutionConfig) -> str:
+    """Return how long a search takes by what its measurer says; empty if it says nothing."""
+    from autoturbo.simulate.measurers import declared
+
+    info = declared(config.measurer)
+    if info is None or info.cost_s is None:
+        return ""
+    at_once = min(execution.workers or 1, info.at_once or math.inf)
+    return (
+        f"about {clock((config.total or 0) * info.cost_s / at_once)} by what {config.measurer} says"
+    )
 
 
 def _early(config: TuneConfig) -> str:

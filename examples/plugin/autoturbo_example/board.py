@@ -19,10 +19,12 @@ class Board:
     """Times what was built of a schedule.
 
     Attributes:
-        info: What AutoTurbo is told: that it varies, and how often to run it.
+        info: What AutoTurbo is told: that it varies, what it takes, and how often to run it.
     """
 
-    info = MeasurerInfo(repeats=5, warm_up=1, build_limit_s=60.0, run_limit_s=60.0, at_once=1)
+    info = MeasurerInfo(
+        cost_s=0.05, repeats=5, warm_up=1, build_limit_s=60.0, run_limit_s=60.0, at_once=1
+    )
 
     def __init__(self) -> None:
         """Open the board; a worker has one of its own."""
