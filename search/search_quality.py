@@ -143,7 +143,7 @@ def searched(
     ranker = advisor_of(pair, seed) if sampler == COST_MODEL else None
     executor = InProcessExecutor()
     executor.introduce(search.run, lambda: pair.evaluator)
-    loop = SearchLoop(search, NoJournal(), ranker)
+    loop = SearchLoop(search, NoJournal(), () if ranker is None else (ranker,))
     Campaign([loop], executor).run()
     return loop
 

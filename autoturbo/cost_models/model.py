@@ -8,6 +8,7 @@ over it: squared error there is relative error, and one fast outlier does not dr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -62,6 +63,13 @@ class Example:
     def measured(self) -> bool:
         """Return whether anything is known of its time."""
         return self.times is not None or self.latency is not None
+
+    @property
+    def total(self) -> float:
+        """Return the seconds of the whole, where anything is known of them; else infinity."""
+        if self.times is not None:
+            return float((self.launches * self.times).sum())
+        return math.inf if self.latency is None else self.latency
 
 
 @dataclass(frozen=True, eq=False)

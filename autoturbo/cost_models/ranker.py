@@ -1,5 +1,8 @@
 """The cost model at work in one tuning run: it sees outcomes, and ranks candidates.
 
+It learns a latency, from times of kernels where these are measured, or another figure that is a sum
+over kernels, from its sums: energy, or bytes moved.
+
 What it answers depends on the outcomes seen so far and on nothing else, not on when it was asked:
 after the same outcomes in the same order the same candidates get the same figures. That is what
 makes a resumed run go on as if nothing had happened.
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +27,7 @@ from autoturbo.cost_models.pretrained import Pretrained, standard
 from autoturbo.cost_models.totals import TotalsModel
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import ModelScheduler
-from autoturbo.simulate.measurement import Failure, Outcome
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.plan import KernelStatistics
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def prior_of(evaluator: CandidateEvaluator, folder: str | None = None) -> Pretra
 
 @dataclass
 class Ranker:
-    """Ranks candidates of one model on one target by predicted latency.
+    """Ranks candidates of one model on one target by a predicted figure: latency, unless told.
 
     Attributes:
         evaluator: Gives statistics of candidates, where there is no prior.
@@ -68,6 +71,8 @@ class Ranker:
         seed: Of the trees.
         prior: What it starts from, where the evaluator has a ``model_scheduler``; then it can rank
             at once, and learns how far the prior is off.
+        figure: What is ranked by, lower is better; the latency if None. The prior stands in for it
+            until enough is measured.
         examples: Candidates tried.
         screened: Candidates ranked so far.
     """
@@ -77,11 +82,13 @@ class Ranker:
     share: int
     seed: int = 0
     prior: Pretrained | None = None
+    figure: Callable[[Measurement], float | None] | None = None
     examples: list[Example] = field(default_factory=list)
     screened: int = 0
     _blind: bool = False
     _model: CostModel | None = None
     _trained_at: int = 0
+    _unit: float = 0.0
 
     def __post_init__(self) -> None:
         self._begin_anew()
@@ -101,12 +108,22 @@ class Ranker:
                 self.examples.append(example)
         elif example is None:
             self._blind = True  # an evaluator that plans no candidates
-        elif len(outcome.subgraph_times) != len(example.rows):
-            noise = outcome.noise or 0.0
-            self.examples.append(dataclasses.replace(example, latency=outcome.latency, noise=noise))
-        else:
+        elif self.figure is None and len(outcome.subgraph_times) == len(example.rows):
             times = np.asarray(outcome.subgraph_times, np.float64)
             self.examples.append(dataclasses.replace(example, times=times))
+        elif (total := self._total(outcome, example)) is not None:
+            noise = outcome.noise or 0.0
+            self.examples.append(dataclasses.replace(example, latency=total, noise=noise))
+
+    def _total(self, outcome: Measurement, example: Example) -> float | None:
+        """Return the latency, or another figure in a unit in which the first is the prior's sum."""
+        if self.figure is None:
+            return outcome.latency
+        figure = self.figure(outcome)
+        if not figure:  # nothing is moved, or it is not known
+            return None
+        self._unit = self._unit or figure / float((example.launches * example.base).sum())
+        return figure / self._unit
 
     @property
     def obstacle(self) -> str | None:
@@ -151,6 +168,25 @@ class Ranker:
         rows = self._features.rows(batch, np.arange(len(batch.kernels)))
         deviations = totals.deviations(rows, batch.owner, took, len(settings))
         return Prediction(scores, scores - _OPTIMISM * deviations, kinds)
+
+    def smoothed(self, settings: Sequence[Knobs]) -> Floats | None:
+        """Return latencies of measured candidates, less of their noise; None where there is none.
+
+        Candidates that have kernels in common say what each other takes.
+        """
+        varies = any(example.noise for example in self.examples)
+        return self.seconds(settings) if varies and self._measured >= FEWEST else None
+
+    def standings(self, scores: Floats) -> Floats:
+        """Return scores of :meth:`rank` as places among what was measured, from 0 for the best.
+
+        Those outside are as many steps away as candidates of the better half are from each other.
+        """
+        known = np.sort(np.log([example.total for example in self.examples if example.measured]))
+        places = np.arange(len(known), dtype=np.float64)
+        step = max(2 * float(np.median(known) - known[0]) / len(known), 1e-9)
+        outside = np.minimum(scores - known[0], 0.0) + np.maximum(scores - known[-1], 0.0)
+        return np.asarray(np.interp(scores, known, places) + outside / step, np.float64)
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats | None:
         """Return predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.

@@ -209,7 +209,8 @@ class HostSearch:
         if len(plans) < 2:  # noqa: PLR2004  nobody to race with
             return plans
         self.told("measuring the best again", len(self.history), self.best())
-        first, _ = lead(lambda i: self.stopwatch.seconds(plans[i]), range(len(plans)))
+        known = {i: self._known[plan] for i, plan in enumerate(plans)}
+        first, _ = lead(lambda i: self.stopwatch.seconds(plans[i]), known)
         return [plans[first], *(plan for plan in plans if plan != plans[first])]
 
     def _search(self) -> None:

@@ -173,7 +173,7 @@ class SearchLoop:
     Args:
         search: What is looked for.
         journal: Where outcomes are kept.
-        ranker: The kernel model, for our sampler.
+        rankers: Kernel models for our sampler, one for each objective.
         on_progress: Called after every outcome, and when the search has stopped.
 
     Attributes:
@@ -188,7 +188,7 @@ class SearchLoop:
         self,
         search: Search,
         journal: Journal,
-        ranker: Ranker | None = None,
+        rankers: Sequence[Ranker] = (),
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         from autoturbo.search.proposer import proposer_of
@@ -200,16 +200,16 @@ class SearchLoop:
         self.best: Trial | None = None
         self._journal, self._on_progress = journal, on_progress
         self._recorded = dict(journal.recorded)
-        self._ranker: Ranker | None = None
+        self._rankers: Sequence[Ranker] = ()
         self._proposer: Proposer
         if search.proposer is not None:
             self._proposer = search.proposer
         else:
             choice = make_sampler(
                 search.sampler, search.seed, search.space,
-                batch=search.round, ranker=ranker, objectives=len(search.objectives),
+                batch=search.round, rankers=rankers, objectives=len(search.objectives),
             )  # fmt: skip
-            self._ranker = choice.ranker
+            self._rankers = choice.rankers
             self._proposer = proposer_of(
                 choice, search.space, search.objectives, search.seed, search.initial
             )
@@ -515,7 +515,7 @@ class SearchLoop:
             best_trial=incumbent.number if incumbent else None,
             bound_fraction=measured.bound_fraction if measured else None,
             measured_per_s=self._measured / max(self._looping, 1e-9),
-            screened=self._ranker.screened if self._ranker else 0,
+            screened=self._rankers[0].screened if self._rankers else 0,
             infeasible=dict(self._failures + reasons),
             elapsed_s=self._elapsed,
             remaining_s=self._remaining(done),

@@ -132,9 +132,9 @@ class CostModelProposer:
     def _teach(self) -> None:
         """Pass the outcomes that are new to the advisor."""
         new, self._untaught = self._untaught, []
-        if self.choice.ranker is not None:
+        for ranker in self.choice.rankers:
             for knobs, outcome in new:
-                self.choice.ranker.observe(knobs, outcome)
+                ranker.observe(knobs, outcome)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """Return the parameters of a candidate that was told, every dimension named."""

@@ -6,37 +6,32 @@ import importlib
 import math
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from autoturbo.cost_models.predictions import Prediction
 from autoturbo.errors import UsageError
 from autoturbo.registry import COST_MODEL, SAMPLERS, broken
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.encoding import Genes
 from autoturbo.search.evolution import Advice, propose
-from autoturbo.search.space import Dimension, Space
-from autoturbo.search.surrogates.gaussian import Axes
+from autoturbo.search.optuna_parameters import OptunaParameters
+from autoturbo.search.space import Space
 from autoturbo.search.surrogates.modelled import ModelledProposer, is_turn
 from autoturbo.search.surrogates.surrogate import ScoredCandidate
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
+    from autoturbo.schedule.codegen.work import Floats
 
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -48,10 +43,10 @@ Told = tuple[tuple[int, ...], Sequence[float] | None]
 class CostModelSampler(BaseSampler):
     """Evolution guided by a cost model, as an Optuna sampler.
 
-    Works in any study: parameters that all trials have are sampled together, by trees
-    trained on the study's trials (numbers in levels, :mod:`autoturbo.search.samplers`) and, for
-    one objective, by a Gaussian process in turn; parameters that only some trials have
-    independently, at random. Failed and pruned trials teach where not to look.
+    Works in any study: parameters that all trials have are sampled together, by trees trained on
+    the study's trials (numbers in levels, :mod:`autoturbo.search.optuna_parameters`) and, for one
+    objective, by a Gaussian process in turn; parameters that only some trials have independently,
+    at random. Failed and pruned trials teach where not to look.
     Several objectives are weighed anew for each proposal, which covers a Pareto front. In a tuning
     run it knows the space beforehand, proposes whole batches and ranks their best by kernels.
 
@@ -62,7 +57,7 @@ class CostModelSampler(BaseSampler):
         seed: Of all chance; None draws one.
         space: Of the knobs; None infers it from the study.
         batch: Trials asked before the next is told; 1 in a plain study.
-        ranker: The kernel model of a tuning run.
+        rankers: Kernel models of a tuning run, one for each objective.
     """
 
     def __init__(
@@ -71,12 +66,12 @@ class CostModelSampler(BaseSampler):
         *,
         space: Space | None = None,
         batch: int = 1,
-        ranker: Ranker | None = None,
+        rankers: Sequence[Ranker] = (),
     ) -> None:
         self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._space = space
         self._batch = batch
-        self._ranker = ranker
+        self._rankers = tuple(rankers)
         self._inferred = IntersectionSearchSpace()
         self._queue: list[tuple[int, ...]] = []
         self._modelled: tuple[OptunaParameters, ModelledProposer] | None = None
@@ -198,7 +193,8 @@ class CostModelSampler(BaseSampler):
         directions: Sequence[StudyDirection],
     ) -> list[tuple[int, ...]]:
         rng = np.random.default_rng([self._seed, number])
-        scores = _scores([values for _, values in finished], directions, rng)
+        weights = rng.dirichlet(np.ones(len(directions))) if len(directions) > 1 else None
+        scores = self._scores(params, finished, directions, weights)
         history = [
             ScoredCandidate(g, score) for (g, _), score in zip(finished, scores, strict=True)
         ]
@@ -210,8 +206,27 @@ class CostModelSampler(BaseSampler):
                     return [point]
             # of a plain study's parameters it is not known that small ones are the better ones
             return propose(params.space, rng, history, taken, count=1, shuffled=True)
-        advice = None if self._ranker is None else _advice(self._ranker, params)
+        advice = _advice(self._rankers, params, weights) if self._rankers else None
         return propose(params, rng, history, taken, count=self._batch, advice=advice)
+
+    def _scores(
+        self,
+        params: Space | OptunaParameters,
+        finished: Sequence[Told],
+        directions: Sequence[StudyDirection],
+        weights: Floats | None,
+    ) -> list[float | None]:
+        """Return the scores of trials, less of their noise where they have any."""
+        scores = _scores([values for _, values in finished], directions, weights)
+        if len(self._rankers) != 1 or isinstance(params, OptunaParameters):
+            return scores
+        at = [index for index, score in enumerate(scores) if score is not None]
+        points = np.asarray([finished[index][0] for index in at], np.int64)
+        smoothed = self._rankers[0].smoothed(params.settings(points)) if at else None
+        if smoothed is not None:
+            for index, seconds in zip(at, smoothed.tolist(), strict=True):
+                scores[index] = seconds
+        return scores
 
     def _proposer(self, params: OptunaParameters) -> ModelledProposer:
         """Return what proposes by a Gaussian process, kept as long as parameters are the same."""
@@ -220,12 +235,37 @@ class CostModelSampler(BaseSampler):
         return self._modelled[1]
 
 
-def _advice(ranker: Ranker, space: Space) -> Advice:
-    """Return the predictions of the kernel model for candidates of a space."""
-    return Advice(
-        lambda genes: ranker.rank(space.settings(genes)),
-        lambda genes: ranker.look(space.settings(genes)),
-    )
+def _advice(rankers: Sequence[Ranker], space: Space, weights: Floats | None) -> Advice:
+    """Return the predictions of the kernel models for candidates of a space.
+
+    Args:
+        rankers: One for each objective.
+        space: Of the candidates.
+        weights: Of the objectives; None for one alone.
+    """
+
+    def mixed(scores: Sequence[Floats]) -> Floats:
+        """Return several objectives' scores as one, on the scale of the history's."""
+        if weights is None:
+            return scores[0]
+        pairs = zip(rankers, scores, strict=True)
+        standings = np.column_stack([ranker.standings(own) for ranker, own in pairs])
+        return _weighed(standings, len(rankers[0].examples), weights)
+
+    def rank(genes: Genes) -> Floats | None:
+        settings = space.settings(genes)
+        scores = [own for r in rankers if (own := r.rank(settings)) is not None]
+        return mixed(scores) if len(scores) == len(rankers) else None
+
+    def look(genes: Genes) -> Prediction | None:
+        settings = space.settings(genes)
+        seen = [own for r in rankers if (own := r.look(settings)) is not None]
+        if len(seen) < len(rankers):
+            return None
+        expected, hoped = (mixed([getattr(p, n) for p in seen]) for n in ("expected", "optimistic"))
+        return Prediction(expected, hoped, seen[0].kinds)
+
+    return Advice(rank, look)
 
 
 def _any_point(params: Space | OptunaParameters, rng: np.random.Generator) -> tuple[int, ...]:
@@ -252,29 +292,39 @@ def _told(study: Study, space: Space | OptunaParameters) -> tuple[list[Told], se
 def _scores(
     told: Sequence[Sequence[float] | None],
     directions: Sequence[StudyDirection],
-    rng: np.random.Generator,
+    weights: Floats | None,
 ) -> list[float | None]:
-    """Return the scores of trials, lower is better; None for those that failed."""
+    """Return the scores of trials, lower is better; None for those that failed.
+
+    Args:
+        told: Values of their objectives.
+        directions: Of the objectives.
+        weights: Of the objectives; None for one alone.
+    """
     signs = np.asarray([-1.0 if d == StudyDirection.MAXIMIZE else 1.0 for d in directions])
     values = [None if figures is None else signs * figures for figures in told]
-    if len(directions) == 1:
+    if weights is None:
         return [None if v is None else float(v[0]) for v in values]
-    weighed = iter(_weighed(np.asarray([v for v in values if v is not None]), rng).tolist())
+    known = np.asarray([v for v in values if v is not None]).reshape(-1, len(directions))
+    ranks = np.argsort(np.argsort(known, axis=0, kind="stable"), axis=0, kind="stable")
+    weighed = iter(_weighed(ranks.astype(np.float64), len(known), weights).tolist())
     return [None if v is None else next(weighed) for v in values]
 
 
-def _weighed(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return several objectives ``(trials, objectives)`` as one, with weights drawn at random.
+def _weighed(ranks: Floats, count: int, weights: Floats) -> Floats:
+    """Return ranks in several objectives ``(trials, objectives)`` as one score, lower is better.
 
     ParEGO's augmented Chebyshev norm (Knowles, 2006, equation 2, with its 0.05), on ranks in place
     of values, so that no outlier makes all others look the same. Every candidate of a Pareto front
     is the best one for some weights, on concave parts of the front too.
+
+    Args:
+        ranks: From 0 for the best.
+        count: Trials that are ranked.
+        weights: Of the objectives, drawn at random.
     """
-    if not len(values):
-        return np.zeros(0)
-    ranks = np.argsort(np.argsort(values, axis=0, kind="stable"), axis=0, kind="stable")
-    shares = rng.dirichlet(np.ones(values.shape[1])) * (ranks + 1) / len(values)
-    weighed: NDArray[np.float64] = shares.max(axis=1) + 0.05 * shares.sum(axis=1)
+    shares = weights * (ranks + 1) / max(count, 1)
+    weighed: Floats = shares.max(axis=1) + 0.05 * shares.sum(axis=1)
     return weighed
 
 
@@ -290,13 +340,13 @@ class SamplerChoice:
         name: As it was asked for.
         sampler: Ready for a study.
         ordinal: It wants choices as integers (:meth:`Space.distributions`).
-        ranker: Learns kernels beside the study; ours only.
+        rankers: Learn kernels beside the study; ours only.
     """
 
     name: str
     sampler: BaseSampler
     ordinal: bool = False
-    ranker: Ranker | None = None
+    rankers: tuple[Ranker, ...] = ()
 
 
 def make_sampler(
@@ -305,7 +355,7 @@ def make_sampler(
     space: Space | None = None,
     *,
     batch: int = 1,
-    ranker: Ranker | None = None,
+    rankers: Sequence[Ranker] = (),
     objectives: int = 1,
 ) -> SamplerChoice:
     """Return a sampler by name.
@@ -315,9 +365,8 @@ def make_sampler(
         seed: Of all chance.
         space: Of the knobs.
         batch: Trials asked before the next is told.
-        ranker: The kernel model, for ours.
-        objectives: How many; with several, ours asks for ``objective_weights_trials`` at once and
-            takes no advice, which is on latency alone.
+        rankers: Kernel models for ours, one for each objective.
+        objectives: How many; with several, ours asks for ``objective_weights_trials`` at once.
 
     Raises:
         UsageError: No sampler of that name, or a package that it needs is not installed.
@@ -325,10 +374,9 @@ def make_sampler(
     """  # noqa: DOC501  broken() makes the error
     check_sampler(name, objectives)
     if name == COST_MODEL:
-        ranker = ranker if objectives == 1 else None
         at_once = batch if objectives == 1 else min(batch, SEARCH.objective_weights_trials)
-        ours = CostModelSampler(seed, space=space, batch=at_once, ranker=ranker)
-        return SamplerChoice(name, ours, ranker=ranker)
+        ours = CostModelSampler(seed, space=space, batch=at_once, rankers=rankers)
+        return SamplerChoice(name, ours, rankers=tuple(rankers))
     try:
         sampler = SAMPLERS.make(name, seed)
     except ImportError as error:
@@ -426,156 +474,3 @@ __all__: Sequence[str] = (
     "check_sampler",
     "make_sampler",
 )
-
-
-# Parameters of any Optuna study as a space of levels.
-#
-# Categories are themselves. Whole numbers are themselves as long as there are few; all other
-# numbers are cut into ``float_levels`` parts of their range (of its logarithm where the study says
-# so), and a proposal is a number drawn from within a part. This module loads Optuna.
-
-
-@dataclass(frozen=True)
-class _OrderedSpace(Space):
-    """A space with ordered dimensions, in which mutants mostly stay near.
-
-    Attributes:
-        ordered: Whether each dimension has.
-    """
-
-    ordered: tuple[bool, ...] = ()
-
-    def mutate(self, rng: np.random.Generator, genes: Genes, rate: float = 0.0) -> Genes:
-        """Return mutants, whose ordered choices move by steps with a uniform logarithm."""
-        moved = super().mutate(rng, genes, rate)
-        step = np.maximum(self.widths ** rng.random(genes.shape), 1).astype(np.int64)
-        near = genes + step * rng.choice((-1, 1), genes.shape)
-        inside = (near >= 0) & (near < self.widths)
-        return np.where((moved != genes) & inside & np.asarray(self.ordered), near, moved)
-
-
-@dataclass(frozen=True)
-class OptunaParameters:
-    """The parameters of a study.
-
-    Attributes:
-        distributions: By name; a parameter with one value alone is none.
-    """
-
-    distributions: Mapping[str, BaseDistribution]
-
-    @cached_property
-    def space(self) -> Space:
-        """Return a space with a dimension for each parameter: its categories, or its levels."""
-        dimensions = tuple(Dimension(n, _choices(d)) for n, d in self.distributions.items())
-        numbers = [not isinstance(d, CategoricalDistribution) for d in self.distributions.values()]
-        return _OrderedSpace(dimensions, ordered=tuple(numbers))
-
-    @cached_property
-    def axes(self) -> Axes:
-        """Return how near levels are to each other."""
-        values = [_numbers(distribution) for distribution in self.distributions.values()]
-        return Axes.along(values, self.space.widths.tolist())
-
-    def genes_of(self, params: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """Return the levels of parameters; None where one is missing or out of its range."""
-        levels = [
-            _level(distribution, params[name]) if name in params else None
-            for name, distribution in self.distributions.items()
-        ]
-        return None if None in levels else tuple(level for level in levels if level is not None)
-
-    def params_of(self, genes: tuple[int, ...], rng: np.random.Generator) -> dict[str, Any]:
-        """Return parameters drawn from within levels."""
-        pairs = zip(self.distributions.items(), genes, strict=True)
-        return {name: _value(distribution, gene, rng) for (name, distribution), gene in pairs}
-
-
-def _choices(distribution: BaseDistribution) -> tuple[Any, ...]:
-    if isinstance(distribution, CategoricalDistribution):
-        return tuple(distribution.choices)
-    return tuple(range(_count(distribution)))
-
-
-def _numbers(distribution: BaseDistribution) -> Sequence[float] | None:
-    """Return the numbers that levels stand for; None where some category is none."""
-    if isinstance(distribution, CategoricalDistribution):
-        numbers = [c for c in distribution.choices if isinstance(c, int | float)]
-        known = [c for c in numbers if not isinstance(c, bool) and math.isfinite(c)]
-        return known if len(known) == len(distribution.choices) else None
-    low, _, step = _range(distribution)
-    steps = _steps(distribution)
-    if step is None or steps is None or steps > SEARCH.float_levels:
-        return [level + 0.5 for level in range(SEARCH.float_levels)]
-    return [low + level * step for level in range(steps)]
-
-
-def _count(distribution: BaseDistribution) -> int:
-    """Return the number of levels of a range of numbers."""
-    steps = _steps(distribution)
-    return SEARCH.float_levels if steps is None else min(steps, SEARCH.float_levels)
-
-
-def _steps(distribution: BaseDistribution) -> int | None:
-    """Return the number of values of a parameter; None where there are infinitely many."""
-    low, high, step = _range(distribution)
-    return None if step is None else math.floor((high - low) / step + 1e-9) + 1
-
-
-def _range(distribution: BaseDistribution) -> tuple[float, float, float | None]:
-    if not isinstance(distribution, FloatDistribution | IntDistribution):
-        raise TypeError(f"a range of numbers is needed, not {distribution!r}")
-    return distribution.low, distribution.high, distribution.step
-
-
-def _level(distribution: BaseDistribution, value: Any) -> int | None:
-    """Return the level that a value lies in; None where it is out of the range."""
-    if isinstance(distribution, CategoricalDistribution):
-        return next(
-            (i for i, c in enumerate(distribution.choices) if c == value and _alike(c, value)), None
-        )
-    low, high, step = _range(distribution)
-    if not isinstance(value, int | float) or not low <= value <= high:
-        return None
-    steps = _steps(distribution)
-    if step is not None and steps is not None and steps <= SEARCH.float_levels:
-        return round((value - low) / step)
-    lower, upper = _ends(distribution)
-    share = (_scale(distribution, value) - lower) / (upper - lower)
-    return min(int(share * SEARCH.float_levels), SEARCH.float_levels - 1)
-
-
-def _value(distribution: BaseDistribution, level: int, rng: np.random.Generator) -> Any:
-    """Return a value drawn from within a level."""
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[level]
-    low, high, step = _range(distribution)
-    steps = _steps(distribution)
-    if step is not None and steps is not None and steps <= SEARCH.float_levels:
-        value = low + level * step
-    else:
-        lower, upper = _ends(distribution)
-        value = lower + (upper - lower) * (level + rng.random()) / SEARCH.float_levels
-        value = math.exp(value) if _is_log(distribution) else value
-        value = value if step is None else low + round((value - low) / step) * step
-    value = min(max(value, low), high)
-    return round(value) if isinstance(distribution, IntDistribution) else float(value)
-
-
-def _alike(one: object, other: object) -> bool:
-    """Return whether both or neither are booleans: ``True`` is no ``1``, though they are equal."""
-    return isinstance(one, bool) == isinstance(other, bool)
-
-
-def _is_log(distribution: BaseDistribution) -> bool:
-    return bool(getattr(distribution, "log", False))
-
-
-def _ends(distribution: BaseDistribution) -> tuple[float, float]:
-    """Return the ends of a range on the scale of its levels."""
-    low, high, _ = _range(distribution)
-    return _scale(distribution, low), _scale(distribution, high)
-
-
-def _scale(distribution: BaseDistribution, value: float) -> float:
-    return math.log(value) if _is_log(distribution) else value

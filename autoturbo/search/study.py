@@ -126,8 +126,8 @@ class StudyProposer:
             else:
                 values = self._ordinal(genes) if self.choice.ordinal else params
                 self.study.add_trial(frozen(values, self.distributions, outcome, self.objectives))
-        if self.choice.ranker is not None:
-            self.choice.ranker.observe(knobs, outcome)
+        for ranker in self.choice.rankers:
+            ranker.observe(knobs, outcome)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """Return the parameters of a candidate that was told, every dimension named."""

@@ -214,14 +214,16 @@ class Run:
         given = self.objectives, self.config.seed, about, self._initial()
         return ProgramProposer(self.execution.proposer or "", self.space, *given)
 
-    def ranker(self) -> Ranker | None:
-        """Return the kernel model, where the objective is a sum of kernel times."""
-        if self.task.on_machine or [o.name for o in self.objectives if o.name not in OF_KERNELS]:
-            return None
+    def rankers(self) -> tuple[Ranker, ...]:
+        """Return the kernel models, one for each objective; none on a machine of several units."""
+        if self.task.on_machine:
+            return ()
         of: tuple[Any, Any, str] = (self.graph, self.target, self.info.key.dtype)
-        return make_ranker(
+        ranker = make_ranker(
             self.tuning_evaluator, *of, self.config.seed, self.folder.log, self.config.cost_model
         )
+        figures = [None if o.name in OF_KERNELS else o.value for o in self.objectives]
+        return tuple(dataclasses.replace(ranker, figure=figure) for figure in figures)
 
     def probe_checks(self) -> None:
         """Time one verification, so that the time budget can reserve it."""
@@ -254,7 +256,7 @@ class Run:
         if not self.journal.recorded and isinstance(known, Measurement):
             self.journal.recorded = {0: Trial(0, search.heuristic, known)}
             self.journal.add(self.journal.recorded[0])
-        return SearchLoop(search, self.journal, self.ranker(), self.execution.on_progress)
+        return SearchLoop(search, self.journal, self.rankers(), self.execution.on_progress)
 
 
 def cost_of(measurer: str) -> float:

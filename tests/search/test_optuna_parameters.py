@@ -12,7 +12,7 @@ from optuna.distributions import (
 )
 
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.samplers import OptunaParameters
+from autoturbo.search.optuna_parameters import OptunaParameters
 
 RANGES: list[BaseDistribution] = [
     FloatDistribution(-1, 3),

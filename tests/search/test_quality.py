@@ -46,7 +46,9 @@ def searched(
     ranker: Ranker | None = None,
 ) -> list[tuple[Knobs, float]]:
     """A search as a tuning run makes it: what was measured, the published heuristic first."""
-    choice = make_sampler(name, seed, space, batch=ROUND, ranker=ranker)
+    choice = make_sampler(
+        name, seed, space, batch=ROUND, rankers=() if ranker is None else (ranker,)
+    )
     proposer, found = StudyProposer(choice, space, LATENCY, seed), list[tuple[Knobs, float]]()
     batch = [Knobs()]
     for _ in range(-(-(trials - 1) // ROUND) + 1):

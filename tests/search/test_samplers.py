@@ -283,7 +283,7 @@ def test_one_objective_samplers_are_refused_for_several() -> None:
 def test_ours_takes_several_objectives_without_advice_on_one() -> None:
     choice = make_sampler("cost-model", 0, batch=16, objectives=2)
     assert isinstance(choice.sampler, CostModelSampler)
-    assert choice.ranker is None
+    assert choice.rankers == ()
 
 
 def conditional_space() -> Space:

@@ -1,11 +1,12 @@
 """Races: which of a few candidates is the fastest, and whether it beats a reference.
 
 Where the same schedule takes another time at each measurement, the lowest of many figures is mostly
-luck. A race measures the best few candidates and the reference again, in turn, each round in the
-reverse order of the last, and compares logarithms within a round: drift cancels. Whoever is slower
-than the leader at the stated confidence drops out, so repeats are spent where the decision is
-(Maron and Moore, "Hoeffding Races", NIPS '93; with Student's t in place of Hoeffding's bound, as in
-Birattari's F-Race). Then the leader and the reference are measured anew, a fixed number of times,
+luck. A race measures the best few candidates again, in turn, each round in the reverse order of the
+last, and compares logarithms within a round: drift cancels. From round to round fewer go on, and
+whoever is slower than the leader at the stated confidence drops out, so repeats are spent where the
+decision is (Maron and Moore, "Hoeffding Races", NIPS '93; with Student's t in place of Hoeffding's
+bound, as in Birattari's F-Race).
+Then the leader and the reference are measured anew, a fixed number of times,
 and these alone say what was gained: the figures that made it the leader are the luckiest.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoturbo.search.constants import SEARCH
@@ -53,17 +54,22 @@ class Race:
 
 
 def race(
-    measure: Callable[[int], float | None], entrants: Sequence[int], reference: int, trials: int = 0
+    measure: Callable[[int], float | None],
+    entrants: Mapping[int, float],
+    reference: int,
+    trials: int = 0,
 ) -> Race | None:
     """Return the result of a race; None where the reference cannot be measured.
 
     Args:
         measure: Returns the seconds of an entrant, measured anew; None where that fails.
-        entrants: Candidates by number, the most promising first; may hold the reference.
+        entrants: Candidates by number with the seconds that made them enter, the most promising
+            first; may hold the reference.
         reference: What the winner has to beat.
         trials: Of the run; more allow to confirm more often.
     """
-    leader, count = lead(measure, entrants, reference)
+    others = {entrant: seconds for entrant, seconds in entrants.items() if entrant != reference}
+    leader, count = lead(measure, others) if others else (reference, 0)
     logarithms: dict[int, list[float]] = {
         reference: [],
         leader: [],
@@ -81,27 +87,28 @@ def race(
     )  # fmt: skip
 
 
-def lead(
-    measure: Callable[[int], float | None], entrants: Sequence[int], reference: int | None = None
-) -> tuple[int, int]:
-    """Return who is the fastest of several but for the reference, and how often was measured.
+def lead(measure: Callable[[int], float | None], entrants: Mapping[int, float]) -> tuple[int, int]:
+    """Return who is the fastest of several, and how often was measured.
+
+    Fewer go on from round to round: whoever is slower than the leader at the stated confidence, or
+    behind too many others, drops out. The figure that made a candidate enter counts as one more
+    measurement: it flatters, but less than it says.
 
     Args:
         measure: Returns the seconds of an entrant, measured anew; None where that fails.
-        entrants: Candidates by number, the most promising first; may hold the reference.
-        reference: Measured along with them, and in front where there is nobody else.
+        entrants: By number with the seconds known before, the most promising first.
     """
-    others = [entrant for entrant in entrants if entrant != reference]
-    along = [] if reference is None else [reference]
-    alive, logarithms = list(others), {entrant: list[float]() for entrant in (*along, *others)}
+    alive = [*entrants]
+    logarithms = {entrant: [math.log(seconds)] for entrant, seconds in entrants.items()}
     count = 0
-    for turn in range(SEARCH.race_rounds if len(others) > 1 else 0):
-        count += _round(measure, [*along, *alive], logarithms, turn)
-        alive = _remaining(alive, logarithms)
+    for turn, most in enumerate(SEARCH.race_rounds):
+        alive = sorted(alive, key=lambda entrant: _mean(logarithms[entrant]))[:most]
         if len(alive) <= 1:
             break
-    first = along[0] if along else entrants[0]
-    return min(alive, key=lambda e: _mean(logarithms[e]), default=first), count
+        count += _round(measure, alive, logarithms, turn)
+        alive = _remaining(alive, logarithms)
+    first = next(iter(entrants))
+    return min(alive, key=lambda entrant: _mean(logarithms[entrant]), default=first), count
 
 
 def _round(
@@ -125,7 +132,7 @@ def _remaining(alive: Sequence[int], logarithms: dict[int, list[float]]) -> list
     leader = min(able, key=lambda entrant: _mean(logarithms[entrant]))
     return [
         entrant for entrant in able
-        if _interval(_differences(logarithms[entrant], logarithms[leader]))[0] <= 0
+        if _interval(_differences(logarithms[entrant][1:], logarithms[leader][1:]))[0] <= 0
     ]  # fmt: skip
 
 

@@ -163,7 +163,7 @@ class VerifiedSelection:
         """
         if self._winner is None:
             passing = (trial for trial in ranked if self._passes(trial))
-            entrants = {t.number: t for t in itertools.islice(passing, SEARCH.raced)}
+            entrants = {t.number: t for t in itertools.islice(passing, SEARCH.race_rounds[0])}
             heuristic = self.trials[0]
             if heuristic in ranked and self._passes(heuristic):
                 entrants.setdefault(heuristic.number, heuristic)
@@ -171,7 +171,12 @@ class VerifiedSelection:
                 raise self._nothing()
             reference = 0 if 0 in entrants else next(iter(entrants))
             measure = functools.partial(self._latency, entrants)
-            result = race(measure, [*entrants], reference, len(self.trials))
+            tried = {
+                n: t.outcome.latency
+                for n, t in entrants.items()
+                if isinstance(t.outcome, Measurement)
+            }
+            result = race(measure, tried, reference, len(self.trials))
             chosen = entrants[next(iter(entrants)) if result is None else result.winner]
             self._winner = self._of_race(chosen, result)
         return self._winner
