@@ -135,6 +135,10 @@ class Ranker:
         return None
 
     @property
+    def _varies(self) -> bool:
+        return any(example.noise for example in self.examples)
+
+    @property
     def _measured(self) -> int:
         return sum(e.measured for e in self.examples)
 
@@ -174,8 +178,8 @@ class Ranker:
 
         Candidates that have kernels in common say what each other takes.
         """
-        varies = any(example.noise for example in self.examples)
-        return self.seconds(settings) if varies and self._measured >= FEWEST else None
+        known = self._varies and self._measured >= FEWEST
+        return self.seconds(settings) if known else None
 
     def standings(self, scores: Floats) -> Floats:
         """Return scores of :meth:`rank` as places among what was measured, from 0 for the best.
@@ -254,10 +258,9 @@ class Ranker:
     def _current(self) -> CostModel:
         """Return the model trained on the largest rung of the ladder that the examples reach.
 
-        Where latencies alone are known it is trained on all of them: every one counts there.
+        Where measurements vary it is trained on all of them: they take long, and every one counts.
         """
-        alone = any(example.latency is not None for example in self.examples)
-        rung = len(self.examples) if alone else _rung(self.examples)
+        rung = len(self.examples) if self._varies else _rung(self.examples)
         if self._model is None or rung != self._trained_at:
             trees = None if self.prior is None else self.prior.factors
             self._model = CostModel.of(self.examples[:rung], self.seed, trees)
