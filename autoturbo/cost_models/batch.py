@@ -152,6 +152,7 @@ class BatchFeatures:
         self._knobs = GrowingArray((len(KNOB_NAMES),), np.float32)
         self._own = GrowingArray((len(OVERRIDE_NAMES),), np.float32)
         self._base, self._kinds = GrowingArray((), np.float64), GrowingArray((2,))
+        self._last: tuple[Sequence[Knobs], Batch] | None = None
 
     @property
     def full(self) -> bool:
@@ -159,18 +160,22 @@ class BatchFeatures:
         return self._known.full
 
     def of(self, settings: Sequence[Knobs]) -> Batch:
-        """Return the kernels of candidates."""
+        """Return the kernels of candidates; those of the list asked about last are remembered."""
+        if self._last is not None and settings is self._last[0]:
+            return self._last[1]
         plans = self._known.kernels_of(settings)
         self._learn()
         planned = [plan for plan in plans if plan is not None]
         counts = [0 if plan is None else len(plan.kernels) for plan in plans]
-        return Batch(
+        batch = Batch(
             np.asarray([self._setting(knobs) for knobs in settings], np.int64),
             np.asarray([plan is not None for plan in plans], np.bool_),
             np.repeat(np.arange(len(settings)), counts),
             np.asarray([number for plan in planned for number in plan.kernels], np.int64),
             np.concatenate([np.zeros((0, len(PASSES)), np.int64), *(p.passes for p in planned)]),
         )
+        self._last = settings, batch
+        return batch
 
     def _setting(self, knobs: Knobs) -> int:
         """Return the number of a candidate's knobs of the model."""

@@ -93,6 +93,12 @@ class Ranker:
     def __post_init__(self) -> None:
         self._begin_anew()
 
+    def by(self, figure: Callable[[Measurement], float | None] | None) -> Ranker:
+        """Return a ranker by another figure; what is known of kernels is shared."""
+        other = dataclasses.replace(self, figure=figure, examples=[])
+        vars(other)["_features"] = self._features
+        return other
+
     def observe(self, knobs: Knobs, outcome: Outcome) -> None:
         """Add an outcome to the examples.
 
@@ -181,16 +187,10 @@ class Ranker:
         known = self._varies and self._measured >= FEWEST
         return self.seconds(settings) if known else None
 
-    def standings(self, scores: Floats) -> Floats:
-        """Return scores of :meth:`rank` as places among what was measured, from 0 for the best.
-
-        Those outside are as many steps away as candidates of the better half are from each other.
-        """
-        known = np.sort(np.log([example.total for example in self.examples if example.measured]))
-        places = np.arange(len(known), dtype=np.float64)
-        step = max(2 * float(np.median(known) - known[0]) / len(known), 1e-9)
-        outside = np.minimum(scores - known[0], 0.0) + np.maximum(scores - known[-1], 0.0)
-        return np.asarray(np.interp(scores, known, places) + outside / step, np.float64)
+    @property
+    def least(self) -> float:
+        """Return the logarithm of the lowest figure so far, as :meth:`rank` counts; 0 for none."""
+        return math.log(min((e.total for e in self.examples if e.measured), default=1.0))
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats | None:
         """Return predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.

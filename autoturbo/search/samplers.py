@@ -27,7 +27,7 @@ from autoturbo.search.evolution import Advice, propose
 from autoturbo.search.optuna_parameters import OptunaParameters
 from autoturbo.search.space import Space
 from autoturbo.search.surrogates.modelled import ModelledProposer, is_turn
-from autoturbo.search.surrogates.surrogate import ScoredCandidate
+from autoturbo.search.surrogates.surrogate import ScoredCandidate, levelled
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
@@ -249,8 +249,7 @@ def _advice(rankers: Sequence[Ranker], space: Space, weights: Floats | None) -> 
         if weights is None:
             return scores[0]
         pairs = zip(rankers, scores, strict=True)
-        standings = np.column_stack([ranker.standings(own) for ranker, own in pairs])
-        return _weighed(standings, len(rankers[0].examples), weights)
+        return _weighed(np.column_stack([own - r.least for r, own in pairs]), weights)
 
     def rank(genes: Genes) -> Floats | None:
         settings = space.settings(genes)
@@ -305,25 +304,24 @@ def _scores(
     values = [None if figures is None else signs * figures for figures in told]
     if weights is None:
         return [None if v is None else float(v[0]) for v in values]
-    known = np.asarray([v for v in values if v is not None]).reshape(-1, len(directions))
-    ranks = np.argsort(np.argsort(known, axis=0, kind="stable"), axis=0, kind="stable")
-    weighed = iter(_weighed(ranks.astype(np.float64), len(known), weights).tolist())
+    columns = zip(*(v for v in values if v is not None), strict=True)
+    behind = [own - own.min() for own in (levelled(np.asarray(column)) for column in columns)]
+    weighed = iter(_weighed(np.column_stack(behind), weights).tolist() if behind else ())
     return [None if v is None else next(weighed) for v in values]
 
 
-def _weighed(ranks: Floats, count: int, weights: Floats) -> Floats:
-    """Return ranks in several objectives ``(trials, objectives)`` as one score, lower is better.
+def _weighed(behind: Floats, weights: Floats) -> Floats:
+    """Return several objectives ``(trials, objectives)`` as one, lower is better.
 
-    ParEGO's augmented Chebyshev norm (Knowles, 2006, equation 2, with its 0.05), on ranks in place
-    of values, so that no outlier makes all others look the same. Every candidate of a Pareto front
-    is the best one for some weights, on concave parts of the front too.
+    ParEGO's augmented Chebyshev norm (Knowles, 2006, equation 2, with its 0.05), on logarithms, so
+    that a percent of one objective counts as much as one of another. Every candidate of a Pareto
+    front is the best one for some weights, on concave parts of the front too.
 
     Args:
-        ranks: From 0 for the best.
-        count: Trials that are ranked.
+        behind: How far each is behind the best in each objective.
         weights: Of the objectives, drawn at random.
     """
-    shares = weights * (ranks + 1) / max(count, 1)
+    shares = weights * behind
     weighed: Floats = shares.max(axis=1) + 0.05 * shares.sum(axis=1)
     return weighed
 

@@ -223,7 +223,7 @@ class Run:
             self.tuning_evaluator, *of, self.config.seed, self.folder.log, self.config.cost_model
         )
         figures = [None if o.name in OF_KERNELS else o.value for o in self.objectives]
-        return tuple(dataclasses.replace(ranker, figure=figure) for figure in figures)
+        return tuple(map(ranker.by, figures))
 
     def probe_checks(self) -> None:
         """Time one verification, so that the time budget can reserve it."""

@@ -146,6 +146,58 @@ def test_latencies_alone_are_enough_to_rank() -> None:
     assert np.corrcoef(ranked[fits], np.log(np.asarray(truth)[fits]))[0, 1] > 0.95
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e12])
+def test_other_figures_are_learned_from_their_sums(unit: float) -> None:
+    """Energy that grows where the latency falls: no model of the latency ranks it."""
+    plans = Plans()
+
+    def energy(outcome: Measurement) -> float | None:
+        return unit / outcome.subgraph_times[0]
+
+    by_energy = ranker(plans).by(energy)
+    for knobs in settings(40):
+        by_energy.observe(knobs, plans.evaluate(knobs))
+    ranked, told = by_energy.rank(settings(60)), taught(plans, settings(40)).rank(settings(60))
+    assert ranked is not None
+    assert told is not None
+    truth = [
+        np.log(energy(o) or 1.0) if isinstance(o := plans.evaluate(k), Measurement) else np.inf
+        for k in settings(60)
+    ]
+    fits = np.flatnonzero(np.isfinite(truth))
+    assert np.corrcoef(ranked[fits], np.asarray(truth)[fits])[0, 1] > 0.9
+    assert np.corrcoef(told[fits], np.asarray(truth)[fits])[0, 1] < 0
+    assert by_energy.least == pytest.approx(
+        float(np.log([e.total for e in by_energy.examples]).min())
+    )
+
+
+def test_a_figure_that_nothing_says_teaches_nothing() -> None:
+    plans = Plans()
+    silent = ranker(plans).by(lambda outcome: outcome.energy)
+    for knobs in settings(20):
+        silent.observe(knobs, plans.evaluate(knobs))
+    assert silent.examples == []
+    assert silent.least == 0
+    assert silent.rank(settings(2)) is None
+
+
+def test_noise_is_averaged_over_what_candidates_share() -> None:
+    chance, plans = np.random.default_rng(0), Plans(telling=False)
+    found = ranker(plans)
+    tried = settings(5) * 8
+    noisy = []
+    for knobs in tried:
+        outcome = plans.evaluate(knobs)
+        assert isinstance(outcome, Measurement)
+        noisy.append(outcome.latency * float(np.exp(chance.normal(0, 0.05))))
+        found.observe(knobs, dataclasses.replace(outcome, latency=noisy[-1], noise=0.05))
+    smoothed, truth = found.smoothed(tried), np.log([sum(plans.times(knobs)) for knobs in tried])
+    assert smoothed is not None
+    assert np.std(np.log(smoothed) - truth) < 0.6 * np.std(np.log(noisy) - truth)
+    assert taught(plans, tried).smoothed(tried) is None  # these do not vary
+
+
 def test_answers_depend_on_outcomes_and_not_on_questions() -> None:
     plans = Plans()
     curious, quiet = ranker(plans), ranker(plans)

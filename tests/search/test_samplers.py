@@ -4,14 +4,17 @@ import math
 import pickle
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 import optuna
 import pytest
+from optuna.study import StudyDirection
 
+from autoturbo.cost_models.predictions import Prediction
 from autoturbo.errors import UsageError
 from autoturbo.registry import PROGRAM, SAMPLERS
 from autoturbo.schedule.knobs import Knobs
@@ -19,7 +22,7 @@ from autoturbo.search import CostModelSampler, make_sampler
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import Advice, fresh_points, propose
 from autoturbo.search.objectives import find_objectives
-from autoturbo.search.samplers import check_sampler
+from autoturbo.search.samplers import _scores, check_sampler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import StudyProposer, frozen, open_mirror, quiet_optuna
 from autoturbo.search.surrogates.surrogate import ChoiceSurrogate, ScoredCandidate
@@ -280,10 +283,62 @@ def test_one_objective_samplers_are_refused_for_several() -> None:
         make_sampler("grid", 0, objectives=2)
 
 
-def test_ours_takes_several_objectives_without_advice_on_one() -> None:
-    choice = make_sampler("cost-model", 0, batch=16, objectives=2)
+@dataclass
+class Told:
+    """Stands in for a kernel model: knows a figure of every candidate."""
+
+    figure: Callable[[Knobs], float]
+    least: float = 0.0
+    asked: int = 0
+
+    def rank(self, settings: Sequence[Knobs]) -> Any:
+        self.asked += len(settings)
+        return np.log([self.figure(knobs) for knobs in settings])
+
+    def look(self, settings: Sequence[Knobs]) -> Prediction:
+        scores = self.rank(settings)
+        return Prediction(scores, scores, [knobs.canonical() for knobs in settings])
+
+
+def test_ours_is_advised_on_each_of_several_objectives() -> None:
+    """Two that pull apart: what is proposed has few of one, few of the other, or both."""
+
+    def first(knobs: Knobs) -> float:
+        return 1.0 + (0 if knobs.prefetch_depth == 1 else 1)
+
+    def second(knobs: Knobs) -> float:
+        return 1.0 + (0 if knobs.tile_subdivision == 2 else 1)
+
+    space = toy_space()
+    models: Any = [Told(first), Told(second)]
+    choice = make_sampler("cost-model", 0, space, batch=16, rankers=models, objectives=2)
     assert isinstance(choice.sampler, CostModelSampler)
-    assert choice.rankers == ()
+    assert choice.rankers == tuple(models)
+    points = [tuple(point) for point in space.random(np.random.default_rng(0), 30).tolist()]
+    knobs = [space.knobs_of(point) for point in points]
+    told = [(p, (first(k), second(k))) for p, k in zip(points, knobs, strict=True)]
+    directions = [StudyDirection.MINIMIZE] * 2
+    proposed = [
+        space.knobs_of(point)
+        for number in range(30, 70, 4)
+        for point in choice.sampler.batch_of(number, told, set(), directions)
+    ]
+    either = [1.0 in (first(one), second(one)) for one in proposed]
+    assert all(model.asked for model in models)
+    assert np.mean(either) > np.mean([1.0 in values for _, values in told])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_a_percent_of_each_objective_counts_alike(scale: float) -> None:
+    told = [(1.0, 2 * scale), (2.0, scale), (1.1, 1.1 * scale), (1e6, scale), None]
+    directions = [StudyDirection.MINIMIZE] * 2
+    scores = _scores(told, directions, np.asarray([0.5, 0.5]))
+    assert scores[4] is None
+    known = [score for score in scores if score is not None]
+    assert known.index(min(known)) == 2
+    assert known[0] == pytest.approx(known[1])
+    signed = _scores([(-1.0, 1.0), (2.0, -3.0), (0.0, 0.0)], directions, np.asarray([0.9, 0.1]))
+    assert signed.index(min(s for s in signed if s is not None)) == 0
 
 
 def conditional_space() -> Space:
