@@ -189,6 +189,11 @@ def bundled() -> dict[str, Path]:
     return {card.parent.name: card.parent for card in cards}
 
 
+def folder_of(name: str) -> Path:
+    """Return the folder of a model: one in the package by its name, or the folder so called."""
+    return bundled().get(name, Path(name))
+
+
 @functools.cache
 def standard() -> Pretrained:
     """Return the model in the package, read on first use.

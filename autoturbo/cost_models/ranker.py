@@ -14,7 +14,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,7 +22,7 @@ from autoturbo.caches import GrowingArray
 from autoturbo.cost_models.batch import Batch, BatchFeatures, EvaluatorStatistics
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.predictions import Prediction
-from autoturbo.cost_models.pretrained import Pretrained, standard
+from autoturbo.cost_models.pretrained import Pretrained, folder_of, standard
 from autoturbo.cost_models.totals import TotalsModel
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import ModelScheduler
@@ -57,7 +56,7 @@ def prior_of(evaluator: CandidateEvaluator, folder: str | None = None) -> Pretra
     """
     if not isinstance(getattr(evaluator, "model_scheduler", None), ModelScheduler):
         return None
-    return standard() if folder is None else Pretrained.load(Path(folder))
+    return standard() if folder is None else Pretrained.load(folder_of(folder))
 
 
 @dataclass

@@ -469,9 +469,9 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
     if asked.sampler == PROGRAM and execution.proposer is None:
         raise UsageError("sampler 'program' has no program", hint="add --proposer 'COMMAND'")
     if asked.cost_model is not None:
-        from autoturbo.cost_models.pretrained import CARD, read_card
+        from autoturbo.cost_models.pretrained import CARD, folder_of, read_card
 
-        read_card(Path(asked.cost_model) / CARD)
+        read_card(folder_of(asked.cost_model) / CARD)
     if execution.proposer is not None:
         words_of(execution.proposer)
         if asked.sampler != PROGRAM:

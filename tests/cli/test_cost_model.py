@@ -40,6 +40,8 @@ def test_train_and_evaluate(cli: Cli, tmp_path: Path) -> None:
     (judged,) = cli("--json", *given).object["results"]
     assert (judged["method"], list(judged["groups"])) == ("model", ["alexnet"])
     assert judged["mean"]["pairwise"] > 0.8  # it learned from these
+    (named,) = cli("--json", *given[:4], "kernels", *given[5:]).object["results"]
+    assert 0.6 < named["mean"]["pairwise"] < judged["mean"]["pairwise"]
     ran = cli(*asked, "--held-out", "model")
     assert (ran.status, ran.out) == (2, "")
     assert "the data set has one model" in ran.err

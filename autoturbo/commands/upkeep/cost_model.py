@@ -71,7 +71,7 @@ add_arguments, run = _ACTION.add_arguments, _ACTION.run
 )  # fmt: skip
 def _train(options: argparse.Namespace, console: Console) -> int:
     """Train a cost model on a data set of measurements."""
-    from autoturbo.cost_models.pretrained import FILES, Pretrained, bundled, train
+    from autoturbo.cost_models.pretrained import FILES, Pretrained, folder_of, train
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
 
@@ -80,7 +80,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
     data = load_measurements(options.folder)
     start: Pretrained | None = None
     if options.start is not None:
-        start = Pretrained.load(bundled().get(options.start, Path(options.start)))
+        start = Pretrained.load(folder_of(options.start))
     table = Table.of(data, None if start is None else start.factors)
     notes = _notes(data.collection, table, options)
     model = train(table, notes, start=start)
@@ -123,20 +123,20 @@ def _notes(collection: Mapping[str, Any], table: Table, options: argparse.Namesp
         help="training objective or baseline (default: all); may be repeated",
     ),
     takes(
-        "--model", metavar="MODEL", type=Path,
-        help="folder of a trained model, judged as it is (default method: that model alone)",
+        "--model", metavar="MODEL",
+        help="a trained model, judged as it is (default method: it alone): a folder, or 'kernels'",
     ),
     usage="FOLDER [--held-out KIND...] [--method NAME...] [--model MODEL]",
 )  # fmt: skip
 def _evaluate(options: argparse.Namespace, console: Console) -> int:
     """Judge cost models on models and targets that are held out whole."""
     from autoturbo.cost_models.judging import GIVEN, KINDS, METHODS, evaluate
-    from autoturbo.cost_models.pretrained import Pretrained
+    from autoturbo.cost_models.pretrained import Pretrained, folder_of
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
 
     table = Table.of(load_measurements(options.folder, partial=True))
-    given = None if options.model is None else Pretrained.load(options.model).factors
+    given = None if options.model is None else Pretrained.load(folder_of(options.model)).factors
     methods = options.methods or ([] if given else list(METHODS))
     methods, kinds = [*methods, *([GIVEN] if given else [])], options.kinds or list(KINDS)
     found = []
