@@ -173,6 +173,7 @@ def test_what_decides_is_hashed_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("autoturbo.simulate.measurers.measurer_version", lambda _: "1")
+    monkeypatch.setattr("autoturbo.simulate.measurers.declared", lambda _: None)
     monkeypatch.setattr("autoturbo.cost_models.pretrained.read_card", lambda _: {})
     other = dataclasses.replace(TuneConfig(), **{name: value_of(name)})
     assert other.hash != TuneConfig().hash
