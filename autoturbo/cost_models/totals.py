@@ -161,10 +161,7 @@ class TotalsModel:
         """
         recent = totals[-MOST:]
         features = np.concatenate([total.rows for total in recent])
-        keys = row_bytes(features).tolist()
-        numbers = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-        index = np.asarray([numbers[key] for key in keys], np.int64)
-        _, first = np.unique(index, return_index=True)
+        numbers, index, first = _distinct(features)
         owner = np.repeat(np.arange(len(recent)), [len(total.rows) for total in recent])
         seconds = np.concatenate([total.seconds for total in recent])
         if trees is None:
@@ -205,10 +202,7 @@ class TotalsModel:
         """
         from scipy.sparse import csr_array
 
-        keys = row_bytes(rows).tolist()
-        distinct = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-        number = np.asarray([distinct[key] for key in keys], np.int64)
-        _, first = np.unique(number, return_index=True)
+        _, number, first = _distinct(rows)
         share = seconds / np.maximum(np.bincount(owner, seconds, count), 1e-30)[owner]
         shares = csr_array((share, (owner, number)), shape=(count, len(first)))
         leaves, known = self.trees.leaves(rows[first]), self.fit.shares.T
@@ -224,6 +218,14 @@ class TotalsModel:
         found = [self.numbers.get(key, -1) for key in row_bytes(rows).tolist()]
         position = np.asarray(found, np.int64)
         return np.maximum(position, 0), position >= 0
+
+
+def _distinct(rows: Rows) -> tuple[dict[bytes, int], Ints, Ints]:
+    """Return the numbers of different rows by their bytes, of each row, and where each is first."""
+    keys = row_bytes(rows).tolist()
+    numbers = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    number = np.asarray([numbers[key] for key in keys], np.int64)
+    return numbers, number, np.unique(number, return_index=True)[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

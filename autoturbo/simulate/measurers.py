@@ -116,10 +116,6 @@ class MeasurerInfo:
     """What a measurer of version 2 says of itself.
 
     Attributes:
-        reports: What each run gives, of :data:`REPORTS`; with the latency alone a run gives a
-            number, else a :class:`Reading`.
-        cost_s: Seconds that one measurement takes, build and runs together, about: a run says
-            beforehand how long it takes. None if that is not known.
         deterministic: Whether the same schedule always takes as long, to the bit.
         repeats: Timed runs of one measurement, of which the median counts.
         warm_up: Runs before these that are not counted.
@@ -127,16 +123,20 @@ class MeasurerInfo:
         run_limit_s: Seconds for all runs of a measurement, likewise.
         at_once: Measurements on this computer whose runs go on at the same time, whatever number of
             processes measure; others wait, builds do not. None for any number.
+        reports: What each run gives, of :data:`REPORTS`; with the latency alone a run gives a
+            number, else a :class:`Reading`.
+        cost_s: Seconds that one measurement takes, build and runs together, about: a run says
+            beforehand how long it takes. None if that is not known.
     """
 
-    reports: tuple[str, ...] = ("latency",)
-    cost_s: float | None = None
     deterministic: bool = False
     repeats: int = 5
     warm_up: int = 1
     build_limit_s: float | None = None
     run_limit_s: float | None = None
     at_once: int | None = None
+    reports: tuple[str, ...] = ("latency",)
+    cost_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no measurer reports."""

@@ -5,9 +5,9 @@ luck. A race measures the best few candidates again, in turn, each round in the 
 last, and compares logarithms within a round: drift cancels. From round to round fewer go on, and
 whoever is slower than the leader at the stated confidence drops out, so repeats are spent where the
 decision is (Maron and Moore, "Hoeffding Races", NIPS '93; with Student's t in place of Hoeffding's
-bound, as in Birattari's F-Race).
-Then the leader and the reference are measured anew, a fixed number of times,
-and these alone say what was gained: the figures that made it the leader are the luckiest.
+bound, as in Birattari's F-Race). Then the leader and the reference are measured anew, a
+fixed number of times, and these alone say what was gained: the figures that made it the leader are
+the luckiest.
 """
 
 from __future__ import annotations
