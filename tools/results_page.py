@@ -28,6 +28,7 @@ GROUPS = {  # headings of the page, and the files below each
             "samplers",
             "tuning-spaces",
             "latency-only",
+            "second-network",
             "ablation",
             "first-guess",
         ),

@@ -6,7 +6,6 @@ result or an error of its own.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import shlex
@@ -438,8 +437,8 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
     state: RunState = "interrupted" if loop.interrupted else "done"
     best, front, file = hand_out(run, loop.trials, f"{loop.stopped}", numbers=numbers, state=state)
     default = loop.trials[0].outcome
-    if best.race is not None and isinstance(default, Measurement):
-        default = dataclasses.replace(default, latency=best.race.reference_latency)
+    if isinstance(default, Measurement):
+        default = best.reference or default
     once = ("there was no time to measure the best again",) if best.once else ()
     return TuneResult(
         run=run.info.id,

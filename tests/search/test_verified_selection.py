@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -158,3 +160,38 @@ def test_the_checks_that_passed() -> None:
     assert passed(Verification((), ())) == passed(Verification((), (), skipped)) == two
     assert passed(Verification((), (), ran)) == tuple(Check)
     assert passed(Verification((), (RACE,), ran)) == (Check.REGIONS, Check.NUMBERS)
+
+
+@dataclass
+class Metered(Landscape):
+    """The slower a setting is, the less energy it takes; both vary."""
+
+    chance: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  no secret
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        outcome = super().evaluate(knobs)
+        if not isinstance(outcome, Measurement):
+            return outcome
+        noise = math.exp(self.chance.gauss(0, 0.01))
+        joules = noise * 1e-3 / outcome.latency
+        return replace(outcome, latency=noise * outcome.latency, energy=joules, noise=0.01)
+
+
+def noisy_trials(count: int) -> list[Trial]:
+    """Trials of a noisy landscape, the fastest one first."""
+    found, metered = by_latency(trials(count)), Metered()
+    return [Trial(n, t.knobs, metered.evaluate(t.knobs)) for n, t in enumerate(found)]
+
+
+def test_a_race_is_about_what_is_sought() -> None:
+    """Trial 0 is the fastest, and takes most energy."""
+    found = noisy_trials(24)
+    handing = VerifiedSelection("toy on chip", found, Metered(), Picky(set()), lambda _line: None)
+    best = handing.best(find_objectives("energy"))
+    assert best.race is not None
+    assert best.reference is not None
+    assert best.race.demonstrated
+    assert best.trial > len(found) - 4
+    assert best.measurement.latency > 1.1 * best.reference.latency
+    ratio = (best.reference.energy or 0.0) / (best.measurement.energy or 1.0)
+    assert best.race.gain == pytest.approx(ratio, rel=0.02)

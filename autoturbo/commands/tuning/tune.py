@@ -449,6 +449,8 @@ def _gain(result: TuneResult) -> str:
 
     Empty where the heuristic fits no schedule.
     """
+    from autoturbo.search.objectives import OF_KERNELS
+
     best, default = result.best.measurement, result.default
     if default is None:
         return ""
@@ -456,6 +458,10 @@ def _gain(result: TuneResult) -> str:
     interval = race and f"{ratio(race.low)} to {ratio(race.high)} at {percent(race.confidence)}"
     if race and not race.demonstrated:
         return f"none demonstrated: {interval} confidence, over the published heuristic"
+    if race and (sought := result.objective.split(",")[0]) not in OF_KERNELS:
+        return (
+            f"{ratio(race.gain)} in {sought} over the published heuristic ({interval} confidence)"
+        )
     if best.latency >= default.latency:
         return "none: no trial is faster than the published heuristic"
     # on a machine the heuristic is a row of the table by its name

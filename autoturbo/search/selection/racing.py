@@ -29,13 +29,12 @@ class Race:
 
     Attributes:
         winner: The entrant handed out: the leader, or the reference where no gain is shown.
-        gain: How many times as fast as the reference the leader is.
+        gain: How many times as much the reference takes as the leader.
         low: Lower end of the interval of that gain.
         high: Upper end of it.
         confidence: That the interval holds the gain.
-        latency: Median seconds of the winner.
-        reference_latency: Median seconds of the reference.
         measurements: Made for the race.
+        rounds: The last of them, in which leader and reference alone were measured.
     """
 
     winner: int
@@ -43,13 +42,12 @@ class Race:
     low: float
     high: float
     confidence: float
-    latency: float
-    reference_latency: float
     measurements: int
+    rounds: int
 
     @property
     def demonstrated(self) -> bool:
-        """Return whether the leader is faster than the reference at the stated confidence."""
+        """Return whether the leader is better than the reference at the stated confidence."""
         return self.low > 1
 
 
@@ -62,29 +60,25 @@ def race(
     """Return the result of a race; None where the reference cannot be measured.
 
     Args:
-        measure: Returns the seconds of an entrant, measured anew; None where that fails.
-        entrants: Candidates by number with the seconds that made them enter, the most promising
+        measure: Returns what an entrant takes, measured anew, in seconds or another figure above
+            zero of which less is better; None where that fails.
+        entrants: Candidates by number with the figure that made them enter, the most promising
             first; may hold the reference.
         reference: What the winner has to beat.
         trials: Of the run; more allow to confirm more often.
     """
-    others = {entrant: seconds for entrant, seconds in entrants.items() if entrant != reference}
+    others = {entrant: taken for entrant, taken in entrants.items() if entrant != reference}
     leader, count = lead(measure, others) if others else (reference, 0)
-    logarithms: dict[int, list[float]] = {
-        reference: [],
-        leader: [],
-    }  # what chose the leader flatters it
-    for turn in range(max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)):
+    # what chose the leader flatters it
+    logarithms: dict[int, list[float]] = {reference: [], leader: []}
+    rounds = max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)
+    for turn in range(rounds):
         count += _round(measure, [*logarithms], logarithms, turn)
-    against, took = _seconds(logarithms[reference]), _seconds(logarithms[leader])
-    if against is None:
+    if not any(map(math.isfinite, logarithms[reference])):
         return None
     low, gain, high = _interval(_differences(logarithms[reference], logarithms[leader]))
-    wins = low > 0 and took is not None
-    return Race(
-        leader if wins else reference, math.exp(gain), math.exp(low), math.exp(high),
-        SEARCH.confidence, took if wins and took else against, against, count,
-    )  # fmt: skip
+    ends = math.exp(gain), math.exp(low), math.exp(high)
+    return Race(leader if low > 0 else reference, *ends, SEARCH.confidence, count, rounds)
 
 
 def lead(measure: Callable[[int], float | None], entrants: Mapping[int, float]) -> tuple[int, int]:
@@ -95,11 +89,11 @@ def lead(measure: Callable[[int], float | None], entrants: Mapping[int, float]) 
     measurement: it flatters, but less than it says.
 
     Args:
-        measure: Returns the seconds of an entrant, measured anew; None where that fails.
-        entrants: By number with the seconds known before, the most promising first.
+        measure: Returns what an entrant takes, measured anew; None where that fails.
+        entrants: By number with the figure known before, the most promising first.
     """
     alive = [*entrants]
-    logarithms = {entrant: [math.log(seconds)] for entrant, seconds in entrants.items()}
+    logarithms = {entrant: [math.log(taken)] for entrant, taken in entrants.items()}
     count = 0
     for turn, most in enumerate(SEARCH.race_rounds):
         alive = sorted(alive, key=lambda entrant: _mean(logarithms[entrant]))[:most]
@@ -119,8 +113,8 @@ def _round(
 ) -> int:
     """Measure entrants in turn, the other way round in every second round; return how many."""
     for entrant in entrants if turn % 2 == 0 else entrants[::-1]:
-        seconds = measure(entrant)
-        logarithms[entrant].append(math.nan if seconds is None else math.log(seconds))
+        taken = measure(entrant)
+        logarithms[entrant].append(math.nan if taken is None else math.log(taken))
     return len(entrants)
 
 
@@ -146,11 +140,6 @@ def _mean(logarithms: Sequence[float]) -> float:
     """Return the mean of what was measured; infinite where half of it failed."""
     taken = [value for value in logarithms if math.isfinite(value)]
     return statistics.fmean(taken) if 2 * len(taken) > len(logarithms) else math.inf
-
-
-def _seconds(logarithms: Sequence[float]) -> float | None:
-    taken = [value for value in logarithms if math.isfinite(value)]
-    return math.exp(statistics.median(taken)) if taken else None
 
 
 def _interval(differences: Sequence[float]) -> tuple[float, float, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
 from autoturbo.search.selection.racing import Race, race
 from autoturbo.simulate.contract import Scheduled, TuningEvaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP
 from autoturbo.verify import VERIFIER_VERSION
 from autoturbo.verify.findings import Check, Finding, Verification
@@ -52,6 +53,7 @@ class Best:
         verification: What checking it gave; None where the verifier knows nothing of it.
         once: Whether it was measured only once, for the time was up then.
         race: How it was chosen where measurements vary; None where they repeat to the bit.
+        reference: Trial 0 as that race measured it; None where it was not in it.
     """
 
     trial: int
@@ -61,6 +63,7 @@ class Best:
     verification: Verification | None = None
     once: bool = False
     race: Race | None = None
+    reference: Measurement | None = None
 
     @property
     def verified(self) -> tuple[Check, ...]:
@@ -122,6 +125,7 @@ class VerifiedSelection:
     tuning_evaluator: TuningEvaluator
     verifier: Verifier
     log: Callable[[str], None]
+    _again: dict[int, list[Measurement]] = field(default_factory=dict)
     _known: dict[int, tuple[Scheduled, Verification | None]] = field(default_factory=dict)
     _refused: dict[int, RefusedTrial] = field(default_factory=dict)
     _winner: Best | None = None
@@ -146,17 +150,18 @@ class VerifiedSelection:
 
         ranked = sorted(measured, key=rank)
         if ranked and _varies(ranked[0]):
-            return self._raced(ranked)
+            return self._raced(ranked, objectives[0])
         for trial in ranked:
             if self._passes(trial):
                 return rather if rather and trial.number == liked else self._best(trial)
         raise self._nothing()
 
-    def _raced(self, ranked: Sequence[Trial]) -> Best:
+    def _raced(self, ranked: Sequence[Trial], objective: Objective) -> Best:
         """Return the winner of a race of the best trials that pass, once for all who ask.
 
         Args:
             ranked: Trials, the best first; trial 0 is the reference.
+            objective: What the race is about.
 
         Raises:
             RefusedError: None passes.
@@ -170,37 +175,55 @@ class VerifiedSelection:
             if not entrants:
                 raise self._nothing()
             reference = 0 if 0 in entrants else next(iter(entrants))
-            measure = functools.partial(self._latency, entrants)
-            tried = {
-                n: t.outcome.latency
-                for n, t in entrants.items()
-                if isinstance(t.outcome, Measurement)
-            }
+            measure = functools.partial(self._figure, entrants, objective)
+            figures_of = {n: _taken(objective, t.outcome) for n, t in entrants.items()}
+            tried = {n: figure for n, figure in figures_of.items() if figure}
             result = race(measure, tried, reference, len(self.trials))
             chosen = entrants[next(iter(entrants)) if result is None else result.winner]
-            self._winner = self._of_race(chosen, result)
+            self._winner = self._of_race(chosen, entrants[reference], result, objective)
         return self._winner
 
-    def _latency(self, entrants: Mapping[int, Trial], number: int) -> float | None:
+    def _figure(
+        self, entrants: Mapping[int, Trial], objective: Objective, number: int
+    ) -> float | None:
         outcome = guarded(self.tuning_evaluator, entrants[number].knobs)
-        return outcome.latency if isinstance(outcome, Measurement) else None
+        if isinstance(outcome, Measurement):
+            self._again.setdefault(number, []).append(outcome)
+        return _taken(objective, outcome)
 
-    def _of_race(self, trial: Trial, result: Race | None) -> Best:
+    def _of_race(
+        self, trial: Trial, reference: Trial, result: Race | None, objective: Objective
+    ) -> Best:
         """Return the best trial by a race; None where there was no time for one."""
         schedule, verification = self._known[trial.number]
-        measurement: Any = trial.outcome
+        measurement, against = (self._measured_in(t, result) for t in (trial, reference))
         if result is None:
             self.log(f"trial {trial.number} is not measured again: the time is up")
         else:
-            measurement = dataclasses.replace(measurement, latency=result.latency)
             low, high = f"{result.low:.3f}", f"{result.high:.3f}"
             self.log(
-                f"race of {result.measurements} measurements: trial {trial.number}; the fastest is "
-                f"{low} to {high} times as fast as trial 0 at {result.confidence:.0%} confidence"
+                f"race of {result.measurements} measurements: trial {trial.number}; the best is "
+                f"{low} to {high} times as good in {objective.name} as trial {reference.number} "
+                f"at {result.confidence:.0%} confidence"
             )
         schedule = _expecting(schedule, measurement)
         return Best(
-            trial.number, trial.knobs, measurement, schedule, verification, result is None, result
+            trial.number, trial.knobs, measurement, schedule, verification, result is None, result,
+            against if reference.number == 0 else None,
+        )  # fmt: skip
+
+    def _measured_in(self, trial: Trial, result: Race | None) -> Any:
+        """Return a trial's measurement with the medians of what the race's last rounds gave."""
+        again = self._again.get(trial.number, [])[-result.rounds :] if result else []
+        measurement: Any = trial.outcome
+        if not again:
+            return measurement
+        joules = [m.energy for m in again if m.energy is not None]
+        return dataclasses.replace(
+            measurement,
+            latency=statistics.median(m.latency for m in again),
+            ddr_bytes=round(statistics.median(m.ddr_bytes for m in again)),
+            energy=statistics.median(joules) if joules else None,
         )
 
     def front(self, objectives: Sequence[Objective]) -> tuple[Trial, ...]:
@@ -272,6 +295,14 @@ class VerifiedSelection:
         message = f"{self.name}: {which} fails a check"
         hint = "this is a defect of the scheduler or of the checks; please report it"
         return RefusedError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
+
+
+def _taken(objective: Objective, outcome: Outcome) -> float | None:
+    """Return an objective's figure so that less is better and all are above zero; None for none."""
+    value = objective.value(outcome) if isinstance(outcome, Measurement) else None
+    if not value:
+        return None
+    return value if objective.direction == "minimize" else 1 / value
 
 
 def _varies(trial: Trial) -> bool:
