@@ -193,5 +193,10 @@ def test_a_race_is_about_what_is_sought() -> None:
     assert best.race.demonstrated
     assert best.trial > len(found) - 4
     assert best.measurement.latency > 1.1 * best.reference.latency
+    for trial, again in ((found[best.trial], best.measurement), (found[0], best.reference)):
+        exact = Landscape().evaluate(trial.knobs)
+        assert isinstance(exact, Measurement)
+        assert again.latency == pytest.approx(exact.latency, rel=0.01)
+        assert again.energy == pytest.approx(1e-3 / exact.latency, rel=0.01)
     ratio = (best.reference.energy or 0.0) / (best.measurement.energy or 1.0)
     assert best.race.gain == pytest.approx(ratio, rel=0.02)
