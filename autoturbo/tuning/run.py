@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from autoturbo.cost_models.ranker import Ranker
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.schedule.codegen.work import Floats
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.executors import Executor
     from autoturbo.search.proposer import Proposer
@@ -141,8 +142,16 @@ class Run:
         return VerifiedSelection(
             f"{self.info.model} on {self.info.target}", trials, self.tuning_evaluator,
             self.execution.verifier or verifier_of(self.graph.source, numbers=numbers),
-            self.folder.log,
+            self.folder.log, functools.partial(self._expected, trials),
         )  # fmt: skip
+
+    def _expected(self, learned: Sequence[Trial], asked: Sequence[Trial]) -> Floats | None:
+        """Return what all trials of a run together say of some, by the first objective's model."""
+        for ranker in self.rankers()[:1]:
+            for trial in learned:
+                ranker.observe(trial.knobs, trial.outcome)
+            return ranker.smoothed([trial.knobs for trial in asked])
+        return None
 
     def write_manifest(self) -> None:
         """Write everything that the run depends on."""

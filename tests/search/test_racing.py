@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.selection.racing import race, student
+from autoturbo.search.selection.racing import _TAILS, race, student
 
 
 def measured(
@@ -67,6 +67,33 @@ def test_a_long_run_shows_smaller_gains() -> None:
             result = race(measured({0: 1.0, 1: 0.99}, 0.02, seed), {1: 0.97}, 0, trials)
             shown[trials] += result is not None and result.demonstrated
     assert shown[400] > 2 * shown[0]
+
+
+def test_three_looks_claim_no_more_than_one_would() -> None:
+    """Equal schedules: 2.5 % of races end above zero; three looks at that level would make it 5."""
+    false = 0
+    for seed in range(1000):
+        result = race(measured({0: 1.0, 1: 1.0}, 0.02, seed), {1: 0.97}, 0, 200)
+        assert result is not None
+        assert result.measurements <= 200
+        false += result.demonstrated
+    assert false <= 37
+
+
+def test_a_run_is_measured_longer_where_a_gain_is_nearly_shown() -> None:
+    rounds = {1.01: 0, 1.1: 0}
+    for reference in rounds:
+        for seed in range(40):
+            result = race(measured({0: reference, 1: 1.0}, 0.02, seed), {1: 0.97}, 0, 200)
+            assert result is not None
+            assert result.demonstrated or reference < 1.1
+            rounds[reference] += result.rounds
+    assert rounds[1.01] > rounds[1.1] == 40 * 200 // SEARCH.confirm_trials
+
+
+def test_one_look_is_at_the_stated_confidence() -> None:
+    assert 2 * _TAILS[0] == pytest.approx(1 - SEARCH.confidence)
+    assert sorted(_TAILS, reverse=True) == [*_TAILS]
 
 
 def test_drift_is_no_gain_and_hides_none() -> None:

@@ -5,9 +5,11 @@ luck. A race measures the best few candidates again, in turn, each round in the 
 last, and compares logarithms within a round: drift cancels. From round to round fewer go on, and
 whoever is slower than the leader at the stated confidence drops out, so repeats are spent where the
 decision is (Maron and Moore, "Hoeffding Races", NIPS '93; with Student's t in place of Hoeffding's
-bound, as in Birattari's F-Race). Then the leader and the reference are measured anew, a
-fixed number of times, and these alone say what was gained: the figures that made it the leader are
-the luckiest.
+bound, as in Birattari's F-Race). Then the leader and the reference are measured anew, and these
+figures alone say what was gained: the ones that made it the leader are the luckiest. How often is
+fixed beforehand, but for up to two more looks where a gain is nearly shown: a group-sequential test
+(Pocock, "Group sequential methods in the design and analysis of clinical trials", Biometrika 64,
+1977), whose intervals are wider, so that all looks together err as rarely as one would.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ from autoturbo.search.constants import SEARCH
 
 _FEWEST = 3
 """Pairs without which nothing is said of a difference."""
+
+
+_TAILS = (0.025, 0.0147, 0.01105)
+"""Probability above an interval at every look, for one look, two and three, with which all of them
+together hold at 95 % confidence (Pocock, table 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +78,29 @@ def race(
     leader, count = lead(measure, others) if others else (reference, 0)
     # what chose the leader flatters it
     logarithms: dict[int, list[float]] = {reference: [], leader: []}
-    rounds = max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)
-    for turn in range(rounds):
-        count += _round(measure, [*logarithms], logarithms, turn)
+    part, looks = _looks(trials)
+    tail, rounds, low, gain, high = _TAILS[looks - 1], 0, -math.inf, 0.0, math.inf
+    while rounds < part * looks:
+        for turn in range(rounds, rounds + part):
+            count += _round(measure, [*logarithms], logarithms, turn)
+        rounds += part
+        low, gain, high = _interval(_differences(logarithms[reference], logarithms[leader]), tail)
+        if low > 0 or gain <= 0:
+            break
     if not any(map(math.isfinite, logarithms[reference])):
         return None
-    low, gain, high = _interval(_differences(logarithms[reference], logarithms[leader]))
     ends = math.exp(gain), math.exp(low), math.exp(high)
     return Race(leader if low > 0 else reference, *ends, SEARCH.confidence, count, rounds)
+
+
+def _looks(trials: int) -> tuple[int, int]:
+    """Return the rounds before each look at a gain, and the looks at most.
+
+    A race does not measure more often than its run did, but for the first look.
+    """
+    part = max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)
+    looks = (trials - sum(SEARCH.race_rounds)) // (2 * part)
+    return part, min(max(looks, 1), len(_TAILS))
 
 
 def lead(measure: Callable[[int], float | None], entrants: Mapping[int, float]) -> tuple[int, int]:
@@ -142,11 +164,12 @@ def _mean(logarithms: Sequence[float]) -> float:
     return statistics.fmean(taken) if 2 * len(taken) > len(logarithms) else math.inf
 
 
-def _interval(differences: Sequence[float]) -> tuple[float, float, float]:
+def _interval(differences: Sequence[float], tail: float = _TAILS[0]) -> tuple[float, float, float]:
     """Return the lower end, the mean and the upper end of a mean difference's interval.
 
     Args:
         differences: By round; the interval is infinite with fewer than three.
+        tail: Probability above the interval.
     """
     count = len(differences)
     if count < _FEWEST:
@@ -154,7 +177,7 @@ def _interval(differences: Sequence[float]) -> tuple[float, float, float]:
         return -math.inf, mean, math.inf
     mean = statistics.fmean(differences)
     error = statistics.stdev(differences) / math.sqrt(count)
-    half = student((1 - SEARCH.confidence) / 2, count - 1) * error
+    half = student(tail, count - 1) * error
     return mean - half, mean, mean + half
 
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autoturbo.database import RefusedTrial
 from autoturbo.errors import MeasurerError, RefusedError
 from autoturbo.registry import VERIFIERS
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.executors.base import guarded
@@ -118,6 +122,8 @@ class VerifiedSelection:
         tuning_evaluator: Builds schedules and measures.
         verifier: Checks schedules.
         log: Takes a line for people.
+        expected: Returns what a kernel model says of trials, in proportion to the first objective;
+            None where nothing is known. Asked where measurements vary.
     """
 
     name: str
@@ -125,6 +131,7 @@ class VerifiedSelection:
     tuning_evaluator: TuningEvaluator
     verifier: Verifier
     log: Callable[[str], None]
+    expected: Callable[[Sequence[Trial]], Floats | None] = lambda _: None
     _again: dict[int, list[Measurement]] = field(default_factory=dict)
     _known: dict[int, tuple[Scheduled, Verification | None]] = field(default_factory=dict)
     _refused: dict[int, RefusedTrial] = field(default_factory=dict)
@@ -167,7 +174,9 @@ class VerifiedSelection:
             RefusedError: None passes.
         """
         if self._winner is None:
-            passing = (trial for trial in ranked if self._passes(trial))
+            promise = self._promise(ranked, objective)
+            ordered = sorted(ranked, key=lambda trial: promise.get(trial.number, math.inf))
+            passing = (trial for trial in ordered if self._passes(trial))
             entrants = {t.number: t for t in itertools.islice(passing, SEARCH.race_rounds[0])}
             heuristic = self.trials[0]
             if heuristic in ranked and self._passes(heuristic):
@@ -176,12 +185,21 @@ class VerifiedSelection:
                 raise self._nothing()
             reference = 0 if 0 in entrants else next(iter(entrants))
             measure = functools.partial(self._figure, entrants, objective)
-            figures_of = {n: _taken(objective, t.outcome) for n, t in entrants.items()}
-            tried = {n: figure for n, figure in figures_of.items() if figure}
+            tried = {number: promise[number] for number in entrants if number in promise}
             result = race(measure, tried, reference, len(self.trials))
             chosen = entrants[next(iter(entrants)) if result is None else result.winner]
             self._winner = self._of_race(chosen, entrants[reference], result, objective)
         return self._winner
+
+    def _promise(self, ranked: Sequence[Trial], objective: Objective) -> dict[int, float]:
+        """Return trials' figures of an objective, less of their noise where a model tells of it."""
+        taken = {t.number: figure for t in ranked if (figure := _taken(objective, t.outcome))}
+        known = self.expected([trial for trial in ranked if trial.number in taken])
+        if known is None or not np.isfinite(known).all():
+            return taken
+        logarithms = np.log(known)
+        logarithms += np.mean(np.log([*taken.values()]) - logarithms)  # whatever its unit
+        return dict(zip(taken, np.exp(logarithms).tolist(), strict=True))
 
     def _figure(
         self, entrants: Mapping[int, Trial], objective: Objective, number: int
