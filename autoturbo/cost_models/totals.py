@@ -122,14 +122,14 @@ class _Fit:
         evidence: Logarithm of the probability of what was measured, up to a constant.
         weights: The covariance times these are the factors, ``(kernels,)``.
         shares: Share of each candidate's time by kernel, ``(candidates, kernels)``.
-        inverse: Inverse of the covariance of the candidates, ``(candidates, candidates)``.
+        covariance: Of the candidates' logarithms, ``(candidates, candidates)``.
     """
 
     prior: _Prior
     evidence: float
     weights: Floats
     shares: Floats
-    inverse: Floats
+    covariance: Floats
 
 
 def _evidence(fit: _Fit) -> float:
@@ -210,7 +210,7 @@ class TotalsModel:
         own = np.where(seen[:, None], known[position], 0.0)
         cross = shares @ self.fit.prior.between(leaves, known, own)
         variances = self.fit.prior.variances(shares, leaves)
-        variances -= ((cross @ self.fit.inverse) * cross).sum(axis=1)
+        variances -= (np.linalg.solve(self.fit.covariance, cross.T).T * cross).sum(axis=1)
         return np.sqrt(np.maximum(variances, 0.0))
 
     def _positions(self, rows: Rows) -> tuple[Ints, Flags]:
@@ -259,8 +259,7 @@ class _Known:
         shares, _ = self._shares(factors)
         inner = shares @ prior.of(shares.T) + np.diag(self.noise**2)
         evidence = -0.5 * (loss + float(np.linalg.slogdet(inner)[1]))
-        inverse = np.asarray(np.linalg.inv(inner), np.float64)
-        return _Fit(prior, evidence, weights, shares, inverse)
+        return _Fit(prior, evidence, weights, shares, inner)
 
     def _along(
         self, weights: Floats, factors: Floats, loss: float, turn: Floats, step: Floats

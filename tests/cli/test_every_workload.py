@@ -18,7 +18,7 @@ DEFAULT = "stcp920"
 
 FAST = (("alexnet", DEFAULT), ("resnet18", "tpu-v4i"), ("whisper_base_enc", DEFAULT))
 
-PAIRS = (*FAST, ("mobilenet_v2", "goya"), ("llama_decode", "mlu100"), ("dlrm", "ipu-mk2"))
+PAIRS = (*FAST, ("mobilenet_v2", "goya"), ("llama_decode", "ipu-mk2"), ("dlrm", "mlu100"))
 """Workloads of some families and some presets; the replay corpus has all of them."""
 
 

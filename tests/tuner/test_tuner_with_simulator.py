@@ -197,7 +197,7 @@ def test_trial_0_is_the_heuristic_at_its_own_best_batches_per_cluster(
 @pytest.mark.full
 def test_all_samplers_begin_with_the_same_points(tmp_path: Path) -> None:
     """Trial 0, placed cuts and what the database decided, in the same order."""
-    mobile = import_model(workloads.get("mobilenet_v2").file, batch=32)
+    mobile = import_model(workloads.get("squeezenet1_1").file, batch=32)
     known = run(mobile, tmp_path, trials=20)
     found = {}
     for sampler in SAMPLERS:
