@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -93,8 +93,9 @@ class Ranker:
         self._begin_anew()
 
     def by(self, figure: Callable[[Measurement], float | None] | None) -> Ranker:
-        """Return a ranker by another figure; what is known of kernels is shared."""
-        other = dataclasses.replace(self, figure=figure, examples=[])
+        """Return a ranker by a figure that has learned nothing; what kernels are like is shared."""
+        nothing: dict[str, Any] = {"examples": [], "_model": None, "_trained_at": 0, "_unit": 0.0}
+        other = dataclasses.replace(self, figure=figure, **nothing)
         vars(other)["_features"] = self._features
         return other
 

@@ -146,12 +146,18 @@ class Run:
         )  # fmt: skip
 
     def _expected(self, learned: Sequence[Trial], asked: Sequence[Trial]) -> Floats | None:
-        """Return what all trials of a run together say of some, by the first objective's model."""
-        for ranker in self.rankers()[:1]:
-            for trial in learned:
-                ranker.observe(trial.knobs, trial.outcome)
-            return ranker.smoothed([trial.knobs for trial in asked])
-        return None
+        """Return figures of some trials by a kernel model; None without one.
+
+        Args:
+            learned: Trials that it learns from.
+            asked: Trials of which figures are returned, in proportion to the first objective.
+        """
+        if not self.rankers:
+            return None
+        ranker = self.rankers[0].by(self.rankers[0].figure)
+        for trial in learned:
+            ranker.observe(trial.knobs, trial.outcome)
+        return ranker.smoothed([trial.knobs for trial in asked])
 
     def write_manifest(self) -> None:
         """Write everything that the run depends on."""
@@ -222,6 +228,7 @@ class Run:
         given = self.objectives, self.config.seed, about, self._initial()
         return ProgramProposer(self.execution.proposer or "", self.space, *given)
 
+    @functools.cached_property
     def rankers(self) -> tuple[Ranker, ...]:
         """Return the kernel models, one for each objective; none on a machine of several units."""
         if self.task.on_machine:
@@ -264,7 +271,7 @@ class Run:
         if not self.journal.recorded and isinstance(known, Measurement):
             self.journal.recorded = {0: Trial(0, search.heuristic, known)}
             self.journal.add(self.journal.recorded[0])
-        return SearchLoop(search, self.journal, self.rankers(), self.execution.on_progress)
+        return SearchLoop(search, self.journal, self.rankers, self.execution.on_progress)
 
 
 def cost_of(measurer: str) -> float:

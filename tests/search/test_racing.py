@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.selection.racing import _TAILS, race, student
+from autoturbo.search.selection.racing import _SHARES, race, student
 
 
 def measured(
@@ -92,8 +92,18 @@ def test_a_run_is_measured_longer_where_a_gain_is_nearly_shown() -> None:
 
 
 def test_one_look_is_at_the_stated_confidence() -> None:
-    assert 2 * _TAILS[0] == pytest.approx(1 - SEARCH.confidence)
-    assert sorted(_TAILS, reverse=True) == [*_TAILS]
+    result = race(measured({0: 1.1, 1: 1.0}, 0.02, 0), {1: 0.97}, 0)
+    assert result is not None
+    again, pairs = measured({0: 1.1, 1: 1.0}, 0.02, 0), []
+    for turn in range(result.rounds):
+        order = (0, 1) if turn % 2 == 0 else (1, 0)
+        taken = {entrant: again(entrant) or 0.0 for entrant in order}
+        pairs.append(math.log(taken[0] / taken[1]))
+    error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
+    half = student((1 - SEARCH.confidence) / 2, len(pairs) - 1) * error
+    assert math.log(result.high / result.low) == pytest.approx(2 * half)
+    assert result.confidence == SEARCH.confidence
+    assert sorted(_SHARES, reverse=True) == [*_SHARES]
 
 
 def test_drift_is_no_gain_and_hides_none() -> None:

@@ -197,14 +197,14 @@ def test_trial_0_is_the_heuristic_at_its_own_best_batches_per_cluster(
 @pytest.mark.full
 def test_all_samplers_begin_with_the_same_points(tmp_path: Path) -> None:
     """Trial 0, placed cuts and what the database decided, in the same order."""
-    mobile = import_model(workloads.get("squeezenet1_1").file, batch=32)
-    known = run(mobile, tmp_path, trials=20)
+    squeezed = import_model(workloads.get("squeezenet1_1").file, batch=32)
+    known = run(squeezed, tmp_path, trials=20)
     found = {}
     for sampler in SAMPLERS:
         own = tmp_path / sampler
         own.mkdir()
         shutil.copy(tmp_path / "a.db", own)
-        result = run(mobile, own, trials=12, sampler=sampler, baselines=(), patience=None)
+        result = run(squeezed, own, trials=12, sampler=sampler, baselines=(), patience=None)
         begun = len(result.origins) + 1
         assert begun > 2
         assert f"run {known.run}" in result.origins[-1]

@@ -24,10 +24,9 @@ from autoturbo.search.constants import SEARCH
 _FEWEST = 3
 """Pairs without which nothing is said of a difference."""
 
-
-_TAILS = (0.025, 0.0147, 0.01105)
-"""Probability above an interval at every look, for one look, two and three, with which all of them
-together hold at 95 % confidence (Pocock, table 1)."""
+_SHARES = (1.0, 0.588, 0.442)
+"""Share of the stated probability of error that each look has, for one look, two and three: all of
+them together then err as rarely as one (Pocock, table 1, at 95 % confidence)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +78,11 @@ def race(
     # what chose the leader flatters it
     logarithms: dict[int, list[float]] = {reference: [], leader: []}
     part, looks = _looks(trials)
-    tail, rounds, low, gain, high = _TAILS[looks - 1], 0, -math.inf, 0.0, math.inf
-    while rounds < part * looks:
-        for turn in range(rounds, rounds + part):
+    for rounds in range(part, part * looks + 1, part):
+        for turn in range(rounds - part, rounds):
             count += _round(measure, [*logarithms], logarithms, turn)
-        rounds += part
-        low, gain, high = _interval(_differences(logarithms[reference], logarithms[leader]), tail)
+        differences = _differences(logarithms[reference], logarithms[leader])
+        low, gain, high = _interval(differences, _SHARES[looks - 1])
         if low > 0 or gain <= 0:
             break
     if not any(map(math.isfinite, logarithms[reference])):
@@ -100,7 +98,7 @@ def _looks(trials: int) -> tuple[int, int]:
     """
     part = max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)
     looks = (trials - sum(SEARCH.race_rounds)) // (2 * part)
-    return part, min(max(looks, 1), len(_TAILS))
+    return part, min(max(looks, 1), len(_SHARES))
 
 
 def lead(measure: Callable[[int], float | None], entrants: Mapping[int, float]) -> tuple[int, int]:
@@ -164,12 +162,12 @@ def _mean(logarithms: Sequence[float]) -> float:
     return statistics.fmean(taken) if 2 * len(taken) > len(logarithms) else math.inf
 
 
-def _interval(differences: Sequence[float], tail: float = _TAILS[0]) -> tuple[float, float, float]:
+def _interval(differences: Sequence[float], share: float = 1.0) -> tuple[float, float, float]:
     """Return the lower end, the mean and the upper end of a mean difference's interval.
 
     Args:
         differences: By round; the interval is infinite with fewer than three.
-        tail: Probability above the interval.
+        share: Of the stated probability that the interval misses the mean.
     """
     count = len(differences)
     if count < _FEWEST:
@@ -177,7 +175,7 @@ def _interval(differences: Sequence[float], tail: float = _TAILS[0]) -> tuple[fl
         return -math.inf, mean, math.inf
     mean = statistics.fmean(differences)
     error = statistics.stdev(differences) / math.sqrt(count)
-    half = student(tail, count - 1) * error
+    half = student(share * (1 - SEARCH.confidence) / 2, count - 1) * error
     return mean - half, mean, mean + half
 
 
