@@ -172,7 +172,7 @@ class Schedule(Shown):
             template.stages,
             timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
             local_edges(self.context, template.layers),
-            TilingRules.roomier(self.rules_of(subgraph), timeline.spare[place]),
+            TilingRules.with_spare(self.rules_of(subgraph), timeline.spare[place]),
             int(timeline.resident[place]),
             clearances(self.context, template.layers),
         )

@@ -194,7 +194,7 @@ def isolated_kernels(
     rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))
     stages = np.concatenate([own.stages for own in layouts])
     pairs = list(zip(layouts, rules, strict=True))
-    table = np.asarray([TilingRules.roomier(own.instructions, one.spare) for one, own in pairs])
+    table = np.asarray([TilingRules.with_spare(own.instructions, one.spare) for one, own in pairs])
     kept = [RESIDENCES[own.buffers.residence] if one.weights_stay else 0 for one, own in pairs]
     resident = np.asarray(kept, np.int64)
     rates = rates_of(context.target, context.dtype)

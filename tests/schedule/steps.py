@@ -117,7 +117,7 @@ def signature_of(schedule: Schedule, step: Step) -> str:
 def rules_at(schedule: Schedule, step: Step) -> InstructionRules:
     """How a kernel becomes instructions."""
     rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
-    return TilingRules.roomier(rules, step.spare)
+    return TilingRules.with_spare(rules, step.spare)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

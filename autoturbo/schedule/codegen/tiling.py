@@ -148,6 +148,8 @@ class TilingRules(NamedTuple, Generic[N]):
             there is no GB.
         serial: No software pipeline at all: one instruction after another.
         rereads: Every native block of a result reads its operands from LB anew.
+        spare: Bytes of LB per core, beside ``weight_room``, for the weights of one recurrence.
+        gb_spare: Bytes of GB, beside ``gb_staging``, for the same.
     """
 
     ahead: N
@@ -167,13 +169,18 @@ class TilingRules(NamedTuple, Generic[N]):
     link_cost: N
     serial: N
     rereads: N
+    spare: N
+    gb_spare: N
 
     @staticmethod
-    def roomier(rules: InstructionRules, spare: Ints) -> InstructionRules:
-        """Return the rules with more bytes of LB and GB for weights."""
+    def with_spare(rules: InstructionRules, spare: Ints) -> InstructionRules:
+        """Return the rules of a kernel whose recurrences have bytes of LB and of GB to spare.
+
+        Its other layers have the room of any layer: their weight tiles pass while that of the
+        recurrences is taken.
+        """
         lb, gb = spare.tolist()
-        room, staging = rules.weight_room + lb, rules.gb_staging + gb
-        return rules._replace(weight_room=room, gb_staging=staging)
+        return rules._replace(spare=lb, gb_spare=gb)
 
     @staticmethod
     def of(context: SchedulingContext, knobs: Knobs) -> InstructionRules:
@@ -205,6 +212,8 @@ class TilingRules(NamedTuple, Generic[N]):
             link_cost=max(round(shared / target.transfer.bandwidth), 1),
             serial=serial,
             rereads=target.matrix.rereads_operands,
+            spare=0,  # a kernel's own: with_spare
+            gb_spare=0,
         )
 
 
@@ -417,16 +426,17 @@ def weight_passes(
         rules: Likewise, or for all layers.
     """
     core, step_bytes = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
-    often = (stages[Stage.SEQUENCE] > 0) & (core > rules.weight_room)
+    room = rules.weight_room + rules.spare
+    often = (stages[Stage.SEQUENCE] > 0) & (core > room)
     core = np.where(often, core, 1.0)  # the others are 1 in the end
-    steps = np.where(step_bytes <= rules.weight_room, 1.0, stages[Stage.SEQUENCE])
+    steps = np.where(step_bytes <= room, 1.0, stages[Stage.SEQUENCE])
     tiled = tiles[Tiling.PRODUCTS].astype(np.float64)
 
     def passes(steps: Floats, tiled: Floats) -> Floats:
         return np.where(often, (step_bytes * steps + (core - step_bytes) * tiled) / core, 1.0)
 
     has_gb = np.asarray(rules.has_gb) > 0
-    room = rules.gb_staging - rules.cores * rules.staging / 2
+    room = rules.gb_staging + rules.gb_spare - rules.cores * rules.staging / 2
     room = room * (core / np.where(often, stages[Stage.WEIGHTS], 1.0))  # of a core's part
     kept = has_gb & (steps > 1.0) & (step_bytes <= room)
     room = np.where(kept, room - step_bytes, room)

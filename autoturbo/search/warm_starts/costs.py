@@ -529,7 +529,7 @@ class LocalBufferCosts(Costs):
         rows, owners = timeline.rows, graph.subgraph[timeline.order].tolist()
         near = without_outputs(timeline.streams, rows[1:] - 1, laid.outputs)
         pairs = zip(owners, timeline.spare, strict=True)
-        table = [TilingRules.roomier(schedule.rules_of(own), spare) for own, spare in pairs]
+        table = [TilingRules.with_spare(schedule.rules_of(own), spare) for own, spare in pairs]
         found = estimates(
             rows, laid.stages, near, np.asarray(table, np.int64), np.zeros(len(rows) - 1, np.int64),
             rates_of(context.target, context.dtype),
