@@ -120,6 +120,11 @@ class StoredRun(NamedTuple):
         """Return the trial with a number; None where there is none."""
         return next((trial for trial in self.trials if trial.number == number), None)
 
+    @property
+    def heuristic(self) -> TrialRecord | None:
+        """Return trial 0; None where its schedule failed a check."""
+        return None if self.info.refuses(0) else self.trial(0)
+
     def best(self) -> TrialRecord:
         """Return the best trial.
 

@@ -187,7 +187,8 @@ class RunInfo(Document):
         best_trial: Number of the trial with the least latency, the earliest of equals, refused
             ones left out.
         best_latency: Its latency in seconds.
-        default_latency: Of trial 0, the published heuristic at its best, in seconds.
+        default_latency: Of trial 0, the published heuristic at its best, in seconds; None where it
+            is refused.
     """
 
     id: Token
@@ -205,6 +206,10 @@ class RunInfo(Document):
     best_trial: int | None = None
     best_latency: float | None = None
     default_latency: float | None = None
+
+    def refuses(self, number: int | None) -> bool:
+        """Return whether the schedule of a trial failed a check."""
+        return any(one.trial == number for one in self.refused)
 
     @property
     def asked(self) -> Mapping[str, Any]:

@@ -508,6 +508,8 @@ class Database:
             raise DatabaseError(message, Location(self.path), tables.CHECK)
         if info.refused:
             figures |= zip(DERIVED[1:3], self._best_but(info), strict=True)
+        if info.refuses(0):
+            figures[DERIVED[3]] = None
         return dataclasses.replace(info, **figures)
 
     def _best_but(self, info: RunInfo) -> tuple[int | None, float | None]:

@@ -245,6 +245,7 @@ def gather(
     ranker = make_ranker(evaluator, graph, target, info.key.dtype, seed, lambda _: None)
     default = known.get(0)
     fits = default is not None and isinstance(default.outcome, Measurement)
+    fits = fits and not info.refuses(0)
     alone = len(objectives) == 1 and objectives[0].name in OF_KERNELS
     times = [datetime.fromisoformat(record.created) for record in (records[0], records[-1])]
     return Facts(

@@ -33,7 +33,7 @@ class TuneResult:
         trials: Made so far.
         seed: Of all chance.
         default: Trial 0, the published heuristic at its own best batches per cluster; None where
-            it does not fit.
+            it does not fit or fails a check.
         best: The best trial; trial 0 itself where nothing was better.
         baselines: Other schedulers by name, those that fit.
         schedule_file: The best schedule.

@@ -33,7 +33,7 @@ from autoturbo.errors import (
     MeasurerError,
 )
 from autoturbo.hardware import known_error
-from autoturbo.registry import ANNEALING, PROGRAM, SIMULATOR
+from autoturbo.registry import ANNEALING, PROGRAM, PUBLISHED, SIMULATOR
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import make_ranker
 from autoturbo.search.executors.base import RemoteEvaluator, guarded
@@ -252,8 +252,6 @@ class Run:
 
     def baselines(self) -> dict[str, Measurement]:
         """Return the baselines' measurements, the heuristic first; failures are logged."""
-        from autoturbo.registry import PUBLISHED
-
         names, measured = self.config.baselines, {}
         for name in sorted(names, key=lambda name: name != PUBLISHED):
             outcome = self.tuning_evaluator.measure_scheduler(name)
@@ -413,7 +411,7 @@ def _tell_state(run: Run, error: BaseException) -> None:
 def hand_out(
     run: Run, trials: Sequence[Trial], why: str, *, numbers: bool, state: RunState
 ) -> tuple[Best, tuple[Trial, ...], Path]:
-    """Check the best trials, write them, and record them and the run's state.
+    """Check the best trials and the heuristic, write them, and record them and the run's state.
 
     Args:
         run: The run.
@@ -435,6 +433,8 @@ def hand_out(
         best = selection.best(run.objectives)
         front = selection.front(run.objectives)
         fastest = selection.best(find_objectives("latency"), best)
+        if trials and isinstance(trials[0].outcome, Measurement):
+            selection.passes(trials[0])  # gains are stated over it
     finally:
         _keep_refused(run, selection)
     file = run.folder.write_schedule(best.schedule.text)
@@ -452,9 +452,12 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
     numbers = bool(run.config.verify) and not loop.interrupted
     state: RunState = "interrupted" if loop.interrupted else "done"
     best, front, file = hand_out(run, loop.trials, f"{loop.stopped}", numbers=numbers, state=state)
-    default = loop.trials[0].outcome
-    if isinstance(default, Measurement):
-        default = best.reference or default
+    info = run.store.run(run.info.id)
+    default, first = None, loop.trials[0].outcome
+    if info.refuses(0):  # the published scheduler makes it too
+        baselines = {name: found for name, found in baselines.items() if name != PUBLISHED}
+    elif isinstance(first, Measurement):
+        default = best.reference or first
     once = ("there was no time to measure the best again",) if best.once else ()
     return TuneResult(
         run=run.info.id,
@@ -466,7 +469,7 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         objective=",".join(objective.name for objective in run.objectives),
         measurer=run.config.measurer,
         known_error=known_error(run.target),
-        default=default if isinstance(default, Measurement) else None,
+        default=default,
         best=best,
         baselines=baselines,
         schedule_file=file,
@@ -475,7 +478,7 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         state=state,
         history=tuple(loop.trials),
         front=front,
-        refused=run.store.run(run.info.id).refused,
+        refused=info.refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
         origins=tuple(run.info.settings.get("origins", ())),
         notes=(*run.info.settings.get("notes", ()), *once),

@@ -66,9 +66,10 @@ def test_refused_trials_are_not_the_best(database: Database) -> None:
     run = database.run("aa00")
     assert run.refused == (samples.refused(2),)
     assert (run.state, run.trials, run.best_trial, run.best_latency) == ("done", 4, 3, 0.015)
+    assert run.default_latency == 0.02
     database.set_refused("aa00", [samples.refused(n) for n in (0, 2, 3)])
     assert (database.run("aa00").best_trial, database.run("aa00").best_latency) == (None, None)
-    assert database.run("aa00").default_latency == 0.02
+    assert database.run("aa00").default_latency is None  # no gain is stated over it either
 
 
 def test_a_run_whose_trials_all_failed_has_no_best(database: Database) -> None:

@@ -494,6 +494,20 @@ def test_a_schedule_that_fails_is_not_handed_out(go: Tune, carry_on: Tune, tmp_p
     assert (again.best.trial, again.refused) == (result.best.trial, result.refused)
 
 
+def test_a_heuristic_that_fails_is_no_reference(go: Tune, tmp_path: Path) -> None:
+    """It is checked though it is not the best; no gain is stated over it, here or by the record."""
+    whole = go("whole")
+    assert whole.best.trial != 0
+    result = go(verifier=Picky(whole.history[0].knobs))
+    assert [r.trial for r in result.refused] == [0]
+    assert result.default is None
+    assert "default" not in result.outcomes()
+    assert result.best.trial == whole.best.trial
+    with Database.open(tmp_path / "a.db") as store:
+        info = store.run(result.run)
+    assert (info.best_trial, info.default_latency) == (result.best.trial, None)
+
+
 @pytest.mark.full
 def test_a_resumed_run_is_checked_anew_and_takes_back_what_fails(
     go: Tune, carry_on: Tune, tmp_path: Path

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Print what the database knows of it."""
     run = stored_run(options.run, options.db)
     info = run.info
-    chosen = {"default": run.trial(0), "best": run.trial(info.best_trial)}
+    chosen = {"default": run.heuristic, "best": run.trial(info.best_trial)}
     outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
     best = chosen["best"]
     measured = {n: o.as_json() for n, o in outcomes.items() if isinstance(o, Measurement)}

@@ -345,11 +345,16 @@ def _complaints(result: TuneResult) -> list[str]:
     name = f"{result.model} @ {result.target}"
     end = f"it is not handed out, trial {result.best.trial} is"
     lines = [
-        f"{name}: trial {refused.trial} fails a check: {refused.failures[0]}; {end}"
+        f"{name}: {_named(refused.trial)} fails a check: {refused.failures[0]}; {end}"
         for refused in result.refused
     ]
     skipped = _skipped(result)
     return [*lines, f"{name}: its numbers were not checked: {skipped}"] if skipped else lines
+
+
+def _named(trial: int) -> str:
+    """Return how people are told of a trial."""
+    return f"trial {trial}" if trial else "the published heuristic"
 
 
 def _skipped(result: TuneResult) -> str | None:

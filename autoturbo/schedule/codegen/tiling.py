@@ -426,10 +426,10 @@ def weight_passes(
         rules: Likewise, or for all layers.
     """
     core, step_bytes = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
-    room = rules.weight_room + rules.spare
-    often = (stages[Stage.SEQUENCE] > 0) & (core > room)
+    own = rules.weight_room + rules.spare  # a core's room for the weights of a recurrence
+    often = (stages[Stage.SEQUENCE] > 0) & (core > own)
     core = np.where(often, core, 1.0)  # the others are 1 in the end
-    steps = np.where(step_bytes <= room, 1.0, stages[Stage.SEQUENCE])
+    steps = np.where(step_bytes <= own, 1.0, stages[Stage.SEQUENCE])
     tiled = tiles[Tiling.PRODUCTS].astype(np.float64)
 
     def passes(steps: Floats, tiled: Floats) -> Floats:

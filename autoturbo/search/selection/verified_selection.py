@@ -260,12 +260,23 @@ class VerifiedSelection:
             remaining = [trial for trial in remaining if trial.number not in self._refused]
         return ()
 
-    def _passes(self, trial: Trial) -> bool:
-        if trial.number in self._refused:
-            return False
-        if trial.number not in self._known:
+    def passes(self, trial: Trial) -> bool:
+        """Return whether a trial's schedule passes; it is checked once."""
+        number = trial.number
+        if number not in self._known and number not in self._refused:
             self._check(trial)
-        return trial.number in self._known
+        return number in self._known
+
+    def _passes(self, trial: Trial) -> bool:
+        """Return whether a trial's schedule passes.
+
+        Raises:
+            RefusedError: So many fail that something is wrong with all of them.
+        """
+        passes = self.passes(trial)
+        if not passes and len(self._refused) >= MOST_REFUSED:
+            raise self._nothing()
+        return passes
 
     def _check(self, trial: Trial) -> None:
         schedule = self.tuning_evaluator.schedule(trial.knobs)
@@ -276,8 +287,6 @@ class VerifiedSelection:
         failures = summary(verification.findings[:_LINES])
         self._refused[trial.number] = RefusedTrial(trial.number, VERIFIER_VERSION, failures)
         self.log(f"trial {trial.number} is refused: {failures[0]}")
-        if len(self._refused) == MOST_REFUSED:
-            raise self._nothing()
 
     def _best(self, trial: Trial) -> Best:
         schedule, verification = self._known[trial.number]
