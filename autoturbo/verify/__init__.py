@@ -5,7 +5,8 @@ A reader's map::
     regions: parts tile every tensor and read what is made
     memory: buffers in space, and times of several units -> replay: contents in time -> trace,
         races: what nothing orders
-    numbers: both models in ONNX Runtime (execution, random_values, comparison)
+    numbers: both models in ONNX Runtime (execution, random_values, comparison), apart: in a
+        process of its own
     onnx_writer: the schedule as an ONNX model, which ``apply`` hands out and ``numbers`` runs
 
 Imports are inside of :func:`verify_schedule`: records need no more than the version.
@@ -69,9 +70,9 @@ def verify_schedule(
             regions += check_regions(schedule.whole)
     if path is None or not numbers:
         return Verification(tuple(regions), tuple(memory))
-    from autoturbo.verify.numbers import check_numbers
+    from autoturbo.verify.apart import check_numbers_apart
 
-    ran = check_numbers(schedule, path, seed=seed, whole=whole)
+    ran = check_numbers_apart(schedule, path, seed=seed, whole=whole)
     return Verification(tuple(regions), tuple(memory), ran)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, *bad: str) -> None:
 
 def running(monkeypatch: pytest.MonkeyPatch, numbers: Numbers) -> None:
     """What running a schedule gives."""
-    monkeypatch.setattr("autoturbo.verify.numbers.check_numbers", lambda *_, **__: numbers)
+    monkeypatch.setattr("autoturbo.verify.apart.check_numbers_apart", lambda *_, **__: numbers)
 
 
 def verified(cli: Cli) -> tuple[str, ...]:
@@ -156,11 +155,24 @@ def test_numbers_asked_for_without_onnx_runtime(cli: Cli, monkeypatch: pytest.Mo
 def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    (cli.folder / "none").mkdir()
+    (cli.folder / "none" / "onnxruntime.py").write_text("raise ImportError('none here')\n")
+    monkeypatch.syspath_prepend(str(cli.folder / "none"))  # a child sees what its parent sees
     ran = cli("--json", "verify", saved(cli, tiny()))
     assert (ran.status, ran.object["numbers"]) == (1, "skipped")
     assert "pip install" in ran.object["ran"]["skipped"]
     assert ran.object["max_abs_error"] is None
+
+
+def test_onnx_runtime_may_die_and_verify_says_of_what(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autoturbo.verify.apart._CHILD", "import os; os.abort()")
+    ran = cli("--json", "verify", saved(cli, tiny()))
+    assert (ran.status, ran.object["memory"], ran.object["numbers"]) == (1, "ok", "skipped")
+    reason = "the process that ran ONNX Runtime ended with SIGABRT"
+    assert ran.object["ran"]["skipped"] == reason
+    assert f"error: the numbers were not checked: {reason}; " in ran.err
 
 
 def test_the_database_remembers_what_was_verified(cli: Cli) -> None:

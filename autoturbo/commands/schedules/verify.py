@@ -96,14 +96,15 @@ def _verify(
     import dataclasses
 
     from autoturbo.verify import verify_schedule
-    from autoturbo.verify.numbers import check_numbers
+    from autoturbo.verify.apart import check_numbers_apart
 
     _tell(console, f"{pair}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)
     if options.numbers is False:
         return found
     _tell(console, "running the model and its schedule in ONNX Runtime")
-    numbers = check_numbers(chosen.schedule, model_file(options.model), seed=options.seed)
+    path = model_file(options.model)
+    numbers = check_numbers_apart(chosen.schedule, path, seed=options.seed)
     return dataclasses.replace(found, numbers=numbers)
 
 

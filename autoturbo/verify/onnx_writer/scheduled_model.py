@@ -158,7 +158,7 @@ class _Writer:
 
     Attributes:
         calls: In order.
-        outputs: Per output of the model, the names of its parts by pass.
+        outputs: Per output of the model that a node makes, the names of its parts by pass.
         one: The pass at hand.
         given: Names of its samples of every input.
         constants: Names of the constants that are written for its samples.
@@ -177,7 +177,8 @@ class _Writer:
         self.samples = SampleSlicer(model.tensors, trace_batch(model), model.batch)
         self.elements = element_types(nodes)
         self.calls: list[Call] = []
-        self.outputs: dict[int, list[str]] = {tensor: [] for tensor in nodes.graph.outputs}
+        made = [t for t in nodes.graph.outputs if self._is_made(t)]
+        self.outputs: dict[int, list[str]] = {tensor: [] for tensor in made}
         self.one, self.given, self.constants = passes[0], dict[int, str](), dict[str, str]()
         self.made: dict[tuple[int, int], RegionValue] = {}
 
@@ -200,6 +201,11 @@ class _Writer:
                 names.append(self._whole(tensor))
         self.builder.operator = "outputs"
         self._finish()
+
+    def _is_made(self, tensor: int) -> bool:
+        """Return whether a node makes a tensor: inputs and constants are whole in the file."""
+        graph = self.nodes.graph
+        return tensor not in graph.inputs and not graph.tensors[tensor].constant
 
     def name(self, tensor: int) -> str:
         """Return the name of a tensor in the file."""
@@ -275,8 +281,6 @@ class _Writer:
     def _whole(self, tensor: int) -> str:
         """Return the name of a whole output of the model, as the current pass makes it."""
         name, record = self.name(tensor), self.nodes.graph.tensors[tensor]
-        if tensor in self.given or record.constant:
-            return self.given.get(tensor, name)
         pieces = [value for (_, made), value in self.made.items() if made == tensor]
         try:
             return concatenate_pieces(self.builder, pieces, record.whole)
@@ -287,7 +291,7 @@ class _Writer:
         """Name every output of the file once: a file may list one twice."""
         for name, value in dict(self.nodes.outputs).items():
             made = value.name
-            if value.tensor >= 0 and not value.constant:
+            if value.tensor in self.outputs:
                 names = self.outputs[value.tensor]
                 made = self.samples.join(self.builder, names, value.tensor, self.passes)
             if made != name:

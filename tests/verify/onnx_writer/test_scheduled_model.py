@@ -227,6 +227,26 @@ def test_an_output_that_is_listed_twice_is_written_once(tmp_path: Path) -> None:
     assert verify_schedule(schedule, path=path).ok
 
 
+@pytest.mark.parametrize("outputs", ["float[4,8] x, float[4,8] y", "float[4,8] also, float[4,8] y"])
+def test_an_input_that_is_an_output_too_stays_whole(tmp_path: Path, outputs: str) -> None:
+    """Clusters take parts of it, and only what nodes make is joined of parts."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    net (float[4,8] x) => ({outputs}) {{ also = Identity(x) y = Relu(x) }}"""
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    model_scheduler = ModelScheduler(import_model(path), small_target(), "float16")
+    schedule = build_schedule(model_scheduler, Knobs())
+    assert schedule.share.clusters > 1
+    result = write_scheduled_model(schedule, path, tmp_path / "out.onnx")
+    values = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+    ours, files = (
+        onnxruntime.InferenceSession(str(file)).run(None, {"x": values})
+        for file in (result.file, path)
+    )
+    for own, want in zip(ours, files, strict=True):
+        np.testing.assert_array_equal(own, want)
+
+
 @dataclass(frozen=True, slots=True)
 class Several:
     """A node with several outputs.
