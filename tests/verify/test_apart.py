@@ -42,7 +42,7 @@ def test_errors_of_the_child_are_raised_here(
 ) -> None:
     program = (
         "import pickle, sys; pickle.load(sys.stdin.buffer); *_, out = pickle.load(sys.stdin.buffer)"
-        "; from autoturbo.errors import ModelError; out.write_bytes(pickle.dumps(ModelError('bad')))"
+        "; from autoturbo.errors import ModelError as E; out.write_bytes(pickle.dumps(E('bad')))"
     )
     schedule = made(tmp_path / "net.onnx")
     monkeypatch.setattr("autoturbo.verify.apart._CHILD", program)
