@@ -62,6 +62,23 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What of the file a constant holds, perhaps converted or rearranged.
+
+    Attributes:
+        stored: The constant in the file.
+        elements: Of that constant.
+        part: How the elements held were chosen from it; empty for all of them.
+        beside: Scales and zero points of the conversion.
+    """
+
+    stored: str
+    elements: int
+    part: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the graph.
 
@@ -74,7 +91,7 @@ class Tensor:
             type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
             of scales that are part of the instructions.
         stored: How it is kept, if as narrower values that are made real where they are read.
-        original: The constant whose elements it holds in another order, if any.
+        origin: What of the file it holds, of a constant that others may hold too.
     """
 
     name: str
@@ -83,7 +100,7 @@ class Tensor:
     constant: bool = False
     integer_bytes: int | None = None
     stored: Stored | None = None
-    original: str = field(default="", compare=False)
+    origin: Origin | None = field(default=None, compare=False)
 
     @property
     def elements(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from autoturbo.graph.arrays import (
 )
 from autoturbo.graph.domain import SHOWN
 from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.graph.stored import stored_bytes
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import (
@@ -88,8 +90,10 @@ class Needs:
 
     def weight_bytes(self) -> int:
         """Return the bytes of constants that one pass reads; a lookup counts what it picks."""
-        constants = (t for t, tensor in enumerate(self.graph.tensors) if tensor.constant)
-        return sum(self._read(tensor) for tensor in constants)
+        constants = [t for t, tensor in enumerate(self.graph.tensors) if tensor.constant]
+        element, divisor = self.arrays.element.tolist(), self.arrays.divisor.tolist()
+        sizes = ((tensor, self._read(tensor)) for tensor in constants)
+        return stored_bytes(self.graph, sizes, lambda t: Fraction(element[t], divisor[t]))
 
     def compulsory_bytes(self) -> int:
         """Return the bytes that any schedule moves to or from DDR: weights, inputs, outputs."""

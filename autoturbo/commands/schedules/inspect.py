@@ -20,7 +20,8 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.graph.operators import Graph, UncountedJson, tensor_bytes
+from autoturbo.graph.operators import Graph, UncountedJson, bytes_per_element, tensor_bytes
+from autoturbo.graph.stored import stored_bytes
 from autoturbo.report.lines import MixedSamples, mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
 from autoturbo.schema import Duration, Natural, TypedDict
@@ -187,10 +188,10 @@ def opaque_sentence(facts: ModelFacts) -> str:
 
 
 def _total(graph: Graph, tensors: set[int]) -> int:
-    """Return the bytes of some tensors; of constants with the same elements, once."""
-    values = (graph.tensors[tensor] for tensor in sorted(tensors))
-    distinct = {value.original or value.name: value for value in values}.values()
-    return sum(tensor_bytes(value, _stored(value.dtype)) for value in distinct)
+    """Return the bytes of some tensors; of what the file stores once, once."""
+    types = {tensor: _stored(graph.tensors[tensor].dtype) for tensor in sorted(tensors)}
+    sizes = [(t, tensor_bytes(graph.tensors[t], dtype)) for t, dtype in types.items()]
+    return stored_bytes(graph, sizes, lambda t: bytes_per_element(graph.tensors[t], types[t]))
 
 
 def _stored(dtype: str) -> str:
