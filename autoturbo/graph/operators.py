@@ -208,12 +208,12 @@ class Operator:
     @property
     def macs(self) -> int:
         """Return the multiply-accumulates of the operator, padding positions included."""
-        return self.work.macs * math.prod(self.extents)
+        return self.work.macs * self.points
 
     @property
     def points(self) -> int:
-        """Return the number of points of the domain."""
-        return math.prod(self.extents)
+        """Return the number of points of the domain that are computed."""
+        return math.prod(axis.extent for axis in self.axes if axis.kind is not AxisKind.GAP)
 
     @property
     def output_points(self) -> int:

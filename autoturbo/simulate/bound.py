@@ -26,7 +26,7 @@ from autoturbo.graph.arrays import (
     propagate_in,
     region_bytes,
 )
-from autoturbo.graph.domain import SHOWN
+from autoturbo.graph.domain import SHOWN, AxisKind
 from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.graph.stored import stored_bytes
 from autoturbo.hardware.parts import storage_ratio
@@ -86,7 +86,8 @@ class Needs:
         steps: list[int] = self.steps[first:end].tolist()
         axes = self.graph.operators[index].axes
         shown = [s for s, a in zip(steps, axes, strict=True) if a.kind in SHOWN]
-        return math.prod(steps), math.prod(shown)
+        computed = [s for s, a in zip(steps, axes, strict=True) if a.kind is not AxisKind.GAP]
+        return math.prod(computed), math.prod(shown)
 
     def weight_bytes(self) -> int:
         """Return the bytes of constants that one pass reads; a lookup counts what it picks."""
