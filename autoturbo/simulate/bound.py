@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -156,6 +157,7 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
         ddr_s=max(needs.compulsory_bytes(), product) * ratio / target.ddr.bandwidth,
         uncounted=graph.uncounted,
         steps_s=max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0),
+        vector_macs=_vector_macs(needs, engines.tolist()),
     )
 
 
@@ -229,6 +231,15 @@ def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float
         vector += shown * work.vector + points * work.per_point
         special += shown * work.special
     return matrix, vector, special
+
+
+def _vector_macs(needs: Needs, engines: Sequence[int]) -> int:
+    """Return the needed multiply-accumulates of operators on the vector engine."""
+    return sum(
+        needs.points(index)[0] * operator.work.macs
+        for index, operator in enumerate(needs.graph.operators)
+        if engines[index] == VECTOR and operator.work.macs
+    )
 
 
 def compulsory_bytes(graph: Graph, dtype: str, *, integers: bool = False) -> int:
