@@ -43,6 +43,7 @@ class GraphArrays(NamedTuple):
     axis_start: Ints
     axis_extent: Ints
     axis_parallel: Ints
+    axis_computes: Ints
     in_start: Ints
     in_tensor: Ints
     in_slot: Ints
@@ -85,6 +86,7 @@ def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphAr
         axis_start=_starts([len(op.axes) for op in graph.operators]),
         axis_extent=_ints([axis.extent for axis in axes]),
         axis_parallel=_ints([int(axis.kind is AxisKind.PARALLEL) for axis in axes]),
+        axis_computes=_ints([int(axis.kind is not AxisKind.GAP) for axis in axes]),
         in_start=_starts([len(op.inputs) for op in graph.operators]),
         in_tensor=_ints([t for op in graph.operators for t in op.inputs]),
         in_slot=_ints(range(len(reads))),
@@ -332,8 +334,9 @@ def whole_bytes(
 
 @borrowing
 def domain_points(g: GraphArrays, op: int, regions: Regions) -> int:
-    """Return the number of domain points inside an operator's axis intervals."""
+    """Return the number of points computed inside an operator's axis intervals."""
     points = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-        points *= max(regions.box_high[axis] - regions.box_low[axis], 0)
+        if g.axis_computes[axis]:
+            points *= max(regions.box_high[axis] - regions.box_low[axis], 0)
     return points

@@ -30,6 +30,7 @@ class AxisKind(StrEnum):
     ``WHOLE``: appears in the outputs, but every point needs the whole extent (softmax, sort).
     ``REDUCTION``: summed over, does not appear in the outputs.
     ``WINDOW``: a reduction over a kernel window (kh, kw).
+    ``GAP``: reaches outputs that no point computes, between and behind windows: it is no work.
     ``STEP``: goes one after another, each point from the result of the one before (time).
     ``SPREAD``: like ``WHOLE`` for parts of the output, but the cores that work on a part may share
     it out: at every step they exchange their results (hidden units).
@@ -39,6 +40,7 @@ class AxisKind(StrEnum):
     WHOLE = "whole"
     REDUCTION = "reduction"
     WINDOW = "window"
+    GAP = "gap"
     STEP = "step"
     SPREAD = "spread"
 

@@ -12,31 +12,17 @@ what a target makes of that is :func:`autoturbo.schedule.codegen.work.priced`'s.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Pattern, Stored, Work
-from autoturbo.graph.source import domain_of
-
-if TYPE_CHECKING:
-    from autoturbo.graph.importer.values import Step
-
-BYTES = frozenset(("int8", "uint8"))
+from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Pattern, Work
+from autoturbo.graph.stored import BYTES, DEQUANTISE, QUANTISE
 
 REQUANTISE = Work(vector=1.0)
 """Of a QuantizeLinear that integer values reach: scale, round and saturate."""
 
-_QUANTISE = frozenset(("QuantizeLinear", "com.microsoft.QuantizeLinear"))
-_DEQUANTISE = frozenset(("DequantizeLinear", "com.microsoft.DequantizeLinear"))
-_BITS = re.compile("(?:u?int|float)([248])(?:_|$)")
-"""Types of at most 8 bits, by their names."""
-
 _SATURATING = frozenset(("Relu", "Clip"))
-_REARRANGING = frozenset(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
 
 _IN_INTEGERS = ("QLinear", "ConvInteger", "MatMulInteger")
 """How the names of operators begin that are defined on 8-bit values."""
@@ -52,28 +38,6 @@ and the multiply-add of its result."""
 _WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 
-def stored_as(step: Step) -> Stored | None:
-    """Return how the file stores a dequantised constant; rearranging nodes pass it on."""
-    first, *beside = step.inputs or [None]
-    if first is None or step.node.op_type in _REARRANGING:
-        return None if first is None else first.stored
-    if first.stored and step.node.op_type == "Cast":
-        return replace(first.stored, integer=False)
-    bits = _BITS.match(first.dtype)
-    if step.node.op_type not in _DEQUANTISE or bits is None:
-        return None
-    counts = [math.prod(value.shape or ()) if value else 0 for value in (*beside, None, None)]
-    return Stored(int(bits[1]), counts[0], counts[1], first.dtype in BYTES)
-
-
-def rearranged(step: Step) -> str:
-    """Return the name of the constant that a node only rearranges; ``""`` if it does not."""
-    first = step.inputs[0] if step.inputs else None
-    if first is None or step.node.op_type not in _REARRANGING or domain_of(step.node):
-        return ""
-    return first.original or first.name
-
-
 def with_integers(graph: Graph) -> Graph:
     """Return a graph whose quantised operators and tensors are marked; itself if it has none.
 
@@ -83,7 +47,7 @@ def with_integers(graph: Graph) -> Graph:
     back = {
         operator.outputs[0]
         for operator in graph.operators
-        if operator.kind in _DEQUANTISE and graph.tensors[operator.inputs[0]].dtype in BYTES
+        if operator.kind in DEQUANTISE and graph.tensors[operator.inputs[0]].dtype in BYTES
     }
     works, cores = _integer_works(graph, back)
     held = _read_as_bytes(graph, back, cores)
@@ -161,7 +125,7 @@ def _without_bias(operator: Operator) -> Work:
 
 def _reads_bytes(graph: Graph, operator: Operator, back: set[int]) -> bool:
     """Return whether all activations and weights of an operator are dequantised 8-bit values."""
-    if operator.opaque or operator.kind in _QUANTISE | _DEQUANTISE:
+    if operator.opaque or operator.kind in QUANTISE | DEQUANTISE:
         return False
     real = [
         (place, t) for place, t in enumerate(operator.inputs) if _is_real(graph.tensors[t].dtype)
@@ -198,7 +162,7 @@ def _end(graph: Graph, tensor: int) -> list[int] | None:
         if operator.inputs[0] != tensor or operator.inputs.count(tensor) > 1:
             return None
         end.append(reader)
-        if operator.kind in _QUANTISE:
+        if operator.kind in QUANTISE:
             return end if graph.tensors[operator.outputs[0]].dtype in BYTES else None
         if operator.kind not in _SATURATING or not _alone(graph, operator):
             return None
@@ -261,7 +225,7 @@ def _is_instruction(graph: Graph, operator: Operator, index: int, *, inside: boo
 
 
 def _has_scales(kind: str) -> bool:
-    return kind in _QUANTISE | _DEQUANTISE or _in_integers(kind)
+    return kind in QUANTISE | DEQUANTISE or _in_integers(kind)
 
 
 def _in_integers(kind: str) -> bool:

@@ -62,6 +62,23 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What of the file a constant holds, perhaps converted or rearranged.
+
+    Attributes:
+        stored: The constant in the file.
+        elements: Of that constant.
+        part: How the elements held were chosen from it; empty for all of them.
+        beside: Scales and zero points of the conversion.
+    """
+
+    stored: str
+    elements: int
+    part: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the graph.
 
@@ -74,7 +91,7 @@ class Tensor:
             type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
             of scales that are part of the instructions.
         stored: How it is kept, if as narrower values that are made real where they are read.
-        original: The constant whose elements it holds in another order, if any.
+        origin: What of the file it holds, of a constant that others may hold too.
     """
 
     name: str
@@ -83,7 +100,7 @@ class Tensor:
     constant: bool = False
     integer_bytes: int | None = None
     stored: Stored | None = None
-    original: str = field(default="", compare=False)
+    origin: Origin | None = field(default=None, compare=False)
 
     @property
     def elements(self) -> int:
@@ -191,12 +208,12 @@ class Operator:
     @property
     def macs(self) -> int:
         """Return the multiply-accumulates of the operator, padding positions included."""
-        return self.work.macs * math.prod(self.extents)
+        return self.work.macs * self.points
 
     @property
     def points(self) -> int:
-        """Return the number of points of the domain."""
-        return math.prod(self.extents)
+        """Return the number of points of the domain that are computed."""
+        return math.prod(axis.extent for axis in self.axes if axis.kind is not AxisKind.GAP)
 
     @property
     def output_points(self) -> int:

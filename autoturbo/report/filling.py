@@ -59,6 +59,7 @@ def rendered(name: str, **given: object) -> str:
         "percent",
         "ratio",
         "size",
+        "vector_sentence",
     ):
         environment.filters[unit] = getattr(units, unit)
     return environment.get_template(name).render(**given)

@@ -18,6 +18,7 @@ from autoturbo.report.units import (
     ratio,
     size,
     traffic,
+    vector_sentence,
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schema import Natural, TypedDict
@@ -422,6 +423,8 @@ def measurement_view(measured: Measurement) -> View:
         ("most in LB, GB", f"{size(measured.peak_lb_bytes)}, {size(measured.peak_gb_bytes)}"),
         ("kernels", str(measured.kernels)),
     ]
+    if elsewhere := vector_sentence(measured.bound.vector_macs):
+        facts.append(("vector engines", elsewhere))
     if measured.energy is not None:
         facts.append(("energy", f"{measured.energy:.3g} J"))
     return View("measurement", tuple(facts))
@@ -447,11 +450,11 @@ def schedule_view(schedule: Schedule) -> View:
 
 def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:
     """Return a view of schedulers side by side."""
-    from autoturbo.report.tables import comparison_rows, incomplete
+    from autoturbo.report.tables import comparison_notes, comparison_rows
 
     headers, rows = comparison_rows(outcomes, REFERENCE)
-    note = incomplete(outcomes)
-    return View(title, (("note", note),) if note else (), headers, rows)
+    notes = tuple(("note", note) for note in comparison_notes(outcomes))
+    return View(title, notes, headers, rows)
 
 
 def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -20,6 +20,7 @@ from autoturbo.report.units import (
     plain,
     ratio,
     traffic,
+    vector_sentence,
     versus,
 )
 from autoturbo.simulate.measurement import Measurement, Outcome
@@ -93,16 +94,17 @@ def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) ->
         reference: The scheduler that speed-ups refer to; the first that has a latency by default.
     """
     compared = table(*comparison_rows(outcomes, reference), close=True)
-    note = incomplete(outcomes)
-    if note:
-        compared.caption, compared.caption_justify = Text(plain(note)), "left"
+    if notes := comparison_notes(outcomes):
+        compared.caption, compared.caption_justify = Text(plain("\n".join(notes))), "left"
     return compared
 
 
-def incomplete(outcomes: Mapping[str, Outcome]) -> str:
-    """Return the work that the figures of measured schedules leave out; empty if none."""
-    bounds = (o.bound for o in outcomes.values() if isinstance(o, Measurement))
-    return next((b.uncounted.sentence for b in bounds if b.uncounted is not None), "")
+def comparison_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Return what the figures of measured schedules leave out, a line each."""
+    bounds = [o.bound for o in outcomes.values() if isinstance(o, Measurement)]
+    missing = next((b.uncounted.sentence for b in bounds if b.uncounted is not None), "")
+    elsewhere = vector_sentence(max((bound.vector_macs for bound in bounds), default=0))
+    return [note for note in (missing, elsewhere) if note]
 
 
 def comparison_rows(

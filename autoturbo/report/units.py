@@ -76,6 +76,15 @@ def macs(number: float) -> str:
     return f"{text}MAC" if text[-1].isalpha() else f"{text} MAC"
 
 
+def vector_sentence(number: int) -> str:
+    """Return which multiply-accumulates the matrix engine does not do; empty for none."""
+    if not number:
+        return ""
+    return (
+        f"matrix use is without {macs(number)} of depthwise and narrow layers on the vector engine"
+    )
+
+
 def percent(share: float) -> str:
     """Return a share of one as text: ``88 %``."""
     return f"{_rounded(100 * share)} %"

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -25,8 +27,9 @@ from autoturbo.graph.arrays import (
     propagate_in,
     region_bytes,
 )
-from autoturbo.graph.domain import SHOWN
+from autoturbo.graph.domain import SHOWN, AxisKind
 from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.graph.stored import stored_bytes
 from autoturbo.hardware.parts import storage_ratio
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import (
@@ -84,12 +87,15 @@ class Needs:
         steps: list[int] = self.steps[first:end].tolist()
         axes = self.graph.operators[index].axes
         shown = [s for s, a in zip(steps, axes, strict=True) if a.kind in SHOWN]
-        return math.prod(steps), math.prod(shown)
+        computed = [s for s, a in zip(steps, axes, strict=True) if a.kind is not AxisKind.GAP]
+        return math.prod(computed), math.prod(shown)
 
     def weight_bytes(self) -> int:
         """Return the bytes of constants that one pass reads; a lookup counts what it picks."""
-        constants = (t for t, tensor in enumerate(self.graph.tensors) if tensor.constant)
-        return sum(self._read(tensor) for tensor in constants)
+        constants = [t for t, tensor in enumerate(self.graph.tensors) if tensor.constant]
+        element, divisor = self.arrays.element.tolist(), self.arrays.divisor.tolist()
+        sizes = ((tensor, self._read(tensor)) for tensor in constants)
+        return stored_bytes(self.graph, sizes, lambda t: Fraction(element[t], divisor[t]))
 
     def compulsory_bytes(self) -> int:
         """Return the bytes that any schedule moves to or from DDR: weights, inputs, outputs."""
@@ -151,6 +157,7 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
         ddr_s=max(needs.compulsory_bytes(), product) * ratio / target.ddr.bandwidth,
         uncounted=graph.uncounted,
         steps_s=max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0),
+        vector_macs=_vector_macs(needs, engines.tolist()),
     )
 
 
@@ -224,6 +231,15 @@ def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float
         vector += shown * work.vector + points * work.per_point
         special += shown * work.special
     return matrix, vector, special
+
+
+def _vector_macs(needs: Needs, engines: Sequence[int]) -> int:
+    """Return the needed multiply-accumulates of operators on the vector engine."""
+    return sum(
+        needs.points(index)[0] * operator.work.macs
+        for index, operator in enumerate(needs.graph.operators)
+        if engines[index] == VECTOR and operator.work.macs
+    )
 
 
 def compulsory_bytes(graph: Graph, dtype: str, *, integers: bool = False) -> int:

@@ -52,6 +52,8 @@ class LowerBound:
         ddr_s: Weights, inputs and outputs moved once at full bandwidth.
         uncounted: Work of the model that is in no figure; None where all of it is.
         steps_s: The steps of a recurrence one after another, on the cores that can share one out.
+        vector_macs: Multiply-accumulates that the vector engine computes: those of depthwise and
+            narrow products, which would leave an array all but empty. They are in ``vector_s``.
     """
 
     matrix_s: Seconds
@@ -59,10 +61,13 @@ class LowerBound:
     ddr_s: Seconds
     uncounted: Uncounted | None = None
     steps_s: float = 0.0
+    vector_macs: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         parts: dict[str, Any] = {f"{name}_s": seconds for name, seconds in self.parts.items()}
+        if self.vector_macs:
+            parts["vector_macs"] = self.vector_macs
         return parts if self.uncounted is None else {**parts, "uncounted": self.uncounted.as_dict()}
 
     @staticmethod

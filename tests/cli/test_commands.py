@@ -20,10 +20,13 @@ from autoturbo.commands.scheduling import required
 from autoturbo.commands.tuning.space import seconds_per_trial
 from autoturbo.commands.upkeep import doctor
 from autoturbo.config import SUBGRAPHS
+from autoturbo.datasets import workloads
 from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
+from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
 from autoturbo.hardware.machine import machine_names
 from autoturbo.registry import SAMPLERS
+from autoturbo.report.units import macs
 from autoturbo.simulate.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
@@ -45,13 +48,26 @@ def test_inspect(cli: Cli) -> None:
     found = cli("--json", "inspect", "resnet18", "--batch", "1").object
     assert list(found) == [
         *["model", "batch", "operators", "layers", "macs", "weight_bytes", "activation_bytes"],
-        *["incomplete", "opaque", "mixed_samples", "lower_bound_s"],
+        *["incomplete", "opaque", "mixed_samples", "lower_bound_s", "vector_macs"],
     ]
     assert (found["macs"], found["batch"], found["opaque"]) == (1_814_073_344, 1, [])
     assert list(found["lower_bound_s"]) == list(preset_names())
     text = cli("inspect", "resnet18", "--batch", "1", "--layers").out
     assert text.startswith("resnet18: batch 1, 49 operators in 28 layers, 1.81 GMAC, 46.7 MB of")
     assert "Conv Relu" in text
+
+
+def test_products_on_the_vector_engine_are_stated(cli: Cli) -> None:
+    """Depthwise and of one row: beside the bound, in JSON, and below the table of matrix use."""
+    options = ("mobilenet_v2", "--target", "goya", "--batch", "1")
+    graph = import_model(workloads.get("mobilenet_v2").file, batch=1)
+    products = [op for op in graph.operators if op.kind in ("Conv", "Gemm")]
+    depthwise = [op for op in products if graph.tensors[op.inputs[1]].shape[1] == 1]
+    number = sum(op.macs for op in (*depthwise, products[-1]))
+    assert cli("--json", "inspect", *options).object["vector_macs"] == {"goya": number}
+    assert macs(number) in cli("inspect", *options).out.splitlines()[-1]
+    compared = " ".join(cli("compare", *options).out.split())
+    assert f"matrix use is without {macs(number)} of depthwise and narrow layers" in compared
 
 
 @pytest.mark.full

@@ -20,7 +20,7 @@ from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import LowerBound, Measurement
-from tests.graph.table.operator_cases import CASES
+from tests.graph.table.operator_cases import CASES, Case, real
 from tests.simulate.simulate_samples import target_of
 
 MACHINES = ("kirin-970", "zcu102-vta")
@@ -47,11 +47,11 @@ def bare() -> Target:
 def graphs() -> tuple[tuple[str, Graph], ...]:
     """Every case of the operator table that a model can consist of."""
     with TemporaryDirectory() as folder:
-        return tuple(_imported(Path(folder) / "one.onnx"))
+        return tuple(imported(Path(folder) / "one.onnx", CASES))
 
 
-def _imported(file: Path) -> Iterator[tuple[str, Graph]]:
-    for case in CASES:
+def imported(file: Path, cases: Iterable[Case]) -> Iterator[tuple[str, Graph]]:
+    for case in cases:
         file.write_bytes(case.stated().SerializeToString())
         with suppress(ModelError):  # nothing but constants, or a version that ONNX has withdrawn
             yield case.label, import_model(file)
@@ -73,6 +73,20 @@ def test_each_engine_is_busy_for_at_least_its_share_of_the_bound() -> None:
         if any(busy < least * (1 - 1e-9) for busy, least in pairs):
             short.append((label, pairs))
     assert short == []
+
+
+@pytest.mark.parametrize("more", [{"strides": (4, 2)}, {"output_padding": (1, 0)}, {}])
+def test_gaps_of_a_transposed_convolution_take_no_time(
+    more: dict[str, object], tmp_path: Path
+) -> None:
+    case = Case("ConvTranspose", (real(2, 8, 5, 6), real(8, 4, 2, 2)), {"strides": (2, 2), **more})
+    (graph,) = (found for _, found in imported(tmp_path / "one.onnx", [case]))
+    found = Evaluator(graph, bare(), "float16").evaluate(Knobs())
+    assert isinstance(found, Measurement)
+    macs = 2 * 8 * 5 * 6 * 2 * 2 * 4
+    assert graph.macs == macs
+    assert found.bound.matrix_s == pytest.approx(macs / bare().matrix_macs_per_second("float16"))
+    assert found.busy["matrix"] == pytest.approx(found.bound.matrix_s)
 
 
 @pytest.mark.full

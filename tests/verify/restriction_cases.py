@@ -61,6 +61,7 @@ WINDOWS = [
             {"strides": (3, 2), "auto_pad": "SAME_LOWER"},
             {"strides": (2, 2), "output_shape": (9, 12)},
             {"dilations": (2, 1), "pads": (3, 1, 3, 1)},
+            {"strides": (5, 4), "output_padding": (2, 1)},
         )
     ],
     _ort("LRN", real(2, 9, 3, 3), size=5, alpha=3.0),

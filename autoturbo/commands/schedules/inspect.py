@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
@@ -20,10 +22,15 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser
-from autoturbo.graph.operators import Graph, UncountedJson, tensor_bytes
+from autoturbo.graph.operators import Graph, UncountedJson, bytes_per_element, tensor_bytes
+from autoturbo.graph.stored import stored_bytes
 from autoturbo.report.lines import MixedSamples, mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
 from autoturbo.schema import Duration, Natural, TypedDict
+
+if TYPE_CHECKING:
+    from autoturbo.hardware.target import Target
+    from autoturbo.simulate.measurement import LowerBound
 
 USAGE = "MODEL [options]"
 EXAMPLE = "autoturbo inspect examples/models/resnet50.onnx --batch 1"
@@ -41,13 +48,14 @@ ModelFacts = TypedDict("ModelFacts", {
 
 
 class InspectLine(ModelFacts, ModelNotes):
-    """What a model consists of, and its lower bound by target.
+    """What a model consists of; by target, its lower bound and MACs on the vector engine.
 
     Bytes are those of the model's own data types.
     """
 
     mixed_samples: MixedSamples | None
     lower_bound_s: dict[str, Duration]
+    vector_macs: dict[str, Natural]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -72,7 +80,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     least = {target.name: bound.seconds for target, bound in zip(targets, found, strict=True)}
     if console.json:
         notes = tell_notes(graph, console, everything=True)
-        line: InspectLine = {**facts, "mixed_samples": mixed, "lower_bound_s": least, **notes}
+        elsewhere = {t.name: bound.vector_macs for t, bound in zip(targets, found, strict=True)}
+        line: InspectLine = {
+            **facts, "mixed_samples": mixed, "lower_bound_s": least,
+            "vector_macs": elsewhere, **notes,
+        }  # fmt: skip
         console.emit(line)
         return 0
     console.answer(f"{graph.name}: {sentence(facts)}")
@@ -86,15 +98,31 @@ def run(options: argparse.Namespace, console: Console) -> int:
     _show_kinds(graph, console)
     if options.layers:
         _show_layers(graph, console)
+    _show_bounds(targets, dtypes, found, console)
+    return 0
+
+
+def _show_bounds(
+    targets: Sequence[Target], dtypes: Sequence[str], found: Sequence[LowerBound], console: Console
+) -> None:
+    """Show the bound of each target, its parts, and the products that go to its vector engine."""
     parts = {part: part for bound in found for part in bound.parts} | {"ddr": "DDR"}
+    elsewhere = any(bound.vector_macs for bound in found)
     rows = (
-        (name, dtype, *map(duration, (least[name], *(bound.parts.get(p, 0.0) for p in parts))))
-        for name, dtype, bound in zip(least, dtypes, found, strict=True)
-    )
+        (
+            target.name, dtype, duration(bound.seconds),
+            *(duration(bound.parts.get(part, 0.0)) for part in parts),
+            *((macs(bound.vector_macs) if bound.vector_macs else "-",) if elsewhere else ()),
+        )
+        for target, dtype, bound in zip(targets, dtypes, found, strict=True)
+    )  # fmt: skip
+    headers = ("target", "dtype", "lower bound", *parts.values())
     console.answer("")
     console.answer("lower bound of the latency: the largest of the parts beside it")
-    console.table(("target", "dtype", "lower bound", *parts.values()), rows, words=2, close=True)
-    return 0
+    if elsewhere:
+        console.answer("MACs on vector: depthwise and narrow layers, which the vector engine does")
+        headers = (*headers, "MACs on vector")
+    console.table(headers, rows, words=2, close=True)
 
 
 def _show_kinds(graph: Graph, console: Console) -> None:
@@ -187,10 +215,10 @@ def opaque_sentence(facts: ModelFacts) -> str:
 
 
 def _total(graph: Graph, tensors: set[int]) -> int:
-    """Return the bytes of some tensors; of constants with the same elements, once."""
-    values = (graph.tensors[tensor] for tensor in sorted(tensors))
-    distinct = {value.original or value.name: value for value in values}.values()
-    return sum(tensor_bytes(value, _stored(value.dtype)) for value in distinct)
+    """Return the bytes of some tensors; of what the file stores once, once."""
+    types = {tensor: _stored(graph.tensors[tensor].dtype) for tensor in sorted(tensors)}
+    sizes = [(t, tensor_bytes(graph.tensors[t], dtype)) for t, dtype in types.items()]
+    return stored_bytes(graph, sizes, lambda t: bytes_per_element(graph.tensors[t], types[t]))
 
 
 def _stored(dtype: str) -> str:

@@ -17,8 +17,9 @@ from autoturbo.graph.importer.external_data import is_stored
 from autoturbo.graph.importer.shapes import schema_of
 from autoturbo.graph.importer.values import Repeats, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
-from autoturbo.graph.operators import Engine, Graph, Operator, Tensor, Work
+from autoturbo.graph.operators import Engine, Graph, Operator, Origin, Tensor, Work
 from autoturbo.graph.source import Source, domain_of, kind_of
+from autoturbo.graph.stored import View
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 
 if TYPE_CHECKING:
@@ -223,6 +224,8 @@ class Tensors:
         self._tensors: list[Tensor] = []
         self._names: Counter[str] = Counter()
         self._others: dict[Value, str] = {}
+        self._stored: dict[Value, str] = {}
+        self._stored_names: Counter[str] = Counter()
         for value in inputs:
             self.index(value)
 
@@ -233,11 +236,24 @@ class Tensors:
             name = _fresh(value.name, self._names)
             shape = value.shape or ()
             int_bytes = 1 if value.stored and value.stored.integer else None
+            origin = self._origin(value) if value.constant else None
             tensor = Tensor(
-                name, shape, value.dtype, value.constant, int_bytes, value.stored, value.original
-            )  # fmt: skip
+                name, shape, value.dtype, value.constant, int_bytes, value.stored, origin
+            )
             self._tensors.append(tensor)
         return self._index[value]
+
+    def _origin(self, value: Value) -> Origin:
+        view = value.view or View(value)
+        elements = math.prod(view.stored.shape or ())
+        beside = tuple(map(self._stored_name, view.beside))
+        return Origin(self._stored_name(view.stored), elements, view.part, beside)
+
+    def _stored_name(self, value: Value) -> str:
+        """Return a name that tells a stored constant from all others, those of branches too."""
+        if value not in self._stored:
+            self._stored[value] = _fresh(value.name, self._stored_names)
+        return self._stored[value]
 
     def known(self, value: Value) -> int:
         """Return the index of a value's tensor, or -1 if the graph does not hold it."""

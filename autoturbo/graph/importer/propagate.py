@@ -56,8 +56,8 @@ from autoturbo.graph.importer.values import (
     static_shape,
     tensor_type,
 )
-from autoturbo.graph.integers import rearranged, stored_as
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
+from autoturbo.graph.stored import stored_as, view_of
 
 if TYPE_CHECKING:
     from autoturbo.graph.importer.rebatch import Rebatch
@@ -257,7 +257,7 @@ class Propagation:
                 missing=missing if constant else None,
                 unfolded=unfolded,
                 stored=stored_as(step) if constant else None,
-                original=rearranged(step) if constant else "",
+                view=view_of(step, k) if constant else None,
             )
             if name
             else None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from autoturbo.errors import ModelError
     from autoturbo.graph.operators import Stored
+    from autoturbo.graph.stored import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Value:
         unknown: Why its type or shape is not known: raised if the graph needs it.
         repeated: The constant of the file's own batch that this one has repeated for another.
         stored: The narrow constant that a DequantizeLinear makes it of, perhaps rearranged.
-        original: The constant whose elements it has in another order, if any.
+        view: What of a stored constant it holds, if it is made from one without arithmetic.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Value:
     unknown: ModelError | None = None
     repeated: Repetition | None = None
     stored: Stored | None = None
-    original: str = ""
+    view: View | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:

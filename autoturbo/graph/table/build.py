@@ -204,6 +204,10 @@ class Domain:
         """Add an axis that runs over a kernel window."""
         return self.axis(name, extent, AxisKind.WINDOW)
 
+    def gap(self, name: str, extent: int) -> int:
+        """Add an axis that reaches positions which nothing computes."""
+        return self.axis(name, extent, AxisKind.GAP)
+
     def dims(
         self, shape: Sequence[int], kind: Callable[[int], AxisKind] = lambda _: AxisKind.PARALLEL
     ) -> tuple[DimAccess, ...]:

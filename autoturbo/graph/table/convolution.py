@@ -250,8 +250,8 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     Returns:
         The domain ``n, g, oc, i0.., ic, k0..``, with the multiply-accumulates of the definition,
         those that fall into the padding included. Output elements are reached by several points, or
-        by none; windows that leave gaps between them or before the end are widened
-        (:func:`_gapless`).
+        by none; where windows leave gaps between them or before the end, further axes reach these
+        (:func:`_gap`).
     """
     source, kernel, target = node.shape_in(0), node.shape_in(1), node.shape_out()
     groups = node.integer("group", 1)
@@ -266,14 +266,15 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     positions = [domain.axis(f"i{i}", extent) for i, extent in enumerate(source[2:])]
     ic = _in_group(domain.reduction, "ic", inner, groups)
     spatial = _transposed_windows(node, kernel[2:], source[2:], target[2:])
-    wide = [_gapless(w, i, o) for w, i, o in zip(spatial, source[2:], target[2:], strict=True)]
-    rows = slide(domain, positions, wide, always=True)
+    rows = slide(domain, positions, spatial, always=True)
+    gaps = map(_gap, spatial, source[2:], target[2:])
+    reached = [_widened(domain, *part) for part in zip(rows, spatial, gaps, strict=True)]
     channel, read = merged(*group, *oc), merged(*group, *ic)
     conv = _Convolution(
         domain,
         AccessMap((along(n), read, *(along(position) for position in positions))),
         AccessMap((read, merged(*oc), *_kernel_dims(rows))),
-        AccessMap((along(n), channel, *rows)),
+        AccessMap((along(n), channel, *reached)),
         channel,
         target[1],
     )
@@ -284,15 +285,22 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     return _finish(node, conv, inputs, 1, 0.0 if bias is None else ratio)
 
 
-def _gapless(window: Window, source: int, target: int) -> Window:
-    """Return a window wide enough that parts of the input make all of the output.
+def _gap(window: Window, source: int, target: int) -> int:
+    """Return the positions beyond a window that parts of the input must make as well.
 
     A stride greater than the window and padding of the output leave elements that no input reaches.
-    The added points make these; they have no element of the kernel.
     """
     last = target - 1 + window.pad - (source - 1) * window.stride
     wanted = max(last, window.stride - 1)
-    return replace(window, kernel=max(window.kernel, 1 - (-wanted // window.dilation)))
+    return max(-(-wanted // window.dilation) - (window.kernel - 1), 0)
+
+
+def _widened(domain: Domain, row: DimAccess, window: Window, gap: int) -> DimAccess:
+    """Return how outputs are addressed by a window and the gap behind it."""
+    if not gap:
+        return row
+    axis = domain.gap(f"gap of {domain.axes[row.terms[-1][0]].name}", gap + 1)
+    return DimAccess((*row.terms, (axis, window.dilation)), row.offset)
 
 
 def _transposed_windows(

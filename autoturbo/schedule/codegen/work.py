@@ -163,6 +163,8 @@ def axis_roles(operator: Operator) -> list[int]:
     for index, axis in enumerate(operator.axes):
         if axis.kind is AxisKind.STEP:
             role = STEP
+        elif axis.kind is AxisKind.GAP:
+            role = OTHER
         elif index not in out or index not in first | second:
             role = WINDOW if axis.kind is AxisKind.WINDOW else DEPTH
         elif index in first:

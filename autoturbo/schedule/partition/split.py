@@ -428,7 +428,7 @@ def _cost(
         points = domain_points(g, op, regions)
         total = 1
         for index in range(g.axis_start[op], g.axis_start[op + 1]):
-            total *= g.axis_extent[index]
+            total *= g.axis_extent[index] if g.axis_computes[index] else 1
         work += (total if a.recurrent[op] and points else points) * a.work[op]
         cut += points < total
     return _peak(g, a, layers, space), work, cut

@@ -566,7 +566,7 @@ def operator_work(context: SchedulingContext, lengths: Ints) -> tuple[Floats, Fl
     among its plain operations too.
     """
     work, start = context.work, context.arrays.axis_start
-    points = _products(lengths, start)
+    points = _products(np.where(context.arrays.axis_computes != 0, lengths, 1), start)
     shown = _products(np.where(work.shown != 0, lengths, 1), start)
     macs = points * work.macs
     plain = shown * work.vector + points * work.per_point

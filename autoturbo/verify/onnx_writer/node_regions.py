@@ -115,7 +115,7 @@ def _reach(
         need: Input rows to begin with.
         wanted: Output rows.
     """
-    (_, stride), (_, dilation) = dim.terms
+    (_, stride), (_, dilation), *_ = dim.terms  # a third reaches gaps
     span = (kernel - 1) * dilation + 1
     low, high = need
     while low * stride + dim.offset > wanted[0]:

@@ -45,6 +45,20 @@ MACS: list[tuple[NodeView, int]] = [
         node("ConvTranspose", [(1, 8, 5), (8, 2, 3)], [(1, 8, 11)], strides=(2,), group=4),
         8 * 5 * 2 * 3,
     ),
+    # The stride, or the padding of the output, reaches past the window: nothing is computed there.
+    *[
+        (
+            node("ConvTranspose", [(1, 8, 5), (8, 2, k)], [(1, 8, out)], group=4, **more),
+            8 * 5 * 2 * k,
+        )
+        for k, out, more in (
+            (3, 19, {"strides": (4,)}),
+            (1, 9, {"strides": (2,)}),
+            (2, 11, {"strides": (2,), "output_padding": (1,)}),
+            (2, 12, {"strides": (2,), "dilations": (2,), "output_padding": (1,)}),
+            (2, 15, {"strides": (3,), "output_shape": (15,)}),
+        )
+    ],
     (node("MatMul", [(32, 128, 768), (768, 3072)], [(32, 128, 3072)]), 32 * 128 * 768 * 3072),
     (node("MatMul", [(2, 12, 8, 64), (2, 12, 64, 8)], [(2, 12, 8, 8)]), 24 * 8 * 8 * 64),
     (node("MatMul", [(5, 1, 2, 3), (4, 3, 6)], [(5, 4, 2, 6)]), 5 * 4 * 2 * 6 * 3),
