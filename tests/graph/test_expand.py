@@ -382,7 +382,45 @@ QUANTISED = [
         ),
         4 * 64 * 27, {"channels_last": 1, "pads": [1, 1, 1, 1]},
     ),
+    Case(
+        "QEmbedLayerNormalization",
+        (
+            *(_IDS, _IDS % 2, byte(20, 8), byte(6, 8), byte(2, 8), byte(8), byte(8), None),
+            *[scalar(0.02)] * 5, *[_ZERO] * 5,
+        ),
+        outputs=2,
+    ),
 ]  # fmt: skip
+
+_STORED = (1, 2, 3, 8, 9, 10, 11)
+
+
+def _lstm(*directions: str, rows: int = 0, opset: int = 17) -> Case:
+    """DynamicQuantizeLSTM of 5 steps, 2 samples, 6 inputs and 8 units; ``rows`` scales each."""
+    count = len(directions)
+    extents = (count, rows) if rows else (count,)
+    steps = [0.01 * abs(real(*extents)) + 0.01 for _ in range(2)]
+    zeros = np.zeros(extents, np.int8)
+    return Case(
+        "DynamicQuantizeLSTM",
+        (
+            *(real(5, 2, 6), signed(count, 6, 32), signed(count, 8, 32), real(count, 64)),
+            *(ints(5, 3), real(count, 2, 8), None, None),
+            *(steps[0], zeros, steps[1], zeros),
+        ),
+        count * 5 * 2 * 32 * (6 + 8),
+        {"hidden_size": 8, "direction": "bidirectional" if count > 1 else directions[0]},
+        3, opset=opset, known=_STORED, tolerance=2e-2,
+    )  # fmt: skip
+
+
+RECURRENT = [
+    _lstm("forward"),
+    _lstm("reverse", rows=32),
+    _lstm("forward", "reverse"),
+    _lstm("forward", "reverse", rows=32),
+    _lstm("forward", "reverse", rows=32, opset=11),
+]
 
 DEFINED = [
     Case(
@@ -403,7 +441,7 @@ PAIRS = [
     ),
 ]  # fmt: skip
 
-CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *DEFINED, *PAIRS]
+CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *RECURRENT, *DEFINED, *PAIRS]
 
 
 FIRST = {case.op: case for case in reversed(CASES)}
@@ -426,6 +464,14 @@ def test_written_out_it_computes_the_same_and_its_work_is_counted(
         np.testing.assert_allclose(
             got.astype(np.float64), want.astype(np.float64), rtol=case.tolerance, atol=limit
         )
+
+
+@pytest.mark.parametrize("case", RECURRENT, ids=lambda case: case.label)
+def test_weights_of_a_quantised_recurrence_count_as_bytes(case: Case, tmp_path: Path) -> None:
+    graph = nodes_of(case, tmp_path).graph
+    weights = {t: graph.tensors[t] for x in graph.operators for t in x.inputs[1:3]}
+    kept = [tensor.stored for tensor in weights.values()]
+    assert [stored.bits for stored in kept if stored] == [8, 8]
 
 
 # --------------------------------------------------------------------------------------- the others
