@@ -18,13 +18,15 @@ import onnx
 from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from autoturbo.errors import Location, UnrunnableError
+from autoturbo.graph.expand import ROUNDED_INSIDE
 from autoturbo.graph.extract import entering, leaving
 from autoturbo.graph.importer.external_data import attach, is_stored
 from autoturbo.graph.importer.shapes import drop_unknown_attributes
+from autoturbo.graph.importer.structure import nodes_in
 from autoturbo.graph.importer.values import spread
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.source import Source
+from autoturbo.graph.source import Source, kind_of
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum
 from autoturbo.verify.onnx_writer.builder import (
@@ -249,7 +251,7 @@ def prepare_comparison(
     feeds = random_inputs(seeded, seed, shapes, tuple(given), dict(schedule.model.given))
     feeds |= _given_elements(feeds, schedule.model)
     reference = original
-    if not takes(seeded, feeds):
+    if not takes(seeded, feeds) or _rounds_inside(seeded):
         reference = folder / "reference.onnx"
         onnx.save(plain_model(nodes_at(original, graph, schedule.model)), reference)
     arithmetic = arithmetic_of(seeded, longest_sum(graph))
@@ -288,6 +290,11 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
         if is_stored(tensor):
             del tensor.external_data[:]
     return proto
+
+
+def _rounds_inside(proto: ModelProto) -> bool:
+    """Return whether the model's own numbers have roundings that no schedule of it has."""
+    return any(kind_of(node) in ROUNDED_INSIDE for node in nodes_in(proto.graph.node))
 
 
 def takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:

@@ -12,6 +12,8 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from onnx import ModelProto, helper, numpy_helper
 
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence
@@ -382,7 +384,45 @@ QUANTISED = [
         ),
         4 * 64 * 27, {"channels_last": 1, "pads": [1, 1, 1, 1]},
     ),
+    Case(
+        "QEmbedLayerNormalization",
+        (
+            *(_IDS, _IDS % 2, byte(20, 8), byte(6, 8), byte(2, 8), byte(8), byte(8), None),
+            *[scalar(0.02)] * 5, *[_ZERO] * 5,
+        ),
+        outputs=2,
+    ),
 ]  # fmt: skip
+
+_STORED = (1, 2, 3, 8, 9, 10, 11)
+
+
+def _lstm(*directions: str, rows: int = 0, opset: int = 17) -> Case:
+    """DynamicQuantizeLSTM of 5 steps, 2 samples, 6 inputs and 8 units; ``rows`` scales each."""
+    count = len(directions)
+    extents = (count, rows) if rows else (count,)
+    steps = [0.01 * abs(real(*extents)) + 0.01 for _ in range(2)]
+    zeros = np.zeros(extents, np.int8)
+    return Case(
+        "DynamicQuantizeLSTM",
+        (
+            *(real(5, 2, 6), signed(count, 6, 32), signed(count, 8, 32), real(count, 64)),
+            *(ints(5, 3), real(count, 2, 8), None, None),
+            *(steps[0], zeros, steps[1], zeros),
+        ),
+        count * 5 * 2 * 32 * (6 + 8),
+        {"hidden_size": 8, "direction": "bidirectional" if count > 1 else directions[0]},
+        3, opset=opset, known=_STORED, tolerance=2e-2,
+    )  # fmt: skip
+
+
+RECURRENT = [
+    _lstm("forward"),
+    _lstm("reverse", rows=32),
+    _lstm("forward", "reverse"),
+    _lstm("forward", "reverse", rows=32),
+    _lstm("forward", "reverse", rows=32, opset=11),
+]
 
 DEFINED = [
     Case(
@@ -403,7 +443,7 @@ PAIRS = [
     ),
 ]  # fmt: skip
 
-CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *DEFINED, *PAIRS]
+CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *RECURRENT, *DEFINED, *PAIRS]
 
 
 FIRST = {case.op: case for case in reversed(CASES)}
@@ -426,6 +466,14 @@ def test_written_out_it_computes_the_same_and_its_work_is_counted(
         np.testing.assert_allclose(
             got.astype(np.float64), want.astype(np.float64), rtol=case.tolerance, atol=limit
         )
+
+
+@pytest.mark.parametrize("case", RECURRENT, ids=lambda case: case.label)
+def test_weights_of_a_quantised_recurrence_count_as_bytes(case: Case, tmp_path: Path) -> None:
+    graph = nodes_of(case, tmp_path).graph
+    weights = {t: graph.tensors[t] for x in graph.operators for t in x.inputs[1:3]}
+    kept = [tensor.stored for tensor in weights.values()]
+    assert [stored.bits for stored in kept if stored] == [8, 8]
 
 
 # --------------------------------------------------------------------------------------- the others
@@ -478,6 +526,73 @@ def test_loops_of_known_length_are_written_out(kind: str, tmp_path: Path) -> Non
     expected, actual = run(onnx.load(path), feeds), run(plain_model(nodes), feeds)
     for want, got in zip(expected, actual, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def _counting(start: int, step: int, end: int, most: int | None, op: str = "Less") -> str:
+    """A loop as Keras exports have it: two counters, the data entered by one of them."""
+    limit = "" if most is None else "n"
+    return f"""(float[2,40,4] x, float[4,4] w, float[2,4] h) => (float[2,4] y) {{
+        n = Constant<value = int64 {{{most or 0}}}>()
+        first = Constant<value = int32 {{{start}}}>()
+        end = Constant<value = int32 {{{end}}}>()
+        step = Constant<value = int32 {{{step}}}>()
+        begins = {op}(first, end)
+        k, t, y = Loop({limit}, begins, first, first, h)<
+            body = b (int64 i, bool c, int32 k0, int32 t0, float[2,4] v)
+                => (bool d, int32 k1, int32 t1, float[2,4] u) {{
+                k1 = Add(k0, step)
+                t1 = Add(t0, step)
+                less = {op}(k1, end)
+                also = {op}(t1, end)
+                d = And(less, also)
+                e = Gather<axis = 1>(x, t0)
+                p = MatMul(v, w)
+                a = Add(p, e)
+                u = Tanh(a)
+        }}>
+    }}"""
+
+
+@pytest.mark.parametrize("most", [2**31 - 1, None, 3])
+def test_a_loop_that_its_counters_end_is_written_out(most: int | None, tmp_path: Path) -> None:
+    path = _text(_counting(0, 1, 5, most), tmp_path)
+    nodes = load_nodes(path)
+    assert nodes.graph.opaque == ()
+    assert nodes.graph.macs == min(5, most or 5) * 2 * 4 * 4
+    feeds = {"x": real(2, 40, 4), "w": real(4, 4), "h": real(2, 4)}
+    expected, actual = run(onnx.load(path), feeds), run(plain_model(nodes), feeds)
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+@given(st.integers(0, 9), st.integers(1, 4), st.integers(0, 30), st.sampled_from([None, 4, 99]))
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@example(5, 1, 5, None)
+def test_trips_are_counted_as_the_condition_says(
+    tmp_path: Path, start: int, step: int, end: int, most: int | None
+) -> None:
+    trips = len(range(start, end, step))
+    body = _counting(start, step, end, most).replace("2,4] y)", "2,4] z)", 1)
+    graph = import_model(_text(body[:-1] + "z = Neg(y) }", tmp_path))
+    kinds = [operator.kind for operator in graph.operators]
+    assert kinds.count("MatMul") == min(trips, 99 if most is None else most)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["d = Cast<to = 9>(s)", "d = Identity(c) z = Neg(s)", "d = Constant<value = bool {1}>()"],
+)
+def test_a_loop_that_data_end_or_nothing_stays_whole(condition: str, tmp_path: Path) -> None:
+    graph = import_model(_text(f"""(float[4] x) => (float[4] y) {{
+        y = Loop(, , x)<body = b (int64 i, bool c, float[4] v) => (bool d, float[4] u) {{
+            u = Neg(v)
+            s = ReduceMax<keepdims = 0>(u)
+            {condition}
+        }}>
+    }}""", tmp_path))  # fmt: skip
+    (loop,) = graph.opaque
+    assert loop.opaque == "no row for Loop: its end depends on data"
 
 
 def _loop_of_products(trips: str, tmp_path: Path) -> Graph:

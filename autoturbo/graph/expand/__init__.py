@@ -19,7 +19,7 @@ from onnx import GraphProto, defs
 from autoturbo.graph.expand import attention, bodies, fused
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
 from autoturbo.graph.importer.values import Step
-from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import ROWS
 from autoturbo.graph.table.build import MICROSOFT
 
@@ -32,6 +32,7 @@ EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {
     (MICROSOFT, "BiasAdd"): fused.bias_add,
     (MICROSOFT, "BiasSoftmax"): fused.bias_softmax,
     (MICROSOFT, "BiasSplitGelu"): fused.bias_split_gelu,
+    (MICROSOFT, "DynamicQuantizeLSTM"): fused.quantised_recurrence,
     (MICROSOFT, "DynamicQuantizeMatMul"): fused.dynamic_product,
     (MICROSOFT, "EmbedLayerNormalization"): fused.embeddings,
     (MICROSOFT, "FusedConv"): fused.convolution,
@@ -44,6 +45,7 @@ EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {
     (MICROSOFT, "NhwcFusedConv"): fused.channels_last,
     (MICROSOFT, "NhwcMaxPool"): fused.max_pool,
     (MICROSOFT, "QAttention"): fused.quantised_attention,
+    (MICROSOFT, "QEmbedLayerNormalization"): fused.quantised_embeddings,
     (MICROSOFT, "QGemm"): fused.quantised_gemm,
     (MICROSOFT, "QLinearAveragePool"): fused.quantised_pool,
     (MICROSOFT, "QLinearConcat"): fused.quantised_concatenation,
@@ -55,6 +57,9 @@ EXPANSIONS: dict[tuple[str, str], Callable[[Writer], object]] = {
     (MICROSOFT, "SkipGroupNorm"): fused.group_norm,
 }
 """Functions that write a node out, by ``(domain, operator type)``."""
+
+ROUNDED_INSIDE = frozenset((f"{MICROSOFT}.DynamicQuantizeLSTM",))
+"""Kinds of operators that quantise activations inside a step and are written out without that."""
 
 _MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError)
 """Errors of an expansion for a node that breaks its operator's definition."""
@@ -76,6 +81,9 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
         return None
     try:
         written = _written(step, source)
+        if written and kind_of(step.node) in ROUNDED_INSIDE:
+            unrounded = "activations stay real where ONNX Runtime quantises them inside"
+            source.note(f"{step.node.op_type} is written out: {unrounded}")
         return written if written or schema is None else bodies.defined_body(step, schema, source)
     except (NoExpansionError, *_MALFORMED):
         return None

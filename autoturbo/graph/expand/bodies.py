@@ -91,11 +91,12 @@ class TripCount:
 def loop(w: Writer, *, once: bool = False) -> TripCount:
     """Write a Loop of known trip count; write only the first trip if asked."""
     body = _body(w)
-    trips = w.value(0).data
-    refuse_unless(trips is not None and _always_on(w, body), "its end depends on data")
-    count = int(np.asarray(trips).item())
+    count = w.step.trips
+    if count is None:
+        raise NoExpansionError("its end depends on data")
     carried = [w.input(k) for k in range(2, len(w.step.inputs))]
-    _check(body, count, once=once)
+    results = range(len(carried), len(body.output) - 1)
+    _check(body, count, once=once, empty=not any(map(w.wants, results)))
     stacked: list[list[str]] = []
     begun = carried
     on = w.array(np.array(True))  # noqa: FBT003 - ONNX's condition
@@ -104,7 +105,7 @@ def loop(w: Writer, *, once: bool = False) -> TripCount:
         trip_outputs = _trip(w, body, trip, [number, on, *carried])[1:]
         carried, rows = trip_outputs[: len(carried)], trip_outputs[len(carried) :]
         stacked.append(rows)
-    _finish(w, carried, stacked, [0] * (len(body.output) - 1 - len(carried)))
+    _finish(w, carried, stacked, [0] * len(results))
     return TripCount(count, len(body.node), tuple(zip(begun, carried, strict=True)))
 
 
@@ -149,27 +150,10 @@ def _list(w: Writer, name: str, count: int) -> list[int]:
     return [int(item) for item in given] if given else [0] * count
 
 
-def _check(body: GraphProto, trips: int, *, once: bool) -> None:
-    refuse_unless(trips > 0, "no trip at all")
+def _check(body: GraphProto, trips: int, *, once: bool, empty: bool = False) -> None:
+    refuse_unless(trips > 0 or (empty and not once), "no trip at all")
     short = once or trips * len(body.node) <= MOST_NODES
     refuse_unless(short, "too long to be written out")
-
-
-def _always_on(w: Writer, body: GraphProto) -> bool:
-    """Return whether only the trip count ends a loop."""
-    condition = w.step.inputs[1] if len(w.step.inputs) > 1 else None
-    if condition is not None and (condition.data is None or not condition.data.all()):
-        return False
-    name = body.output[0].name
-    for node in reversed(body.node):
-        if name in node.output:
-            if node.op_type == "Constant":
-                return all(numpy_helper.to_array(a.t).all() for a in node.attribute)
-            if node.op_type not in ("Identity", "Cast"):
-                return False
-            name = node.input[0]
-    stored = (numpy_helper.to_array(t).all() for t in body.initializer if t.name == name)
-    return name == body.input[1].name or any(stored)
 
 
 def _trip(w: Writer, body: GraphProto, trip: int, given: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ integer product between the conversion and its undoing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -179,18 +180,35 @@ def bias_softmax(w: Writer) -> None:
 
 def embeddings(w: Writer) -> None:
     """Write EmbedLayerNormalization: tables looked up, added and normalised."""
-    rows = w.shape(0)[1]
-    words = w.op("Gather", w.input(2), w.input(0), axis=0)
-    if w.has(8):
-        places = w.op("Gather", w.input(3), w.input(8), axis=0)
+    _embedded(w, [w.input(k) for k in range(2, 7)], w.input(8))
+
+
+def quantised_embeddings(w: Writer) -> None:
+    """Write QEmbedLayerNormalization: EmbedLayerNormalization of converted tables."""
+    tables = [_real(w, k, k + 6, k + 11) if w.has(k) else "" for k in range(2, 7)]
+    _embedded(w, tables, "")
+
+
+def _embedded(w: Writer, tables: Sequence[str], positions: str) -> None:
+    """Write the normalised sum of the rows that words, positions and segments choose.
+
+    Args:
+        w: Where to.
+        tables: Of words, positions and segments (``""`` for none); scale and shift.
+        positions: Numbers of the rows of the second; ``""`` for the first ones.
+    """
+    word_table, place_table, segment_table, scale, shift = tables
+    words = w.op("Gather", word_table, w.input(0), axis=0)
+    if positions:
+        places = w.op("Gather", place_table, positions, axis=0)
     else:
-        places = w.unsqueeze(w.slice(w.input(3), 0, 0, rows), 0)
+        places = w.unsqueeze(w.slice(place_table, 0, 0, w.shape(0)[1]), 0)
     name = w.op("Add", words, places)
-    if w.has(1) and w.has(4):
-        name = w.op("Add", name, w.op("Gather", w.input(4), w.input(1), axis=0))
+    if w.has(1) and segment_table:
+        name = w.op("Add", name, w.op("Gather", segment_table, w.input(1), axis=0))
     if w.wants(2):
         name = w.op("Identity", name, to=w.output(2))
-    scale, shift, epsilon = w.input(5), w.input(6), w.attribute("epsilon", 1e-12)
+    epsilon = w.attribute("epsilon", 1e-12)
     w.op("LayerNormalization", name, scale, shift, to=w.output(0), axis=-1, epsilon=epsilon)
     if w.wants(1):
         _mask_index(w)
@@ -318,6 +336,43 @@ def quantised_attention(w: Writer) -> None:
     inputs = (data, weight, w.input(2), w.input(5), w.input(8))
     outputs = (w.output(0), w.output(1)) if w.wants(1) else (w.output(0),)
     w.several("Attention", inputs, outputs, MICROSOFT, **attributes(w))
+
+
+def quantised_recurrence(w: Writer) -> None:
+    """Write DynamicQuantizeLSTM: ONNX's LSTM of converted weights.
+
+    ONNX Runtime quantises inputs and states while it runs, too; here they stay real.
+    """
+    weights = _gate_rows(w, 1, 8), _gate_rows(w, 2, 10)
+    inputs = (w.input(0), *weights, *(w.input(k) for k in range(3, 8)))
+    outputs = tuple(w.output(k) or "" for k in range(len(w.step.node.output)))
+    w.several("LSTM", inputs, outputs, **attributes(w))
+
+
+def _gate_rows(w: Writer, position: int, scale: int) -> str:
+    """Write converted weights as ``[directions, gates, inputs]``; the node has the last two turned.
+
+    Args:
+        w: Where to.
+        position: Of the weights.
+        scale: Position of their scale: one for all, one per direction or one per row of a gate.
+
+    Returns:
+        The name of the real numbers.
+    """
+    directions, columns, rows = w.shape(position)
+    count = math.prod(w.shape(scale))
+    per_row = count == directions * rows
+    name = w.transpose(w.input(position), 0, 2, 1)
+    if per_row:
+        name = w.reshape(name, directions * rows, columns)
+    extents = (-1,) if count > 1 else ()
+    steps, zeros = (w.reshape(w.input(k), *extents) for k in (scale, scale + 1))
+    # Before opset 13 only com.microsoft's has a scale per entry of a dimension.
+    domain = MICROSOFT if w.opset < _AXIS_SINCE and extents else ""
+    axis: dict[str, Any] = {"axis": 0} if extents else {}
+    name = w.op("DequantizeLinear", name, steps, zeros, domain=domain, **axis)
+    return w.reshape(name, directions, rows, columns) if per_row else name
 
 
 def quantised_pool(w: Writer) -> None:

@@ -22,6 +22,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, h
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand, first_trip
+from autoturbo.graph.expand.bodies import MOST_NODES
 from autoturbo.graph.importer.external_data import most_elements
 from autoturbo.graph.importer.fold import (
     RANDOM,
@@ -44,6 +45,7 @@ from autoturbo.graph.importer.structure import (
     captured_names,
     check_names,
     in_order,
+    loop_condition,
     outer_names,
     stored_tensor,
 )
@@ -178,6 +180,8 @@ class Propagation:
         if self.rebatch:
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
+        if node.op_type == "Loop" and not domain_of(node):
+            step.trips = self._trips(step, scope)
         branch = _certain_branch(node, inputs)
         if branch is not None:
             results = self._graph(branch, scope.new_child())
@@ -217,21 +221,60 @@ class Propagation:
         scope.update(zip(filter(None, step.node.output), results, strict=True))
         return True
 
+    def _aside(self, graph: GraphProto, scope: Scope) -> tuple[list[Value], tuple[Step, ...]]:
+        """Propagate through a graph without keeping its nodes; return its outputs and its steps."""
+        kept, notes = (len(self.steps), len(self.constants)), list(self.source.notes)
+        try:
+            return self._graph(graph, scope), tuple(self.steps[kept[0] :])
+        finally:
+            del self.steps[kept[0] :], self.constants[kept[1] :]
+            self.source.notes[:] = notes
+
+    def _trips(self, step: Step, scope: Scope) -> int | None:
+        """Return how often a Loop goes through its body; None if that is not known or too often.
+
+        What its condition hangs on is computed trip by trip.
+        """
+        most, begins = [*step.inputs, None, None][:2]
+        if any(value and value.data is None for value in (most, begins)):
+            return None
+        if begins and begins.data is not None and not begins.data.all():
+            return 0
+        try:
+            limit = math.inf if most is None else int(np.asarray(most.data).item())
+            return self._counted(step, limit, scope)
+        except (ModelError, LookupError, ValueError):
+            return None
+
+    def _counted(self, step: Step, limit: float, scope: Scope) -> int | None:
+        body = next(bodies(step.node), GraphProto())
+        condition = loop_condition(body)
+        number, on, *formal = (value.name for value in body.input)
+        values: Sequence[Value | None] = [step.inputs[2 + place] for place in condition.carried]
+        trips = 0
+        while trips < min(limit, MOST_NODES + 1):
+            given = {number: _known(np.array(trips)), on: _known(np.array(True))}  # noqa: FBT003
+            given |= {formal[k]: v for k, v in zip(condition.carried, values, strict=True) if v}
+            (goes_on, *values), _ = self._aside(condition.graph, scope.new_child(given))
+            trips += 1
+            if goes_on.data is None:
+                return None
+            if not goes_on.data.all():
+                return trips
+            if condition.constant:
+                return None if math.isinf(limit) else int(limit)
+        return trips if trips == limit else None
+
     def _repeats(self, step: Step, scope: Scope) -> Repeats:
         """Propagate through the first trip of a kept loop, without keeping its nodes."""
         first = first_trip(step, self.source)
         if isinstance(first, str):
             return Repeats(0, (), first)
         (body, trips), inner = first, scope.new_child()
-        kept, notes = (len(self.steps), len(self.constants)), list(self.source.notes)
         try:
-            self._graph(body, inner)
-            steps = tuple(self.steps[kept[0] :])
+            _, steps = self._aside(body, inner)
         except ModelError as error:
             return Repeats(0, (), error.message)
-        finally:
-            del self.steps[kept[0] :], self.constants[kept[1] :]
-            self.source.notes[:] = notes
         if any(value and value.unknown for trip_step in steps for value in trip_step.outputs):
             return Repeats(0, (), "extents within are not known")
         if any(inner[old].shape != inner[new].shape for old, new in trips.carried):
@@ -449,6 +492,12 @@ def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:
     """Return the type of computed elements; the inferred element type has precedence."""
     element = element_type(kind) or helper.np_dtype_to_tensor_dtype(data.dtype)
     return tensor_type(element, data.shape)
+
+
+def _known(array: np.ndarray) -> Value:
+    """Return a constant that no name of the file has."""
+    kind = tensor_type(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    return Value("", kind, constant=True, data=array, literal=True)
 
 
 def _certain_branch(node: NodeProto, inputs: Sequence[Value | None]) -> GraphProto | None:

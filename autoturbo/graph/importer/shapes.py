@@ -311,8 +311,9 @@ _BOUNDS: dict[tuple[str, str], Rule] = {
 
 def _loop(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
     """Return a Loop's types: carried values keep their shape, stacked ones grow per trip."""
-    trips = step.inputs[0] if step.inputs else None
-    longest = None if trips is None or trips.data is None else int(trips.data.ravel()[0])
+    most = step.inputs[0] if step.inputs else None
+    longest = None if most is None or most.data is None else int(most.data.ravel()[0])
+    longest = longest if step.trips is None else step.trips
     bounded = {}
     for position, name in enumerate(step.node.output):
         kind = types.get(name)

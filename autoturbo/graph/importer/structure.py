@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto, TensorProto
 
@@ -51,6 +52,44 @@ def free_names(graph: GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield from (n for n in (*node.input, *captured_names(node)) if n and n not in defined)
     yield from (value.name for value in graph.output if value.name not in defined)
+
+
+class LoopCondition(NamedTuple):
+    """The part of a Loop's body that says whether it goes on.
+
+    Attributes:
+        graph: Its outputs are the condition, then the carried values that it reads.
+        carried: The numbers of these carried values.
+        constant: It reads neither those nor the number of the trip.
+    """
+
+    graph: GraphProto
+    carried: tuple[int, ...]
+    constant: bool
+
+
+def loop_condition(body: GraphProto) -> LoopCondition:
+    """Return what the condition of a Loop hangs on, from trip to trip."""
+    number, _, *formal = (value.name for value in body.input)
+    places = {name: k for k, name in enumerate(formal)}
+    makers = {name: node for node in body.node for name in node.output}
+    read: set[str] = set()
+    waiting = [body.output[0].name]
+    while waiting:
+        name = waiting.pop()
+        if name in read:
+            continue
+        read.add(name)
+        if name in makers:
+            waiting += [*makers[name].input, *captured_names(makers[name])]
+        elif name in places:
+            waiting.append(body.output[1 + places[name]].name)
+    carried = tuple(places[name] for name in formal if name in read)
+    graph = GraphProto(input=body.input, sparse_initializer=body.sparse_initializer)
+    graph.node.extend(node for node in body.node if not read.isdisjoint(node.output))
+    graph.initializer.extend(tensor for tensor in body.initializer if tensor.name in read)
+    graph.output.extend(body.output[k] for k in (0, *(1 + place for place in carried)))
+    return LoopCondition(graph, carried, not carried and number not in read)
 
 
 def initializer_names(graph: GraphProto) -> list[str]:

@@ -113,6 +113,7 @@ class Step:
         inputs: By position, None where absent.
         captured: Outer values that bodies of control flow read.
         outputs: By position, None where absent.
+        trips: How often a Loop goes through its body; None where that depends on data.
         repeats: Its body and trips, if it is a loop.
     """
 
@@ -121,6 +122,7 @@ class Step:
     inputs: list[Value | None]
     captured: list[Value]
     outputs: list[Value | None]
+    trips: int | None = None
     repeats: Repeats | None = None
 
     @property

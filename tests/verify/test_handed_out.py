@@ -1,0 +1,54 @@
+"""Models of unusual kinds: what is handed out can be written, and computes the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
+from autoturbo.verify.numbers import check_numbers
+from tests.verify.scheduled_samples import small_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autoturbo.verify.findings import Numbers
+
+MS = "com.microsoft"
+_RNG = np.random.default_rng(56)
+
+
+def checked(model: ModelProto, folder: Path) -> Numbers:
+    """The numbers of a model's schedule."""
+    path = folder / "net.onnx"
+    onnx.save(model, path)
+    scheduler = ModelScheduler(import_model(path), small_target(), "float16")
+    return check_numbers(build_schedule(scheduler, Knobs()), path)
+
+
+def test_roundings_within_a_quantised_recurrence_are_not_compared(tmp_path: Path) -> None:
+    stored: dict[str, np.ndarray] = {
+        "w": _RNG.integers(-63, 64, (1, 6, 32), dtype=np.int8),
+        "r": _RNG.integers(-63, 64, (1, 8, 32), dtype=np.int8),
+        "step": np.full(1, 0.01, np.float32),
+        "zero": np.zeros(1, np.int8),
+    }
+    names = ["x", "w", "r", *[""] * 5, *["step", "zero"] * 2]
+    lstm = helper.make_node("DynamicQuantizeLSTM", names, ["y"], "l", domain=MS, hidden_size=8)
+    graph = helper.make_graph(
+        [lstm],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 2, 6))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (5, 1, 2, 8))],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    found = checked(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path)
+    assert (found.skipped, found.findings) == (None, ())
+    (note,) = import_model(tmp_path / "net.onnx").notes
+    assert "activations stay real" in note
