@@ -326,17 +326,17 @@ def _named(
 
 def _extents(text: str) -> tuple[int, ...]:
     values = tuple(int(extent) for extent in text.split(",")) if text else ()
-    if min(values, default=1) < 1:
+    if min(values, default=1) < 0:
         raise ValueError
     if max(values, default=1) > _LARGEST_EXTENT:
-        raise OverflowError(f"extents go from 1 to {_LARGEST_EXTENT}")
+        raise OverflowError(f"extents go from 0 to {_LARGEST_EXTENT}")
     return values
 
 
 def _extent(text: str) -> int:
-    if not re.fullmatch(r"0*[1-9][0-9]*", text):
+    if not re.fullmatch(r"[0-9]+", text):
         raise ValueError
-    return whole_number("--dim", 1)(text)
+    return whole_number("--dim", 0)(text)
 
 
 def _number(text: str) -> float:
@@ -347,10 +347,10 @@ def _number(text: str) -> float:
     return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
 
 
-shape = _named("--shape", "whole numbers from 1 on", "1,3,224,224", _extents)
+shape = _named("--shape", "whole numbers from 0 on", "1,3,224,224", _extents)
 """An input's name and extents: ``data=1,3,224,224``; ``scalar=`` for no dimension at all."""
 
-dimension = _named("--dim", "a whole number from 1 on", "64", _extent)
+dimension = _named("--dim", "a whole number from 0 on", "64", _extent)
 """The name of a dimension and its extent: ``batch_size=64``."""
 
 value = _named("--value", "numbers", "16000", lambda text: tuple(map(_number, text.split(","))))

@@ -28,7 +28,14 @@ from autoturbo.graph.importer.inputs import real_inputs, sample_dims
 from autoturbo.graph.importer.model_file import open_model
 from autoturbo.graph.importer.propagate import Program, Propagation
 from autoturbo.graph.importer.rebatch import Rebatch
-from autoturbo.graph.importer.values import Value, element_type, spread, static_shape, tensor_type
+from autoturbo.graph.importer.values import (
+    Value,
+    element_type,
+    nothing,
+    spread,
+    static_shape,
+    tensor_type,
+)
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import SEED_KEY, Source
 
@@ -183,7 +190,7 @@ class _Import:
         declared = self._declared(frozen, rebatch)
         propagation = Propagation(self.source, declared, self.missing, rebatch)
         fixed = given_values(inputs, self.given, self.source)
-        return propagation.run(self.model.graph, inputs, [*self.weights, *fixed])
+        return propagation.run(self.model.graph, inputs, [*self.weights, *_empty(inputs), *fixed])
 
     def _declared(self, frozen: Frozen, rebatch: Rebatch | None) -> dict[str, TypeProto]:
         """Return the types that the file states, at the given input shapes."""
@@ -194,6 +201,15 @@ class _Import:
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
         return types
+
+
+def _empty(inputs: Iterable[Value]) -> list[Value]:
+    """Return constants that stand for inputs without elements."""
+    return [
+        Value(value.name, value.type, constant=True, data=nothing(value.type))
+        for value in inputs
+        if value.empty
+    ]
 
 
 def given_values(

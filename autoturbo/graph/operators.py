@@ -363,10 +363,11 @@ class Graph:
 
     @functools.cached_property
     def sample_counts(self) -> dict[int, int]:
-        """Return the extent of the dimension that counts samples, by input that has one."""
+        """Return the extent of the dimension that counts samples, by input that has any."""
         dims = dict.fromkeys(self.inputs, 0) | dict(self.sample_dims)
         shapes = ((tensor, self.tensors[tensor].shape, dim) for tensor, dim in dims.items())
-        return {tensor: shape[dim] for tensor, shape, dim in shapes if 0 <= dim < len(shape)}
+        counts = {tensor: shape[dim] for tensor, shape, dim in shapes if 0 <= dim < len(shape)}
+        return {tensor: count for tensor, count in counts.items() if count}
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:

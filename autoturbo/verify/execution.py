@@ -91,15 +91,16 @@ def run(
 
     Args:
         session: Of the model.
-        feeds: An array per input.
+        feeds: An array per input; a written model may lack inputs that nothing is computed with.
         outputs: Names of the outputs to compute; None for all.
 
     Raises:
         UnrunnableError: A node fails; the message names it.
     """  # noqa: DOC501  unrunnable() makes the error
     names = [value.name for value in session.get_outputs()] if outputs is None else list(outputs)
+    taken = {value.name for value in session.get_inputs()}
     try:
-        values = session.run(names, dict(feeds))
+        values = session.run(names, {name: v for name, v in feeds.items() if name in taken})
     except Exception as error:  # noqa: BLE001 - its classes share no other base
         raise unrunnable(error, None) from None
     return dict(zip(names, map(np.asarray, values), strict=True))

@@ -86,19 +86,19 @@ USAGE_ERRORS = [
     ),
     (
         "tune m --shape data",
-        "--shape: 'data' is not a name with whole numbers from 1 on; write NAME=1,3,224,224",
+        "--shape: 'data' is not a name with whole numbers from 0 on; write NAME=1,3,224,224",
     ),
     (
         "tune m --shape data=1,x",
-        "--shape: 'data=1,x' is not a name with whole numbers from 1 on; write NAME=1,3,224,224",
+        "--shape: 'data=1,x' is not a name with whole numbers from 0 on; write NAME=1,3,224,224",
     ),
     (
-        "tune m --shape data=1,0",
-        "--shape: 'data=1,0' is not a name with whole numbers from 1 on; write NAME=1,3,224,224",
+        "tune m --shape data=1,-2",
+        "--shape: 'data=1,-2' is not a name with whole numbers from 0 on; write NAME=1,3,224,224",
     ),
     (
         "tune m --dim seq_len",
-        "--dim: 'seq_len' is not a name with a whole number from 1 on; write NAME=64",
+        "--dim: 'seq_len' is not a name with a whole number from 0 on; write NAME=64",
     ),
     ("inspect resnet18 --dim N=1 --dim N=2", "--dim: 'N' is given twice"),
     ("inspect resnet18 --shape a=1 --shape a=2", "--shape: 'a' is given twice"),

@@ -16,7 +16,7 @@ from typing import Any
 
 from onnx import GraphProto, defs
 
-from autoturbo.graph.expand import attention, bodies, fused
+from autoturbo.graph.expand import attention, bodies, empty, fused
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
 from autoturbo.graph.importer.values import Step
 from autoturbo.graph.source import Source, domain_of, kind_of
@@ -77,7 +77,11 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
     """
     kind = (domain_of(step.node), step.node.op_type)
     known = all(value is None or value.shape is not None for value in step.inputs)
-    if not known or not (kind in EXPANSIONS or _is_defined(kind, schema)):
+    if not known:
+        return None
+    if (without_empty := _without_empty(step, source)) is not None:
+        return without_empty
+    if not (kind in EXPANSIONS or _is_defined(kind, schema)):
         return None
     try:
         written = _written(step, source)
@@ -87,6 +91,19 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
         return written if written or schema is None else bodies.defined_body(step, schema, source)
     except (NoExpansionError, *_MALFORMED):
         return None
+
+
+def _without_empty(step: Step, source: Source) -> GraphProto | None:
+    """Return a node without what is empty of its values, or None if nothing else is computed."""
+    write = None if domain_of(step.node) else empty.WRITTEN.get(step.node.op_type)
+    if write is None:
+        return None
+    writer = Writer(step, source.opsets.get("", 1))
+    try:
+        write(writer)
+    except (NoExpansionError, *_MALFORMED):
+        return None
+    return writer.graph()
 
 
 def first_trip(step: Step, source: Source) -> tuple[GraphProto, bodies.TripCount] | str:

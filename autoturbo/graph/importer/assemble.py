@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from autoturbo.graph.stored import View
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 
 if TYPE_CHECKING:
+    from autoturbo.errors import ModelError
     from autoturbo.graph.importer.propagate import Program
 
 MOST_ELEMENTS = 2**40
@@ -55,11 +57,11 @@ def build_graph(program: Program, source: Source) -> Assembled:
         source: The file, for messages.
 
     Raises:
-        ModelError: Nothing depends on an input; a needed shape is not known or empty; too large.
-    """
+        ModelError: Nothing depends on an input; a needed shape is not known; too large.
+    """  # noqa: DOC501  _idle() makes the error
     steps = _alive(program)
     if not steps:
-        raise source.error("nothing in the model depends on an input: nothing to schedule")
+        raise _idle(program, source)
     read = set(values_read(steps, program.outputs))
     _drop_unused_outputs(steps, read, source)
     _check_values(program, steps, source)
@@ -84,6 +86,25 @@ def build_graph(program: Program, source: Source) -> Assembled:
     )
     graph = _with_batch(with_unpacking(graph), program.batch, source)
     return Assembled(graph, tuple(steps), positions, tensors)
+
+
+def _idle(program: Program, source: Source) -> ModelError:
+    """Return the error of a model that computes nothing; name what is empty in it."""
+    unknown = next((value.unknown for value in program.outputs if value.unknown), None)
+    if unknown is not None:
+        return unknown
+    empty = [value for value in program.outputs if value.empty]
+    if not empty or len(empty) < len(program.outputs):
+        return source.error("nothing in the model depends on an input: nothing to schedule")
+    first, without = empty[0], [value for value in program.inputs if value.empty]
+    which = "its only output" if len(empty) == 1 else f"it and all {len(empty) - 1} other outputs"
+    hint = None
+    if without:
+        stated = ",".join(str(extent or 1) for extent in without[0].shape or ())
+        hint = f"give its input elements: --shape {shlex.quote(f'{without[0].name}={stated}')}"
+    verb = "is" if len(empty) == 1 else "are"
+    text = f"{which} {verb} empty, of shape {list(first.shape or ())}: nothing to schedule"
+    return source.error(text, first.name, hint)
 
 
 # -------------------------------------------------------------------------------- what is needed
@@ -163,11 +184,6 @@ def _check_values(program: Program, steps: Iterable[Step], source: Source) -> No
     for value in values:
         if value.unknown is not None:
             raise value.unknown
-        shape = value.shape or ()
-        if any(extent < 1 for extent in shape) and not value.constant:
-            raise source.error(
-                f"shape {list(shape)} has an extent below 1", value.name, "it would hold nothing"
-            )
     check_size(values, source)
 
 

@@ -109,7 +109,7 @@ def freeze(
         samples: The dimension that counts samples, of inputs in which it is not the first.
 
     Raises:
-        ModelError: A dimension without a value, an unknown name, a wrong rank, an extent below 1.
+        ModelError: A dimension without a value, an unknown name, a wrong rank, an extent below 0.
     """
     declared = {value.name: _declared(value) for value in inputs}
     _check_request(declared, asked, source)
@@ -156,8 +156,8 @@ def _declared(value: ValueInfoProto) -> list[Dim] | None:
 
 
 def _static(dim: Dim) -> TypeGuard[int]:
-    """Return whether a declared extent is usable; some exporters write -1 or 0 for "any"."""
-    return isinstance(dim, int) and dim > 0
+    """Return whether a declared extent is usable; some exporters write -1 for "any"."""
+    return isinstance(dim, int) and dim >= 0
 
 
 # ---------------------------------------------------------------------------- what the user asks
@@ -173,8 +173,8 @@ def _check_request(declared: Declared, asked: Extents, source: Source) -> None:
     for name, extents in asked.shapes.items():
         if name not in declared:
             raise source.error("--shape names no input of the model", name, _close(name, declared))
-        if any(extent < 1 for extent in extents):
-            raise source.error(f"--shape {_spelt(name, extents)} has an extent below 1", name)
+        if any(extent < 0 for extent in extents):
+            raise source.error(f"--shape {_spelt(name, extents)} has an extent below 0", name)
         dims = declared[name]
         if dims is not None and len(dims) != len(extents):
             raise source.error(
@@ -192,8 +192,8 @@ def _check_dims(declared: Declared, asked: Mapping[str, int], source: Source) ->
         if name not in names:
             hint = _close(name, names, "dimensions") if names else "they have no names: use --shape"
             raise source.error("--dim names no dimension of the inputs", name, hint)
-        if extent < 1:
-            raise source.error(f"--dim {name}={extent} is below 1", name)
+        if extent < 0:
+            raise source.error(f"--dim {name}={extent} is below 0", name)
 
 
 def _close(name: str, names: Mapping[str, object], called: str = "inputs") -> str:
@@ -225,11 +225,16 @@ def _leading(
 
     If any of these extents is open, the open ones are the batch: all of them if a batch is
     requested, else those not named otherwise, and it is 1. If none is open, the batch is fixed in
-    the file: inputs that have another one (a table) keep theirs.
+    the file: inputs that have another one (a table) keep theirs. An extent of zero is one that the
+    file gives, but where a batch is requested and no input has samples.
     """
+    some = {name: dim for name, dim in own.items() if dim != 0}
+    own = own if asked.batch is not None and not some else some
     open_ones = {name: dim for name, dim in own.items() if _value(dim, bindings) is None}
     if asked.batch is None:
         open_ones = {name: dim for name, dim in open_ones.items() if _like_a_batch(dim)}
+    elif own and not some:
+        open_ones = dict(own)
     elif own and all(map(_static, own.values())):
         baked = asked.own or Counter(own.values()).most_common(1)[0][0]
         open_ones = {name: dim for name, dim in own.items() if dim == baked}
@@ -244,7 +249,7 @@ def _leading(
 
 def _like_a_batch(dim: Dim) -> bool:
     """Return whether an open leading dimension may be the batch."""
-    return dim != 0 and not (isinstance(dim, str) and _NOT_SAMPLES.search(dim))
+    return not (isinstance(dim, str) and _NOT_SAMPLES.search(dim))
 
 
 def _wanted(
@@ -263,7 +268,7 @@ def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
         return bindings[dim]
     expression = _expression(dim)
     extent = None if expression is None else _computed(expression, bindings)
-    return extent if extent is not None and extent > 0 else None
+    return extent if extent is not None and extent >= 0 else None
 
 
 def _expression(name: str) -> ast.expr | None:
@@ -376,7 +381,9 @@ def _frozen(
 def _made_for(dims: list[Dim] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     if dims is None:
         return shape
-    return tuple(dim if _static(dim) else extent for dim, extent in zip(dims, shape, strict=True))
+    return tuple(
+        dim if _static(dim) and dim else extent for dim, extent in zip(dims, shape, strict=True)
+    )
 
 
 def resolve(kind: TypeProto, bindings: Mapping[str, int]) -> TypeProto:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,8 @@ from autoturbo.graph.importer.values import (
     Step,
     Value,
     element_type,
+    holds_nothing,
+    nothing,
     static_shape,
     tensor_type,
 )
@@ -202,6 +204,7 @@ class Propagation:
             if self.rebatch:
                 self.rebatch.follow(step)
             scope.update((value.name, value) for value in step.outputs if value is not None)
+            step.outputs = _made(step.outputs)
 
     def _written_out(self, step: Step, scope: Scope) -> bool:
         """Propagate through the graph that replaces a node; return False if there is none."""
@@ -306,6 +309,7 @@ class Propagation:
             else None
             for k, name in enumerate(step.node.output)
         ]
+        outputs = [_without_elements(value) for value in outputs]
         self._record(step, schema, outputs)
         return outputs
 
@@ -314,7 +318,7 @@ class Propagation:
         outputs = [value for value in step.outputs if value is not None]
         if not all(value.constant for value in outputs):
             self.steps.append(step)
-        elif any(value.data is None for value in outputs) or kind_of(step.node) in _KEPT:
+        elif any(value.data is None for value in outputs) or _is_kept(step.node, outputs):
             self.constants.append(step)
 
     def _check(self, node: NodeProto, schema: defs.OpSchema | None) -> None:
@@ -378,8 +382,9 @@ class Propagation:
         for value in outputs:
             if value is None:
                 continue
-            if element_type(value.type) and value.shape is not None:
-                self.shapes[value.name] = value.shape
+            shape = value.shape if element_type(value.type) else None
+            if shape is not None and min(shape, default=0) >= 0:
+                self.shapes[value.name] = shape
             else:
                 value.unknown = self._why(step, schema, value)
 
@@ -387,6 +392,9 @@ class Propagation:
         for earlier in step.read:
             if earlier.unknown is not None:
                 return earlier.unknown
+        if value.shape and min(value.shape) < 0:
+            text = f"its output {value.name!r} would have shape {list(value.shape)}"
+            return self.source.error(text, step.name, "give the inputs larger extents")
         missing = next((v.missing for v in step.read if v.missing), None)
         if missing:
             text = f"the shape of its output {value.name!r} depends on values in {missing}"
@@ -442,6 +450,8 @@ class Propagation:
         node = step.node
         if not domain_of(node) and node.op_type in _FROM_SHAPE:
             return _shape_data(step)
+        if all(map(holds_nothing, types.values())):
+            return [nothing(types[name]) if name else np.zeros(0) for name in node.output]
         if node.op_type == "Constant" and not domain_of(node):
             array = constant_array(node)
             if array is None:
@@ -462,6 +472,25 @@ class Propagation:
 
 _KEPT = frozenset(("DequantizeLinear",))
 """Operators whose small constants are written as they are made: runtimes look for the node."""
+
+
+def _is_kept(node: NodeProto, outputs: Iterable[Value]) -> bool:
+    return kind_of(node) in _KEPT and not any(value.empty for value in outputs)
+
+
+def _without_elements(value: Value | None) -> Value | None:
+    """Return a value as it is, or as a known constant if it holds nothing."""
+    if value is None or not value.empty or not element_type(value.type):
+        return value
+    return Value(value.name, value.type, constant=True, data=nothing(value.type))
+
+
+def _made(outputs: Sequence[Value | None]) -> list[Value | None]:
+    """Return what a node makes: nobody reads its empty output, which is a constant for others."""
+    if all(value is None or value.constant for value in outputs):
+        return list(outputs)
+    return [Value(v.name, v.type) if v and v.constant else v for v in outputs]
+
 
 _FROM_SHAPE = frozenset(("Shape", "Size"))
 

@@ -303,6 +303,8 @@ class Rebatch:
         if data is None or indices is None or data not in self._layouts or not indices.constant:
             return inputs
         layout, counted = self._layouts[data], _counted(node, data, indices)
+        if not counted:
+            return inputs
         if layout.axis in counted:
             new = self._recounted(node, data, indices, counted)
         elif node.op_type == "Gather" or (node.op_type == "GatherND" and layout.axis > counted[-1]):
@@ -405,7 +407,8 @@ def _alike(array: np.ndarray, origin: Repetition, grown: Shape) -> np.ndarray | 
     dim, shape = origin.dim, array.shape
     if shape[dim] % (origin.batch * origin.inner) or math.prod(grown) > MOST_GROWN:
         return None
-    apart = array.reshape(*shape[:dim], -1, origin.batch, origin.inner, *shape[dim + 1 :])
+    outer = shape[dim] // (origin.batch * origin.inner)
+    apart = array.reshape(*shape[:dim], outer, origin.batch, origin.inner, *shape[dim + 1 :])
     first_sample = apart.take([0], axis=dim + 1)
     if (apart != first_sample).any():
         return None

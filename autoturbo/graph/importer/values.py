@@ -66,6 +66,11 @@ class Value:
         return static_shape(self.type)
 
     @property
+    def empty(self) -> bool:
+        """Return whether it is known to hold no elements."""
+        return holds_nothing(self.type)
+
+    @property
     def dtype(self) -> str:
         """Return the element type as numpy names it; ``""`` if it is not known."""
         return dtype_name(element_type(self.type))
@@ -134,6 +139,17 @@ class Step:
 def tensor_type(element: int, shape: Sequence[int]) -> TypeProto:
     """Return the type of a tensor of static shape."""
     return helper.make_tensor_type_proto(element, tuple(shape))
+
+
+def holds_nothing(kind: TypeProto) -> bool:
+    """Return whether a type is one of tensors without elements."""
+    return min(static_shape(kind) or (1,)) == 0
+
+
+def nothing(kind: TypeProto) -> np.ndarray:
+    """Return the elements of a tensor that has none."""
+    dtype = helper.tensor_dtype_to_np_dtype(element_type(kind))
+    return np.zeros(static_shape(kind) or (0,), dtype)
 
 
 def spread(elements: Sequence[float], shape: Sequence[int], element: int) -> np.ndarray:

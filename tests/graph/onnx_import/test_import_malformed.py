@@ -295,7 +295,7 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
             [value("y", None)],
             [ints("from", 2), ints("to", 2)],
         ),
-        "h: shape [0] has an extent below 1; it would hold nothing",
+        "y: its only output is empty, of shape [0]: nothing to schedule",
     ),
     "payload of the wrong length": (
         changed(lambda m: setattr(m.graph.initializer[0], "raw_data", b"12345678")),
@@ -371,10 +371,18 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
         {"shapes": {"x": [2, 8, 1]}},
         "x: --shape x=2,8,1 has 3 dimensions, the input has 2",
     ),
-    "extent of zero": (
+    "extent below zero": (
+        mlp("N"),
+        {"shapes": {"x": [-1, 8]}},
+        "x: --shape x=-1,8 has an extent below 0",
+    ),
+    "no samples": (
         mlp("N"),
         {"shapes": {"x": [0, 8]}},
-        "x: --shape x=0,8 has an extent below 1",
+        (
+            "y: its only output is empty, of shape [0, 4]: nothing to schedule;"
+            " give its input elements: --shape x=1,8"
+        ),
     ),
     "unknown dimension, near": (
         mlp("N"),
@@ -391,7 +399,7 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
         {"dims": {"N": 2}},
         "N: --dim names no dimension of the inputs; they have no names: use --shape",
     ),
-    "dimension of zero": (mlp("N"), {"dims": {"N": 0}}, "N: --dim N=0 is below 1"),
+    "dimension below zero": (mlp("N"), {"dims": {"N": -1}}, "N: --dim N=-1 is below 0"),
     "dimension and shape": (
         mlp("N"),
         {"dims": {"N": 2}, "shapes": {"x": [3, 8]}},
