@@ -114,10 +114,13 @@ def load(folder: Path) -> Load:
         model: ModelProto,
         *,
         batch: int | None = None,
+        batch_dim: str | Sequence[str] = (),
         shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None,
     ) -> Graph:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
-        return import_model("model.onnx", batch=batch, shapes=shapes, dims=dims)
+        return import_model(
+            "model.onnx", batch=batch, batch_dim=batch_dim, shapes=shapes, dims=dims
+        )
 
     return run

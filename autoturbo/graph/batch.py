@@ -8,7 +8,7 @@ batch's digit of a dimension. Everything that multiplies with that axis is then 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind, DimAccess
@@ -54,11 +54,23 @@ class BatchTrace:
 
 
 class _MixedError(Exception):
-    """An operator mixes samples."""
+    """An operator mixes samples.
 
-    def __init__(self, operator: Operator, reason: str, mend: str) -> None:
+    Attributes:
+        obstacle: The operator, and why.
+        without: A tensor that has no samples but would have to, and where.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        reason: str,
+        mend: str,
+        without: tuple[int, tuple[int, int]] | None = None,
+    ) -> None:
         super().__init__(reason)
         self.obstacle = BatchObstacle(operator.name, operator.kind, reason, mend)
+        self.without = without
 
 
 def trace_batch(graph: Graph) -> BatchTrace:
@@ -68,13 +80,8 @@ def trace_batch(graph: Graph) -> BatchTrace:
         return trace
     if graph.fixed:
         return replace(trace, obstacle=BatchObstacle(*graph.fixed, _OF_FILE))
-    dims = dict(graph.sample_dims)
-    for tensor, count in graph.sample_counts.items():
-        if count == graph.batch:
-            trace.tensors[tensor] = (dims.get(tensor, 0), 1)
     try:
-        for index, operator in enumerate(graph.operators):
-            _follow(graph, index, operator, trace)
+        _follow_all(graph, trace)
     except _MixedError as mixed:
         return replace(trace, obstacle=mixed.obstacle)
     for tensor in graph.outputs:
@@ -82,6 +89,71 @@ def trace_batch(graph: Graph) -> BatchTrace:
             name, reason = graph.tensors[tensor].name, "does not carry the batch"
             return replace(trace, obstacle=BatchObstacle(name, "output", reason, _OF_OUTPUT))
     return trace
+
+
+def sample_dims_from(graph: Graph, batch: int, dims: Mapping[int, int]) -> dict[int, int] | None:
+    """Return the dimensions of all inputs that have samples, given those of some.
+
+    What an operator combines with samples along their axis has samples too, and so has the input
+    that it comes from.
+
+    Args:
+        graph: Any graph.
+        batch: Samples that it processes, more than one.
+        dims: The dimension that counts them, by input.
+
+    Returns:
+        The dimension by input; None where samples cannot be followed from there to every output.
+    """
+    found = dict(dims)
+    while True:
+        seeded = graph.sampled(batch, found)
+        trace = BatchTrace({}, {})
+        try:
+            _follow_all(seeded, trace)
+        except _MixedError as mixed:
+            place = mixed.without and _origin(seeded, *mixed.without)
+            if not place or place[0] in found:
+                return None
+            found[place[0]] = place[1]
+        else:
+            return found if all(t in trace.tensors for t in graph.outputs) else None
+
+
+def _follow_all(graph: Graph, trace: BatchTrace) -> None:
+    trace.tensors.update((tensor, (dim, 1)) for tensor, dim in graph.samples.items())
+    for index, operator in enumerate(graph.operators):
+        _follow(graph, index, operator, trace)
+
+
+def _origin(graph: Graph, tensor: int, label: tuple[int, int]) -> tuple[int, int] | None:
+    """Return the input, and its dimension, that some samples of a tensor come from."""
+    while (maker := graph.producer[tensor]) >= 0:
+        operator = graph.operators[maker]
+        place = operator.outputs.index(tensor)
+        before = _before(graph, operator, operator.output_maps[place].dims[label[0]], label[1])
+        if before is None:
+            return None
+        tensor, label = before
+    dim, unit = label
+    alone = unit == 1 and graph.tensors[tensor].shape[dim] == graph.batch
+    return (tensor, dim) if alone and not graph.tensors[tensor].constant else None
+
+
+def _before(
+    graph: Graph, operator: Operator, made: DimAccess, unit: int
+) -> tuple[int, tuple[int, int]] | None:
+    """Return the first input of an operator that has the samples of a dimension it makes."""
+    for axis, coefficient in made.terms:
+        digit = _Digit(axis, unit, graph.batch)
+        if coefficient < 1 or unit % coefficient or not digit.counted_by(operator, coefficient):
+            continue
+        for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
+            for dim, read in enumerate(access.dims):
+                step = dict(read.terms).get(axis, 0)
+                if step > 0 and not graph.tensors[tensor].constant:
+                    return tensor, (dim, unit // coefficient * step)
+    return None
 
 
 _ALIKE = "compute every sample by itself, or export with a dynamic batch"
@@ -104,7 +176,7 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
     if len(sample_axes) != 1:
         raise _MixedError(operator, "combines different samples", _ALIKE)
     axis, unit = sample_axes.pop()
-    _require_samples(graph, operator, axis, trace)
+    _require_samples(graph, operator, (axis, unit), trace)
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
         raise _MixedError(operator, "counts positions over the batch", _ALIKE)
     trace.axes[index] = (axis, unit)
@@ -215,7 +287,9 @@ _PLACED: dict[str, Callable[[Graph, Operator], set[int]]] = {
 """Axes along which an operator computes by position: the second half is no smaller whole."""
 
 
-def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTrace) -> None:
+def _require_samples(
+    graph: Graph, operator: Operator, label: tuple[int, int], trace: BatchTrace
+) -> None:
     """Refuse to split values with the samples where nothing says that they have a batch.
 
     Some operators repeat constants with the batch written into them for another batch; constants
@@ -224,12 +298,22 @@ def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTr
     Raises:
         _MixedError: The operator reads such values along the axis of its samples.
     """
+    axis, unit = label
     repeats = operator.kind in REPEATS and not _joins(operator, axis)
     for position, tensor in enumerate(operator.inputs):
         known = tensor in trace.tensors or (graph.tensors[tensor].constant and repeats)
         if not known and axis in operator.input_axes(position):
             name = graph.tensors[tensor].name
-            raise _MixedError(operator, f"reads {name}, not of samples", _ALIKE)
+            place = _place_of(operator.input_maps[position], axis, unit)
+            raise _MixedError(
+                operator, f"reads {name}, not of samples", _ALIKE, place and (tensor, place)
+            )
+
+
+def _place_of(access: AccessMap, axis: int, unit: int) -> tuple[int, int] | None:
+    """Return the dimension that an axis addresses, and the weight of its samples there."""
+    steps = [dict(read.terms).get(axis, 0) for read in access.dims]
+    return next(((dim, unit * step) for dim, step in enumerate(steps) if step > 0), None)
 
 
 def _joins(operator: Operator, axis: int) -> bool:
@@ -280,7 +364,8 @@ def rebatch(graph: Graph, batch: int, trace: BatchTrace) -> Graph:
         change = _Change(axis, unit, graph.batch, batch)
         operators[index] = change.operator(operators[index])
         _scale_weights(graph, index, axis, batch, tensors)
-    return replace(graph, tensors=tuple(tensors), operators=tuple(operators), batch=batch)
+    scaled = replace(graph, tensors=tuple(tensors), operators=tuple(operators))
+    return scaled.sampled(batch, graph.samples)
 
 
 def _scaled(tensor: Tensor, dim: int, old: int, new: int) -> Tensor:

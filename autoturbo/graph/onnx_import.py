@@ -23,11 +23,19 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.importer.assemble import build_graph, check_size
 from autoturbo.graph.importer.external_data import attach
-from autoturbo.graph.importer.freeze import Extents, Frozen, freeze, in_doubt, resolve
-from autoturbo.graph.importer.inputs import real_inputs, sample_dims
+from autoturbo.graph.importer.freeze import (
+    Extents,
+    Frozen,
+    declared_dims,
+    freeze,
+    in_doubt,
+    resolve,
+)
+from autoturbo.graph.importer.inputs import NO_SAMPLES, real_inputs, sample_dims
 from autoturbo.graph.importer.model_file import open_model
 from autoturbo.graph.importer.propagate import Program, Propagation
 from autoturbo.graph.importer.rebatch import Rebatch
+from autoturbo.graph.importer.samples import disagreement, stated_samples
 from autoturbo.graph.importer.values import (
     Value,
     element_type,
@@ -39,11 +47,15 @@ from autoturbo.graph.importer.values import (
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import SEED_KEY, Source
 
+Values = Mapping[str, Sequence[float]]
+"""Elements by input name."""
+
 
 def import_model(
     path: str | Path,
     *,
     batch: int | None = None,
+    batch_dim: str | Sequence[str] = (),
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
@@ -54,7 +66,9 @@ def import_model(
 
     Args:
         path: The file.
-        batch: Leading extent of the inputs; None keeps the file's own, or 1 where it has none.
+        batch: Samples processed at once; None keeps the file's own, or 1 where it has none.
+        batch_dim: What counts samples, where names, operators and the agreement of inputs do not
+            say it: the name of a dimension, or ``INPUT:AXIS``, or several.
         shapes: Extents by input name, where the batch does not say enough.
         dims: Extents by the name that the file gives a dimension, in all inputs.
         values: Elements by input name, one for all or as many as the input has: what depends on
@@ -64,9 +78,64 @@ def import_model(
         ModelError: The file is not usable, with the node or tensor and how to mend it.
     """
     source = Source(Path(path))
-    _, program = read_program(source, Extents(batch, shapes or {}, dims or {}), values)
-    graph = build_graph(program, source).graph
+    said = (batch_dim,) if isinstance(batch_dim, str) else tuple(batch_dim)
+    graph = _imported(source, Extents(batch, shapes or {}, dims or {}, said), values)
     return replace(graph, fixed=_fixed(source, graph, values))
+
+
+def _imported(source: Source, asked: Extents, values: Values | None) -> Graph:
+    """Return the graph of a file.
+
+    The first dimensions are given the batch that is asked for where nothing says which dimensions
+    are the samples. If samples cannot be followed then, those that the file's own batch has are.
+
+    Raises:
+        ModelError: As :func:`import_model` does.
+    """
+    try:
+        _, program = read_program(source, asked, values)
+        graph = build_graph(program, source).graph
+    except ModelError:
+        found = _guessed_otherwise(source, asked, values)
+        if found is None:
+            raise
+        return found
+    guessed = not program.samples and trace_batch(graph).obstacle is not None
+    return (guessed and _guessed_otherwise(source, asked, values)) or graph
+
+
+def _guessed_otherwise(source: Source, asked: Extents, values: Values | None) -> Graph | None:
+    """Return the graph with the requested batch where the file's own is; None if it leads."""
+    if asked.batch is None or asked.shapes or asked.samples is not None:
+        return None
+    try:
+        samples = _samples_of_file(source, asked, values)
+    except ModelError:
+        return None
+    if not any(samples.values()):
+        return None
+    source.notes.clear()
+    _, program = read_program(source, replace(asked, samples=samples), values)
+    return build_graph(program, source).graph
+
+
+def _samples_of_file(source: Source, asked: Extents, values: Values | None) -> dict[str, int]:
+    """Return the dimension that counts samples in every input, at the file's own batch.
+
+    Raises:
+        ModelError: The inputs do not agree, or the file cannot be read at its own batch.
+    """  # noqa: DOC501  disagreement() makes the error
+    first = Source(source.path)
+    _, program = read_program(first, replace(asked, batch=None), values)
+    graph = build_graph(program, first).graph
+    if not graph.agreed:
+        raise disagreement(graph, source)
+    return samples_by_name(graph)
+
+
+def samples_by_name(graph: Graph) -> dict[str, int]:
+    """Return the dimension that counts samples in every input; below 0 where there is none."""
+    return {graph.tensors[t].name: graph.samples.get(t, NO_SAMPLES) for t in graph.inputs}
 
 
 def _fixed(
@@ -83,7 +152,8 @@ def _fixed(
     single, source_again = rebatch(graph, 1, trace), Source(source.path)
     shapes = {single.tensors[t].name: single.tensors[t].shape for t in single.inputs}
     try:
-        _, program = read_program(source_again, Extents(shapes=shapes), values)
+        again = Extents(shapes=shapes, samples=samples_by_name(graph))
+        _, program = read_program(source_again, again, values)
         reread = build_graph(program, source_again).graph
     except ModelError as error:
         return *_named(single, error.at.field), f"has the batch written into it: {error.message}"
@@ -136,11 +206,12 @@ def read_program(
     missing = attach(model.graph, source, seeded=seeded).missing
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
-    samples = sample_dims(model.graph)
-    if in_doubt(inputs, asked, samples):
-        first = Source(source.path)
-        _, found = read_program(first, replace(asked, batch=None), values)
-        asked = replace(asked, own=build_graph(found, first).graph.batch)
+    samples, declared = asked.samples, declared_dims(inputs)
+    if samples is None:
+        said = sample_dims(model.graph)
+        samples = stated_samples(declared, asked.batch_dim, said, source)
+        if in_doubt(declared, asked, samples):
+            samples = _samples_of_file(source, asked, values)
     frozen = freeze(inputs, asked, source, samples)
     fixed = [_weight(v, source) for v in model.graph.input if v.name in weights]
     program = _Import(model, inputs, fixed, missing, source, values or {}).program(frozen)

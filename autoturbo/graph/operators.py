@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from fractions import Fraction
 from typing import Any
@@ -345,8 +345,9 @@ class Graph:
         given: Elements that were given to inputs, by name: they are not read any more.
         fixed: Why the file cannot be written for fewer samples: the name and the kind of the node
             at which it cannot, and the reason; None where it can.
-        sample_dims: Inputs in which not the first dimension counts samples, and the one that does;
-            below 0 where none does.
+        sample_dims: What :attr:`samples` has of inputs that are exceptions: the dimension, if it is
+            not the first, or below 0 if the input has no samples although it begins with as many.
+        agreed: The inputs agree on the batch; where they do not, it is 1 and no sample is known.
     """
 
     name: str
@@ -360,14 +361,31 @@ class Graph:
     given: tuple[tuple[str, tuple[float, ...]], ...] = ()
     fixed: tuple[str, str, str] | None = field(default=None, compare=False)
     sample_dims: tuple[tuple[int, int], ...] = ()
+    agreed: bool = field(default=True, compare=False)
 
     @functools.cached_property
-    def sample_counts(self) -> dict[int, int]:
-        """Return the extent of the dimension that counts samples, by input that has any."""
+    def samples(self) -> dict[int, int]:
+        """Return the dimension that counts samples, by input that has samples."""
         dims = dict.fromkeys(self.inputs, 0) | dict(self.sample_dims)
-        shapes = ((tensor, self.tensors[tensor].shape, dim) for tensor, dim in dims.items())
-        counts = {tensor: shape[dim] for tensor, shape, dim in shapes if 0 <= dim < len(shape)}
-        return {tensor: count for tensor, count in counts.items() if count}
+        return {t: dim for t, dim in dims.items() if dim >= 0 and self._counts(t, dim, self.batch)}
+
+    @property
+    def known_batch(self) -> int | None:
+        """Return the samples that one evaluation processes; None if inputs do not agree on it."""
+        return self.batch if self.agreed else None
+
+    def sampled(self, batch: int, dims: Mapping[int, int]) -> Graph:
+        """Return the graph with samples in the given dimensions of inputs, and in no others."""
+        usual = {t: 0 if self._counts(t, 0, batch) else -1 for t in self.inputs}
+        exceptions = tuple(
+            (t, dims.get(t, -1))
+            for t in self.inputs
+            if dims.get(t, -1) != usual[t] and (t in dims or batch > 1)
+        )
+        return replace(self, batch=batch, sample_dims=exceptions)
+
+    def _counts(self, tensor: int, dim: int, batch: int) -> bool:
+        return self.tensors[tensor].shape[dim : dim + 1] == (batch,)
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
-from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind
 from autoturbo.graph.importer.external_data import is_stored
+from autoturbo.graph.importer.samples import with_samples
 from autoturbo.graph.importer.shapes import schema_of
 from autoturbo.graph.importer.values import Repeats, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
@@ -81,10 +81,9 @@ def build_graph(program: Program, source: Source) -> Assembled:
             source=str(source.path),
             notes=tuple(source.notes),
             given=tuple(dict.fromkeys(source.given)),
-            sample_dims=_sample_dims(program),
         )
     )
-    graph = _with_batch(with_unpacking(graph), program.batch, source)
+    graph = with_samples(with_unpacking(graph), program.samples, program.batch, source)
     return Assembled(graph, tuple(steps), positions, tensors)
 
 
@@ -202,31 +201,6 @@ def check_size(values: Sequence[Value], source: Source) -> None:
         f" all tensors together must have fewer than 2^{MOST_ELEMENTS.bit_length() - 1}",
         values[largest].name,
     )
-
-
-def _sample_dims(program: Program) -> tuple[tuple[int, int], ...]:
-    dims = [program.samples.get(value.name, 0) for value in program.inputs]
-    return tuple((index, dim) for index, dim in enumerate(dims) if dim)
-
-
-def _with_batch(graph: Graph, asked: int | None, source: Source) -> Graph:
-    """Return a graph with the requested batch, else the batch that its inputs agree on.
-
-    If they do not agree, the batch is that of the samples that can be followed to every output. If
-    none can, it is 1 where the first input has 1: larger extents may be layers or steps.
-    """
-    counts_by_name = {graph.tensors[t].name: count for t, count in graph.sample_counts.items()}
-    counts = [count for count, _ in Counter(counts_by_name.values()).most_common()]
-    if not counts or asked in counts or len(counts) == 1:
-        return replace(graph, batch=asked if asked in counts else next(iter(counts), 1))
-    several = [replace(graph, batch=count) for count in counts if count > 1]
-    rebatched = next((one for one in several if trace_batch(one).obstacle is None), None)
-    if rebatched is None:
-        rebatched = graph if next(iter(counts_by_name.values())) == 1 else several[0]
-    others = ", ".join(f"{name}: {n}" for name, n in counts_by_name.items() if n != rebatched.batch)
-    text = f"batch taken as {rebatched.batch}; other inputs begin with another extent ({others})"
-    source.note(f"{text}; --batch N for another")
-    return replace(rebatched, notes=tuple(source.notes))
 
 
 # --------------------------------------------------------------------------- tensors and operators

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from onnx import TypeProto, ValueInfoProto
 
 from autoturbo.errors import did_you_mean
 from autoturbo.graph.importer.inputs import NO_SAMPLES
+from autoturbo.graph.importer.samples import like_a_batch
 from autoturbo.graph.importer.values import dims_of
 from autoturbo.graph.source import Source
 
@@ -38,12 +38,6 @@ _EXAMPLE = 128
 _LONGEST_NAME = 200
 """Characters of a dimension's name up to which it may be a sum or a product of others."""
 
-_NOT_SAMPLES = re.compile(
-    "seq|len|tok|past|time|step|frame|point|pixel|height|width|chan|feat|box|node|edge|rows|cols",
-    re.IGNORECASE,
-)
-"""Names of a leading dimension that is not the batch."""
-
 _ARITHMETIC = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -60,13 +54,15 @@ class Extents:
         batch: Of the dimensions of samples; None for the file's own.
         shapes: All extents of an input, by its name; they win over the others.
         dims: By the name that the file gives a dimension, in all inputs; they win over ``batch``.
-        own: The file's own batch, where its inputs do not agree on it; None where they do.
+        batch_dim: What counts samples: names of dimensions, or ``INPUT:AXIS``.
+        samples: The dimension that counts samples in every input, where it is known already.
     """
 
     batch: int | None = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
-    own: int | None = None
+    batch_dim: Sequence[str] = ()
+    samples: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +102,17 @@ def freeze(
         inputs: The real inputs, in file order.
         asked: Extents that the user wants.
         source: Where the model is from.
-        samples: The dimension that counts samples, of inputs in which it is not the first.
+        samples: The dimension that counts samples, of inputs of which it is known. Where it is of
+            some, others have it first if they leave it open; where it is of none, all have.
 
     Raises:
         ModelError: A dimension without a value, an unknown name, a wrong rank, an extent below 0.
     """
-    declared = {value.name: _declared(value) for value in inputs}
+    declared = declared_dims(inputs)
     _check_request(declared, asked, source)
     bindings = _bindings(declared, asked, source)
     places = {name: samples.get(name, 0) for name in declared}
-    batches_by_input = _own(declared, asked, places)
-    leading = _leading(batches_by_input, asked, bindings, source)
+    leading = _leading(_own(declared, asked, places), asked, bindings, samples, source)
     wanted = {
         name: _wanted(dims, asked.shapes.get(name), bindings) for name, dims in declared.items()
     }
@@ -129,12 +125,18 @@ def freeze(
     return _frozen(declared, final, bindings, places)
 
 
-def in_doubt(inputs: Sequence[ValueInfoProto], asked: Extents, samples: Mapping[str, int]) -> bool:
+def declared_dims(inputs: Sequence[ValueInfoProto]) -> dict[str, list[Dim] | None]:
+    """Return the extents that a file declares, by input name."""
+    return {value.name: _declared(value) for value in inputs}
+
+
+def in_doubt(declared: Declared, asked: Extents, samples: Mapping[str, int]) -> bool:
     """Return whether a batch is requested but inputs do not yet agree on which it is."""
-    declared = {value.name: _declared(value) for value in inputs}
     places = {name: samples.get(name, 0) for name in declared}
     batches = _own(declared, Extents(), places).values()
-    return asked.batch is not None and len(set(batches)) > 1 and all(map(_static, batches))
+    unlike = len(set(batches)) > 1 or (asked.batch_dim and samples.keys() < declared.keys())
+    unknown = asked.batch is not None and asked.samples is None
+    return bool(unknown and unlike and all(map(_static, batches)))
 
 
 def _own(declared: Declared, asked: Extents, places: Mapping[str, int]) -> dict[str, Dim]:
@@ -219,37 +221,41 @@ def _bindings(declared: Declared, asked: Extents, source: Source) -> dict[str, i
 
 
 def _leading(
-    own: Mapping[str, Dim], asked: Extents, bindings: dict[str, int], source: Source
+    own: Mapping[str, Dim],
+    asked: Extents,
+    bindings: dict[str, int],
+    samples: Mapping[str, int],
+    source: Source,
 ) -> dict[str, int]:
     """Return the batch of the inputs that have one, and bind its dimension names.
 
-    If any of these extents is open, the open ones are the batch: all of them if a batch is
-    requested, else those not named otherwise, and it is 1. If none is open, the batch is fixed in
-    the file: inputs that have another one (a table) keep theirs. An extent of zero is one that the
-    file gives, but where a batch is requested and no input has samples.
+    If any of these extents is open, the open ones are the batch: those known to be, and others that
+    are not named otherwise; if a batch is requested and none is known, all of them. It is 1 unless
+    it is requested. If none is open, the batch is fixed in the file: inputs that have another one
+    (a table) keep theirs. An extent of zero is one that the file gives, but where a batch is
+    requested and no input has samples.
     """
+    known = {name for name in own if samples.get(name, NO_SAMPLES) > NO_SAMPLES}
+    if asked.batch_dim:
+        own = {name: own[name] for name in own if name in known}
     some = {name: dim for name, dim in own.items() if dim != 0}
-    own = own if asked.batch is not None and not some else some
+    empty, own = bool(own) and not some, some or (own if asked.batch is not None else {})
     open_ones = {name: dim for name, dim in own.items() if _value(dim, bindings) is None}
-    if asked.batch is None:
-        open_ones = {name: dim for name, dim in open_ones.items() if _like_a_batch(dim)}
-    elif own and not some:
+    if asked.batch is None or known:
+        said = known if asked.batch is not None or asked.batch_dim else set()
+        open_ones = {n: dim for n, dim in open_ones.items() if n in said or like_a_batch(dim)}
+    if asked.batch is not None and empty:
         open_ones = dict(own)
-    elif own and all(map(_static, own.values())):
-        baked = asked.own or Counter(own.values()).most_common(1)[0][0]
-        open_ones = {name: dim for name, dim in own.items() if dim == baked}
-    elif own and not open_ones and asked.dims:
+    elif asked.batch is not None and own and all(map(_static, own.values())):
+        baked = Counter(own[name] for name in own if name in known or not known)
+        open_ones = {name: dim for name, dim in own.items() if dim == baked.most_common(1)[0][0]}
+    elif asked.batch is not None and own and not open_ones and asked.dims:
         raise source.error("--batch was given, but --dim gives every leading dimension its extent")
     batch = asked.batch or 1
     for dim in open_ones.values():
         if isinstance(dim, str):
             bindings.setdefault(dim, batch)
     return dict.fromkeys(open_ones, batch)
-
-
-def _like_a_batch(dim: Dim) -> bool:
-    """Return whether an open leading dimension may be the batch."""
-    return not (isinstance(dim, str) and _NOT_SAMPLES.search(dim))
 
 
 def _wanted(

@@ -6,8 +6,8 @@ Exporters can leave the parameters out of the file.
 weight if it is read only where parameters are read (a convolution's kernel, the matrix of a matrix
 product, scale and bias of a normalisation) while another input is not.
 
-Samples are counted by the first dimension but in recurrent nets, which go through time in front of
-it.
+Some operators have a place for samples: recurrences behind time, those on images in front.
+:mod:`~autoturbo.graph.importer.samples` asks what they say of the inputs.
 """
 
 from __future__ import annotations
@@ -118,8 +118,15 @@ def _is_companion(reader: Reader, rank: int) -> bool:
 
 # ------------------------------------------------------------------------------ where samples are
 
-_SAMPLES = {"LSTM": (0, 5, 6), "GRU": (0, 5), "RNN": (0, 5)}
+_RECURRENCES = {"LSTM": (0, 5, 6), "GRU": (0, 5), "RNN": (0, 5)}
 """Inputs of recurrences that have the samples second: behind time, or behind the directions."""
+
+_IMAGES = frozenset(
+    ("Conv", "ConvTranspose", "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool",
+     "GlobalMaxPool", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN",
+     "DepthToSpace", "SpaceToDepth", "RoiAlign", "MaxRoiPool")
+)  # fmt: skip
+"""Operators whose first input has the samples first."""
 
 _FIRST_ONLY = frozenset(
     ("MatMul", "LayerNormalization", "Clip", "Slice", "Split", "Dropout", "Cast")
@@ -138,10 +145,10 @@ NO_SAMPLES = -1
 
 
 def sample_dims(graph: GraphProto) -> dict[str, int]:
-    """Return the dimension that counts samples, of the inputs of recurrent nets.
+    """Return the dimension that counts samples, of the inputs of which operators say it.
 
-    It is traced back from recurrences that have time before the samples; other inputs have the
-    samples first.
+    It is traced back from recurrences, which have time before the samples, and from operators on
+    images, which have the samples first.
 
     Returns:
         By input name; :data:`NO_SAMPLES` for one that gets the dimension inside the model.
@@ -151,12 +158,16 @@ def sample_dims(graph: GraphProto) -> dict[str, int]:
     inputs = {value.name for value in graph.input} - stored.keys()
     dims_by_input: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
+    nodes = [node for node in graph.node if not domain_of(node)]
     ahead = [
-        (node.input[place], 1)
-        for node in graph.node
-        if node.op_type in _SAMPLES and not domain_of(node) and not sum(_integers(node, "layout"))
-        for place in _SAMPLES[node.op_type]
-        if place < len(node.input)
+        *((node.input[0], 0) for node in nodes if node.op_type in _IMAGES),
+        *(
+            (node.input[place], 1)
+            for node in nodes
+            if node.op_type in _RECURRENCES and not sum(_integers(node, "layout"))
+            for place in _RECURRENCES[node.op_type]
+            if place < len(node.input)
+        ),
     ]
     while ahead:
         name, dim = ahead.pop()

@@ -81,7 +81,7 @@ class Program:
         shapes: Static shapes by value name, folded values included.
         constants: The nodes that make constants whose elements are not known, likewise in order.
         results: The value of every output of the graph, by its place in the file.
-        samples: The dimension that counts samples, of inputs in which it is not the first.
+        samples: The dimension that counts samples, of inputs of which something says it.
         batch: The number of samples that was asked for, if any was.
     """
 

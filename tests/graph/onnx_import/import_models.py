@@ -31,6 +31,7 @@ class Load(Protocol):
         model: ModelProto,
         *,
         batch: int | None = None,
+        batch_dim: str | Sequence[str] = (),
         shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None,
     ) -> Graph: ...
