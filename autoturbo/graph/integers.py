@@ -6,15 +6,23 @@ wider accumulator, and scales, rounds and saturates what it writes: one multiply
 which bias and zero points are the summand and the saturation is also a Relu or a Clip.
 A chain of such operators never holds a real value.
 
+The vector engine reads and writes 8-bit values as it does others: beside its operators conversions
+are no work of their own, and what it reads of a product need not be scaled before. What is left are
+conversions that stand alone, between real values and a product, at the ends of the model.
+Where scales are found while the model runs, the product by them is part of the integer product that
+it follows, as a bias is.
+
 Each operator of such a chain gets its integer arithmetic, each real tensor between them its mark;
 what a target makes of that is :func:`autoturbo.schedule.codegen.work.priced`'s.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Pattern, Work
 from autoturbo.graph.stored import BYTES, DEQUANTISE, QUANTISE
@@ -22,20 +30,28 @@ from autoturbo.graph.stored import BYTES, DEQUANTISE, QUANTISE
 REQUANTISE = Work(vector=1.0)
 """Of a QuantizeLinear that integer values reach: scale, round and saturate."""
 
+CONVERT = Work(real=1.0)
+"""Between 8-bit and real values: one multiply-add; what is quantised is rounded and saturated."""
+
+_FIND_RANGE = Work(real=3.0)
+"""Of a DynamicQuantizeLinear: the least and the largest value, then a conversion, whose division by
+the scale is a multiplication by its reciprocal."""
+
 _SATURATING = frozenset(("Relu", "Clip"))
 
 _IN_INTEGERS = ("QLinear", "ConvInteger", "MatMulInteger")
 """How the names of operators begin that are defined on 8-bit values."""
 
 _VECTOR: Mapping[str, float] = {
-    "QLinearConv": 1.0, "QLinearMatMul": 1.0, "com.microsoft.QLinearAdd": 2.0,
-    "com.microsoft.QLinearMul": 2.0, "com.microsoft.QLinearSigmoid": 2.0,
-    "com.microsoft.QLinearLeakyRelu": 3.0,
+    "com.microsoft.QLinearAdd": 1.0, "com.microsoft.QLinearMul": 1.0,
+    "com.microsoft.QLinearSigmoid": 1.0, "com.microsoft.QLinearLeakyRelu": 2.0,
 }  # fmt: skip
-"""Vector operations per result where a row counts single steps on real values: the operator's own,
-and the multiply-add of its result."""
+"""Vector operations per result where a row counts single steps on real values: the operator's own.
+"""
 
-_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
+_PRODUCTS = ("QLinearConv", "QLinearMatMul")
+_BIAS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2, "QLinearConv": 8}
+"""Inputs before the bias."""
 
 
 def with_integers(graph: Graph) -> Graph:
@@ -50,11 +66,10 @@ def with_integers(graph: Graph) -> Graph:
         if operator.kind in DEQUANTISE and graph.tensors[operator.inputs[0]].dtype in BYTES
     }
     works, cores = _integer_works(graph, back)
-    held = _read_as_bytes(graph, back, cores)
-    for tensor in held & back:
-        source = graph.producer[tensor]
-        absorbed = cores.issuperset(graph.consumers[tensor])
-        works[source] = NO_WORK if absorbed else graph.operators[source].work
+    readers = cores | _on_vectors(graph) if works else cores
+    held = _read_as_bytes(graph, back, cores, readers)
+    if works:
+        works |= _conversions(graph, works, readers) | _dynamic(graph)
     if not works and not any(tensor.integer_bytes for tensor in graph.tensors):
         return graph
     scales = _scales(graph, works) if works else set()
@@ -90,12 +105,28 @@ def _unpacking(graph: Graph, operator: Operator, kept: set[int]) -> Operator:
     return replace(operator, work=replace(work, vector=work.vector + 2.0 * picked))
 
 
+def among_integers(operator: Operator) -> Work:
+    """Return the arithmetic of a quantised operator in a run that holds all values in int8.
+
+    No conversion is left: what a result is scaled by is counted for no operator of such a run.
+    """
+    work = operator.integer or NO_WORK
+    if operator.kind in QUANTISE | DEQUANTISE or work == NO_WORK:
+        return NO_WORK
+    if operator.kind in _PRODUCTS:
+        return replace(work, vector=float(_has_bias(operator)))
+    return operator.work if work == _without_bias(operator) else work
+
+
 def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[int]]:
     """Return the work of operators computed in integers, and those among them that read 8 bits."""
     works: dict[int, Work] = {}
     cores: set[int] = set()
     for index, operator in enumerate(graph.operators):
-        if _in_integers(operator.kind):
+        if operator.kind in _PRODUCTS:
+            scaled = _has_bias(operator) or _is_moved(graph, operator.outputs[0])
+            works[index] = replace(operator.work, vector=float(scaled))
+        elif _in_integers(operator.kind):
             vector = _VECTOR.get(operator.kind, operator.work.vector)
             works[index] = replace(operator.work, vector=vector)
         elif operator.engine is Engine.VECTOR and _is_on_bytes(graph, operator):
@@ -108,6 +139,59 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
     return works, cores
 
 
+def _on_vectors(graph: Graph) -> set[int]:
+    """Return the operators of the vector engine but for conversions."""
+    return {
+        index for index, operator in enumerate(graph.operators)
+        if operator.engine is Engine.VECTOR and not operator.opaque
+        and operator.kind not in QUANTISE | DEQUANTISE
+    }  # fmt: skip
+
+
+def _is_moved(graph: Graph, tensor: int) -> bool:
+    """Return whether anything but the vector engine reads an 8-bit tensor, also as real values."""
+    if tensor in graph.outputs:
+        return True
+    readers = [graph.operators[index] for index in graph.consumers[tensor]]
+    return any(
+        _is_moved(graph, one.outputs[0]) if one.kind in DEQUANTISE
+        else one.engine is not Engine.VECTOR or bool(one.opaque) or one.kind in QUANTISE
+        for one in readers
+    )  # fmt: skip
+
+
+def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> dict[int, Work]:
+    """Return the work of the conversions that no chain of integers has taken in.
+
+    Args:
+        graph: The graph.
+        works: Of the operators in integers.
+        readers: Operators that read 8-bit values as they are, and write them.
+    """
+    found = {}
+    for index, operator in enumerate(graph.operators):
+        if index in works or not _converts(graph, operator):
+            continue
+        data, made = operator.inputs[0], operator.outputs[0]
+        beside = (
+            graph.producer[data] in readers if operator.kind in QUANTISE
+            else made not in graph.outputs and all(
+                one in readers or graph.operators[one].kind in QUANTISE
+                for one in graph.consumers[made]
+            )
+        )  # fmt: skip
+        found[index] = NO_WORK if beside else CONVERT
+    return found
+
+
+def _converts(graph: Graph, operator: Operator) -> bool:
+    """Return whether an operator converts between real and 8-bit values by a constant scale."""
+    if operator.kind not in QUANTISE | DEQUANTISE or not _alone(graph, operator):
+        return False
+    ends = (operator.inputs[0], operator.outputs[0])
+    return graph.tensors[ends[operator.kind in QUANTISE]].dtype in BYTES
+
+
 def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
     """Return whether an operator reads and writes 8-bit values: a pool between two QLinearConv."""
     given = [graph.tensors[t] for t in operator.inputs if not graph.tensors[t].constant]
@@ -118,9 +202,13 @@ def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
 def _without_bias(operator: Operator) -> Work:
     """Return an operator's work without its bias, which is added when the result is scaled."""
     work = operator.work
-    if operator.kind in _WITH_BIAS and len(operator.inputs) > 2:  # noqa: PLR2004
+    if _has_bias(operator):
         return replace(work, vector=max(work.vector - 1.0, 0.0))
     return work
+
+
+def _has_bias(operator: Operator) -> bool:
+    return len(operator.inputs) > _BIAS.get(operator.kind, math.inf)
 
 
 def _reads_bytes(graph: Graph, operator: Operator, back: set[int]) -> bool:
@@ -176,30 +264,145 @@ def _alone(graph: Graph, operator: Operator) -> bool:
 
 
 def _requantised(graph: Graph, operator: Operator, end: list[int]) -> Work:
-    """Return the work of a result's QuantizeLinear: none if values only move at one scale."""
-    scales = [graph.operators[end[-1]].inputs[1:]]
+    """Return the work of a result's QuantizeLinear.
+
+    There is none of what the vector engine makes, nor of a product that it alone reads and that has
+    no bias, nor of values that only move at one scale.
+    """
+    last = graph.operators[end[-1]]
+    if operator.engine is Engine.VECTOR:
+        return NO_WORK
+    if operator.engine is Engine.MATRIX:
+        scaled = _has_bias(operator) or _is_moved(graph, last.outputs[0])
+        return REQUANTISE if scaled else NO_WORK
+    scales = [last.inputs[1:]]
     for tensor in operator.inputs:
         if not _is_real(graph.tensors[tensor].dtype):
             continue
         if graph.producer[tensor] < 0:
             return REQUANTISE
         scales.append(graph.operators[graph.producer[tensor]].inputs[1:])
-    moves = operator.engine in (Engine.MOVE, Engine.NONE) or operator.kind == "MaxPool"
-    return NO_WORK if moves and all(a == b for a, b in pairwise(scales)) else REQUANTISE
+    return NO_WORK if all(a == b for a, b in pairwise(scales)) else REQUANTISE
 
 
-def _read_as_bytes(graph: Graph, back: set[int], cores: set[int]) -> set[int]:
+def _read_as_bytes(graph: Graph, back: set[int], cores: set[int], readers: set[int]) -> set[int]:
     """Return the real tensors that are held as 8-bit values.
 
-    These are dequantised tensors with a reader in integers (other readers pay for the conversion),
-    and constants without other readers.
+    These are dequantised tensors with a reader in integers (other readers pay for the conversion)
+    or with none but vector operators, and constants without other readers.
     """
-    dequantised = {t for t in back - set(graph.outputs) if not cores.isdisjoint(graph.consumers[t])}
+    dequantised = {
+        t for t in back - set(graph.outputs)
+        if not cores.isdisjoint(graph.consumers[t]) or readers.issuperset(graph.consumers[t])
+    }  # fmt: skip
     constant = {
         t for t, tensor in enumerate(graph.tensors)
         if tensor.integer_bytes and graph.consumers[t] and cores.issuperset(graph.consumers[t])
     }  # fmt: skip
     return dequantised | constant
+
+
+# ------------------------------------------------------------- scales found while the model runs
+
+
+class Rescaling(NamedTuple):
+    """The end of an integer product whose scale is found while the model runs.
+
+    Attributes:
+        cast: The operator that makes the sums real.
+        scale: That which multiplies them.
+        makers: Those that make the scale, for this product alone.
+        factor: The scale, a tensor.
+    """
+
+    cast: int
+    scale: int
+    makers: tuple[int, ...]
+    factor: int
+
+
+def rescalings(graph: Graph) -> dict[int, Rescaling]:
+    """Return how integer products are made real, by the operator of the product."""
+    products = (i for i, one in enumerate(graph.operators) if one.kind in _SUMS)
+    found = ((index, _rescaling(graph, index)) for index in products)
+    return {index: end for index, end in found if end is not None}
+
+
+_SUMS = frozenset(("ConvInteger", "MatMulInteger"))
+
+
+def _rescaling(graph: Graph, product: int) -> Rescaling | None:
+    cast = _only_reader(graph, graph.operators[product].outputs[0])
+    if cast is None or graph.operators[cast].kind != "Cast":
+        return None
+    made = graph.operators[cast].outputs[0]
+    scale = _only_reader(graph, made)
+    if scale is None or graph.operators[scale].kind != "Mul":
+        return None
+    factors = [tensor for tensor in graph.operators[scale].inputs if tensor != made]
+    if len(factors) != 1 or not _is_real(graph.tensors[made].dtype):
+        return None
+    ranges = {graph.producer[tensor] for tensor in graph.operators[product].inputs}
+    found: set[int] = set()
+    if not _from_ranges(graph, factors[0], ranges - {-1}, found):
+        return None
+    inside = found | {scale}
+    outputs = [graph.operators[maker].outputs[0] for maker in found]
+    alone = all(inside.issuperset(graph.consumers[t]) and t not in graph.outputs for t in outputs)
+    return Rescaling(cast, scale, tuple(sorted(found)) if alone else (), factors[0])
+
+
+def _only_reader(graph: Graph, tensor: int) -> int | None:
+    readers = graph.consumers[tensor]
+    return readers[0] if len(readers) == 1 and tensor not in graph.outputs else None
+
+
+def _from_ranges(graph: Graph, tensor: int, ranges: set[int], found: set[int]) -> bool:
+    """Return whether a tensor follows from scales that some operators found, and constants.
+
+    Args:
+        graph: The graph.
+        tensor: The tensor.
+        ranges: Operators that may be DynamicQuantizeLinear.
+        found: Gets the operators between.
+    """
+    maker = graph.producer[tensor]
+    if graph.tensors[tensor].constant:
+        return True
+    if maker < 0:
+        return False
+    operator = graph.operators[maker]
+    if operator.kind == "DynamicQuantizeLinear":
+        return maker in ranges and tensor != operator.outputs[0]
+    if len(operator.outputs) != 1 or operator.pattern > Pattern.INJECTIVE or operator.opaque:
+        return False
+    found.add(maker)
+    return all(_from_ranges(graph, one, ranges, found) for one in operator.inputs)
+
+
+def _dynamic(graph: Graph) -> dict[int, Work]:
+    """Return the work of dynamic quantisation: the product by the scale is the product's end."""
+    works = {
+        index: _FIND_RANGE for index, operator in enumerate(graph.operators)
+        if operator.kind == "DynamicQuantizeLinear"
+    }  # fmt: skip
+    for product, end in rescalings(graph).items():
+        works[product] = replace(graph.operators[product].work, vector=0.0)
+        works |= {end.cast: NO_WORK, end.scale: CONVERT}
+        bias = _only_reader(graph, graph.operators[end.scale].outputs[0])
+        if bias is not None and _adds_constant(graph, graph.operators[bias]):
+            works[bias] = NO_WORK
+    return works
+
+
+def _adds_constant(graph: Graph, operator: Operator) -> bool:
+    """Return whether an operator adds a constant smaller than what it makes: a bias."""
+    constants = [graph.tensors[t] for t in operator.inputs if graph.tensors[t].constant]
+    return (
+        operator.kind == "Add"
+        and len(constants) == 1
+        and (sum(extent > 1 for extent in constants[0].shape) <= 1)
+    )
 
 
 def _scales(graph: Graph, works: Mapping[int, Work]) -> set[int]:

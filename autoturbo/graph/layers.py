@@ -10,14 +10,16 @@ operators only: every part of what it begins with would need the whole of the re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from autoturbo.graph.integers import Rescaling, rescalings
 from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
 from autoturbo.graph.ordering import in_topological_order
+from autoturbo.graph.stored import DEQUANTISE, QUANTISE
 
 _LONGEST_BRANCH = 12
-"""Operators followed along one side of a diamond: a GELU written out has 8."""
+"""Operators followed along one side of a diamond, conversions apart: a GELU written out has 8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,12 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
     """Cut a graph into layers, in topological order of their last operators."""
     chains: list[list[int]] = []
     taken = [False] * len(graph.operators)
-    for start in range(len(graph.operators)):
+    scales = {end.scale: end for end in rescalings(graph).values()}
+    makers = {maker for end in scales.values() for maker in end.makers}
+    starts = range(len(graph.operators))
+    for start in (*(i for i in starts if i not in makers), *sorted(makers)):
         if not taken[start]:
-            chain = _grow(graph, start)
+            chain = _grow(graph, start, scales)
             for index in chain:
                 taken[index] = True
             chains.append(chain)
@@ -72,21 +77,27 @@ def layers_from(graph: Graph, chains: Iterable[Iterable[int]]) -> tuple[Layer, .
     return tuple(_layer(graph, index, part) for index, part in enumerate(parts))
 
 
-def _grow(graph: Graph, start: int) -> list[int]:
+def _grow(graph: Graph, start: int, scales: Mapping[int, Rescaling]) -> list[int]:
     """Return the longest layer that starts at an operator."""
     chain = [start]
-    while (more := _next(graph, chain[-1])) and _may_join(graph, chain, more):
+    while (more := _next(graph, chain[-1], scales)) and _may_join(graph, chain, more):
         chain += more
     return chain
 
 
-def _next(graph: Graph, last: int) -> list[int]:
-    """Return the operators that continue a layer: one, or a closed diamond; empty if none."""
+def _next(graph: Graph, last: int, scales: Mapping[int, Rescaling]) -> list[int]:
+    """Return the operators that continue a layer: one, or a closed diamond; empty if none.
+
+    The scale of an integer product, and what makes it, ends the product as a bias does.
+    """
     tensor = _only_output(graph, last)
     if tensor is None:
         return []
     readers = graph.consumers[tensor]
     if len(readers) == 1:
+        end = scales.get(readers[0])
+        if end is not None and last == end.cast:
+            return [*end.makers, end.scale]
         return list(readers) if _data_inputs(graph, readers[0]) == {tensor} else []
     return _diamond(graph, tensor)
 
@@ -126,13 +137,14 @@ def _all_elementwise(graph: Graph, indices: Iterable[int]) -> bool:
 def _branch(graph: Graph, tensor: int, start: int, meet: int) -> list[int] | None:
     """Return the operators from a reader up to the meeting point; None if the branch leaves it."""
     branch: list[int] = []
-    current, fed_by = start, tensor
+    current, fed_by, length = start, tensor, 0
     while current != meet:
         output = _only_output(graph, current)
         alone = output is not None and len(graph.consumers[output]) == 1
         fits = _data_inputs(graph, current) == {fed_by} and is_elementwise(graph.operators[current])
-        if output is None or not alone or not fits or len(branch) == _LONGEST_BRANCH:
+        if output is None or not alone or not fits or length == _LONGEST_BRANCH:
             return None
+        length += graph.operators[current].kind not in QUANTISE | DEQUANTISE
         branch.append(current)
         fed_by, current = output, graph.consumers[output][0]
     return branch

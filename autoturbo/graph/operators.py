@@ -144,12 +144,15 @@ class Work:
         vector: Vector operations per output point (add, multiply, compare, convert).
         special: Transcendental operations per output point (exp, erf, division, square root).
         vector_per_point: Vector operations per point of the whole domain (pooling windows, means).
+        real: Vector operations per output point on real values, in the arithmetic of an operator
+            that is computed in int8 otherwise.
     """
 
     macs: int = 0
     vector: float = 0.0
     special: float = 0.0
     vector_per_point: float = 0.0
+    real: float = 0.0
 
 
 NO_WORK = Work()
@@ -510,7 +513,8 @@ def operator_key(operator: Operator) -> list[object]:
 
 
 def _work_key(work: Work) -> list[float]:
-    return [work.macs, work.vector, work.special, work.vector_per_point]
+    key = [work.macs, work.vector, work.special, work.vector_per_point]
+    return [*key, work.real] if work.real else key
 
 
 _ELEMENT_BYTES = {"float64": 8, "int64": 4, "uint64": 4, "int32": 4, "uint32": 4, "int16": 2}

@@ -123,13 +123,15 @@ def make_context(
             readers[tensor].append(layer.index)
     return SchedulingContext(
         graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
-        work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, integers=integers),
+        work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, target, dtype),
         loop_orders(graph), tuple(maker.get(tensor, -1) for tensor in range(len(graph.tensors))),
         tuple(map(tuple, readers)),
     )  # fmt: skip
 
 
-def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) -> LayerArrays:
+def _layer_arrays(
+    graph: Graph, layers: tuple[Layer, ...], target: Target, dtype: str
+) -> LayerArrays:
     def flat(groups: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
         return ints(np.cumsum([0, *map(len, groups)])), ints([x for g in groups for x in g])
 
@@ -139,7 +141,7 @@ def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) ->
         *flat([layer.inputs for layer in layers]),
         *flat([layer.outputs for layer in layers]),
         in_place=ints([layer.in_place for layer in layers]),
-        work=ints([_point_work(work_of(one, integers=integers)) for one in operators]),
+        work=ints([_point_work(work_of(one, target, dtype)) for one in operators]),
         recurrent=ints([operator.recurrent for operator in operators]),
     )
 
@@ -148,7 +150,8 @@ def _point_work(work: Work) -> int:
     """Return the cost of a domain point in vector-lane operations."""
     if work.macs:
         return work.macs
-    return round(32 * (work.vector + work.vector_per_point)) + 128 * round(work.special)
+    plain = work.vector + work.vector_per_point + work.real
+    return round(32 * plain) + 128 * round(work.special)
 
 
 def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:

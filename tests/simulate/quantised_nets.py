@@ -14,6 +14,7 @@ from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
     QuantType,
+    quantize_dynamic,
     quantize_static,
 )
 
@@ -108,5 +109,16 @@ def quantised(model: Path, *, pairs: bool = True, per_channel: bool = False) -> 
         quant_format=QuantFormat.QDQ if pairs else QuantFormat.QOperator,
         activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
     )  # fmt: skip
+    logging.disable(logging.NOTSET)
+    return out
+
+
+def quantised_dynamically(model: Path) -> Path:
+    """Return the file beside a model's in which products find their scales while they run."""
+    out = model.with_name(f"{model.stem}_dynamic.onnx")
+    logging.disable(logging.WARNING)
+    quantize_dynamic(
+        model, out, weight_type=QuantType.QUInt8, op_types_to_quantize=["Conv", "MatMul"]
+    )
     logging.disable(logging.NOTSET)
     return out

@@ -18,6 +18,8 @@ from autoturbo.commands.schedules.inspect import model_facts
 from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import graph_arrays
 from autoturbo.graph.batch import rebatch, trace_batch
+from autoturbo.graph.integers import CONVERT, REQUANTISE
+from autoturbo.graph.layers import layers_of
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import NO_WORK, Graph, Work
 from autoturbo.hardware import Target
@@ -27,7 +29,13 @@ from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuning.tuner import tune
-from tests.simulate.quantised_nets import Net, detector, quantised, residual
+from tests.simulate.quantised_nets import (
+    Net,
+    detector,
+    quantised,
+    quantised_dynamically,
+    residual,
+)
 from tests.simulate.simulate_samples import target_of
 
 FASTER = ("stcp920", "ascend-910")
@@ -218,9 +226,9 @@ def test_a_pair_on_either_side_makes_an_operator_one_in_integers() -> None:
     assert relu.integer == NO_WORK
     assert priced(relu, target, "float16").engine == NONE
     first, last = [x for x in graph.operators if x.kind == "QuantizeLinear"]
-    assert (first.integer, last.integer) == (None, Work(vector=1.0))
+    assert (first.integer, last.integer) == (CONVERT, REQUANTISE)
     back = [x for x in graph.operators if x.kind == "DequantizeLinear"]
-    assert [x.integer for x in back] == [NO_WORK, None]
+    assert [x.integer for x in back] == [NO_WORK, CONVERT]
     held = {t.name: t.integer_bytes for t in graph.tensors if t.integer_bytes is not None}
     sizes = dict(zip((t.name for t in graph.tensors), graph_arrays(
         graph, "float16", integers=True).element.tolist(), strict=True))  # fmt: skip
@@ -253,12 +261,142 @@ def test_who_reads_real_values_beside_integers_pays_for_them() -> None:
     def both(net: Pairs) -> str:
         shared = net.pair("x")
         inner = net.pair(net.node("Conv", [shared, net.weights(64, 64, 1, 1)]))
-        return net.node("Add", [shared, inner])
+        return net.node("Concat", [shared, inner], axis=1)
 
     graph = built(both)
     shared = next(x for x in graph.operators if x.kind == "DequantizeLinear")
-    assert shared.integer == shared.work
+    assert shared.integer == CONVERT
     assert graph.tensors[shared.outputs[0]].integer_bytes == 1
+
+
+VECTORS: dict[str, Callable[[Pairs, str], str]] = {
+    "between pairs": lambda net, x: net.back(net.there(net.node("Erf", [net.pair(x)]))),
+    "several in reals": lambda net, x: net.pair(net.node("Erf", [net.node("Tanh", [net.pair(x)])])),
+    "a reduction": lambda net, x: net.pair(net.node("Softmax", [net.pair(x)])),
+    "read by two": lambda net, x: net.pair(
+        net.node("Mul", [made := net.pair(x), net.pair(net.node("Sigmoid", [made]))])
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_conversions_beside_the_vector_engine_are_no_work(case: str) -> None:
+    """Between two products, of which the first has no bias: nothing but what reals would take."""
+
+    def net_of(net: Pairs) -> str:
+        first = net.node("Conv", [net.pair("x"), net.weights(64, 64, 1, 1)])
+        second = net.node("Conv", [VECTORS[case](net, first), net.weights(64, 64, 1, 1)])
+        return net.pair(second)
+
+    graph = built(net_of)
+    inner = [x for x in graph.operators if x.kind.endswith("quantizeLinear")][2:-2]
+    inner += [x for x in graph.operators if x.kind == "QuantizeLinear"][1:-1]
+    assert {x.integer for x in inner} == {NO_WORK}
+    assert {priced(x, target_of("ascend-910"), "float16").engine for x in inner} == {NONE}
+
+
+def test_a_run_in_int8_converts_nothing() -> None:
+    """Its real values are held in 8 bits as well: quantised, a layer takes what it takes."""
+
+    def layer(net: Pairs, *, pairs: bool) -> str:
+        pair = net.pair if pairs else str
+        real = net.store("real", np.zeros((64, 64, 1, 1)))
+        weights = net.weights(64, 64, 1, 1) if pairs else real
+        bias = net.store("bias", np.zeros(64))
+        made = pair(net.node("Conv", [pair("x"), weights, bias]))
+        return pair(net.node("Mul", [made, pair(net.node("Sigmoid", [made]))]))
+
+    plain, pairs = (built(functools.partial(layer, pairs=given)) for given in (False, True))
+    target = target_of("goya")
+    bounds = [lower_bound(graph, target, "int8") for graph in (plain, pairs)]
+    assert bounds[1].vector_s == bounds[0].vector_s
+    assert measured(pairs, target).latency <= measured(plain, target).latency
+
+
+# ------------------------------------------------------- activations of elementwise operators
+
+
+def gelu(net: Net, data: str) -> str:
+    root, one, half = (net.store(f"{n}{len(net.nodes)}", v) for n, v in _GELU.items())
+    above = net.node("Add", [net.node("Erf", [net.node("Div", [data, root])]), one])
+    return net.node("Mul", [net.node("Mul", [data, above]), half])
+
+
+_GELU = {"root": np.sqrt(2.0), "one": 1.0, "half": 0.5}
+
+
+def silu(net: Net, data: str) -> str:
+    return net.node("Mul", [data, net.node("Sigmoid", [data])])
+
+
+def hard_swish(net: Net, data: str) -> str:
+    three, none, six = (net.store(f"{n}{len(net.nodes)}", n) for n in (3.0, 0.0, 6.0))
+    bounded = net.node("Clip", [net.node("Add", [data, three]), none, six])
+    return net.node("Div", [net.node("Mul", [data, bounded]), six])
+
+
+ACTIVATIONS = {"gelu": gelu, "silu": silu, "hard_swish": hard_swish}
+FORMS = ("pairs", "operators", "dynamic")
+
+
+@functools.cache
+def activated(kind: str, folder: Path) -> dict[str, Graph]:
+    """Convolutions with an activation behind each, as they are and in all quantised forms."""
+    net = Net((1, 32, 64, 64))
+    data = "x"
+    for _ in range(3):
+        data = ACTIVATIONS[kind](net, net.conv(data, (32, 32, 3)))
+    file = folder / f"{kind}.onnx"
+    onnx.save(net.model(data), file)
+    made = (quantised(file), quantised(file, pairs=False), quantised_dynamically(file))
+    return {"real": import_model(file), **dict(zip(FORMS, map(import_model, made), strict=True))}
+
+
+DYNAMIC_MARGIN = 1.2
+"""What finding a range may add: every element is compared twice, and all wait for the last."""
+
+
+@pytest.mark.parametrize("preset", ["stcp920", "goya", "ascend-910"])
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_activations_written_out_are_not_slower_quantised(
+    preset: str, kind: str, folder: Path
+) -> None:
+    target, forms = target_of(preset), activated(kind, folder)
+    found = {form: measured(graph, target) for form, graph in forms.items()}
+    plain = found.pop("real")
+    for form, one in found.items():
+        margin = DYNAMIC_MARGIN if form == "dynamic" else 1.001  # 32-bit biases beside 8-bit ones
+        assert one.latency <= margin * plain.latency, form
+        if form != "dynamic":
+            assert one.bound.seconds <= margin * plain.bound.seconds, form
+
+
+def test_the_scale_of_a_dynamic_quantisation_ends_its_product(folder: Path) -> None:
+    graph = activated("silu", folder)["dynamic"]
+    layers = [[graph.operators[i].kind for i in layer.operators] for layer in layers_of(graph)]
+    ends = ["ConvInteger", "Cast", "Mul", "Add", "Sigmoid", "Mul"]
+    assert layers == [["DynamicQuantizeLinear"], ["Mul", *ends]] * 3
+    held = {t for layer in layers_of(graph) for t in (*layer.inputs, *layer.outputs)}
+    assert "int32" not in {graph.tensors[t].dtype for t in held}
+    kinds = {operator.kind: operator.integer for operator in graph.operators}
+    assert kinds["ConvInteger"] == Work(macs=1)
+    assert (kinds["Cast"], kinds["Add"]) == (NO_WORK, NO_WORK)
+
+
+def test_a_scale_from_elsewhere_stays_outside_of_the_product() -> None:
+    """It may depend on the product itself, or be another's: that would be a circle."""
+
+    def net_of(net: Pairs) -> str:
+        net.nodes += [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+        net.stored.append(numpy_helper.from_array(np.ones((64, 64, 1, 1), np.uint8), "w"))
+        sums = net.node("ConvInteger", ["q", "w", "z"])
+        real = net.node("Cast", [sums], to=TensorProto.FLOAT)
+        largest = net.node("ReduceMax", [net.node("Relu", ["x"])], keepdims=0)
+        return net.node("Mul", [real, net.node("Mul", ["s", largest])])
+
+    graph = built(net_of)
+    layers = [[graph.operators[i].kind for i in layer.operators] for layer in layers_of(graph)]
+    assert ["ConvInteger", "Cast"] in layers
 
 
 @pytest.mark.full

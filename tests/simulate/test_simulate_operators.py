@@ -20,7 +20,8 @@ from autoturbo.heterogeneous.evaluator import MachineEvaluator
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import LowerBound, Measurement
-from tests.graph.table.operator_cases import CASES, Case, real
+from tests.graph.table.operator_cases import CASES
+from tests.graph.table.operator_harness import Case, real
 from tests.simulate.simulate_samples import target_of
 
 MACHINES = ("kirin-970", "zcu102-vta")

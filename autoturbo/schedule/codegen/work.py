@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, Regions
 from autoturbo.graph.domain import SHOWN, AxisKind
+from autoturbo.graph.integers import among_integers
 from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Work
 from autoturbo.hardware.parts import DATAFLOWS, MatrixEngine
 from autoturbo.hardware.target import Target
@@ -123,9 +124,11 @@ def in_integers(target: Target, dtype: str) -> bool:
     return all(target.supports(kind) and lanes(kind) > 0 for kind in types)
 
 
-def work_of(operator: Operator, *, integers: bool) -> Work:
+def work_of(operator: Operator, target: Target, dtype: str) -> Work:
     """Return an operator's arithmetic per point; that in int8 if it is computed so."""
-    return operator.integer if integers and operator.integer is not None else operator.work
+    if operator.integer is None or not in_integers(target, dtype):
+        return operator.work
+    return among_integers(operator) if dtype == "int8" else operator.integer
 
 
 def priced(operator: Operator, target: Target, dtype: str) -> TargetOperations:
@@ -134,7 +137,7 @@ def priced(operator: Operator, target: Target, dtype: str) -> TargetOperations:
     Operations in int8 count as the number of operations of the compute type that take as long.
     """
     integers = in_integers(target, dtype) and operator.integer is not None
-    work = work_of(operator, integers=integers)
+    work = work_of(operator, target, dtype)
     code = engine_code(operator, target, dtype)
     lanes = macs = 1.0
     if integers:
@@ -143,7 +146,7 @@ def priced(operator: Operator, target: Target, dtype: str) -> TargetOperations:
     unpacking = 0.0 if integers else operator.unpacking / max(operator.output_points, 1)
     return TargetOperations(
         code, work.macs * (macs if code == MATRIX else lanes),
-        work.vector * lanes + unpacking, work.special, work.vector_per_point * lanes,
+        work.vector * lanes + work.real + unpacking, work.special, work.vector_per_point * lanes,
     )  # fmt: skip
 
 
@@ -220,10 +223,10 @@ def engine_code(operator: Operator, target: Target, dtype: str) -> int:
     A product that uses so little of the array that vector lanes are faster (a depthwise
     convolution, one output channel per product) goes to the vector engine.
     """
-    code = _CODES[operator.engine]
+    code, work = _CODES[operator.engine], work_of(operator, target, dtype)
     if operator.integer is not None and in_integers(target, dtype):
         dtype = "int8"
-        code = NONE if operator.integer == NO_WORK and code == VECTOR else code
+        code = NONE if work == NO_WORK and code == VECTOR else code
     if code != MATRIX:
         return code
     lanes = target.vector.elements_per_cycle(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,15 @@ from autoturbo.graph.operators import Engine, Pattern
 from autoturbo.graph.table import NodeView, describe
 from tests.graph.table.operator_harness import Described, node
 from tests.tiers import spread
+
+_GAPS: list[tuple[int, int, dict[str, Any]]] = [
+    (3, 19, {"strides": (4,)}),
+    (1, 9, {"strides": (2,)}),
+    (2, 11, {"strides": (2,), "output_padding": (1,)}),
+    (2, 12, {"strides": (2,), "dilations": (2,), "output_padding": (1,)}),
+    (2, 15, {"strides": (3,), "output_shape": (15,)}),
+]
+"""Kernel, output and attributes of transposed convolutions over 5 rows."""
 
 MACS: list[tuple[NodeView, int]] = [
     # ResNet-50's first convolution: 64 x 112 x 112 outputs of 3 x 7 x 7.
@@ -51,13 +61,7 @@ MACS: list[tuple[NodeView, int]] = [
             node("ConvTranspose", [(1, 8, 5), (8, 2, k)], [(1, 8, out)], group=4, **more),
             8 * 5 * 2 * k,
         )
-        for k, out, more in (
-            (3, 19, {"strides": (4,)}),
-            (1, 9, {"strides": (2,)}),
-            (2, 11, {"strides": (2,), "output_padding": (1,)}),
-            (2, 12, {"strides": (2,), "dilations": (2,), "output_padding": (1,)}),
-            (2, 15, {"strides": (3,), "output_shape": (15,)}),
-        )
+        for k, out, more in _GAPS
     ],
     (node("MatMul", [(32, 128, 768), (768, 3072)], [(32, 128, 3072)]), 32 * 128 * 768 * 3072),
     (node("MatMul", [(2, 12, 8, 64), (2, 12, 64, 8)], [(2, 12, 8, 8)]), 24 * 8 * 8 * 64),
