@@ -708,6 +708,37 @@ def test_a_loop_of_unknown_length_stays_whole_and_figures_say_so(tmp_path: Path)
     assert "incomplete: the work of 1 Loop" in graph.uncounted.sentence
 
 
+HELD = """(float[2,4] x, bool c, float[2,3] k) => (float[2,3] y, float[2,3] z) {
+    y, z = If(c)<
+        then_branch = a () => (float[2,3] t, float[2,3] k2)
+            <float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float[2,3] k2 = {1,2,3,4,5,6}> {
+            t = MatMul(x, w)
+        },
+        else_branch = b () => (float[2,3] e, float[2,3] f)
+            <float[4,3] w = {9,8,7,6,5,4,3,2,1,0,1,2}> {
+            m = MatMul(x, w)
+            e = If(c)<
+                then_branch = d () => (float[2,3] n) { n = Neg(m) },
+                else_branch = g () => (float[2,3] n)
+                    <float[3,3] w = {2,0,0,0,2,0,0,0,2}> { n = MatMul(m, w) }
+            >
+            f = Constant<value = float[2,3] {6,5,4,3,2,1}>()
+        }>
+}"""
+
+
+def test_constants_of_branches_with_one_name_stay_apart(tmp_path: Path) -> None:
+    path = _text(HELD, tmp_path)
+    nodes = load_nodes(path)
+    (chosen,) = nodes.graph.operators
+    assert sum(nodes.graph.tensors[t].constant for t in chosen.inputs) == 5
+    for condition in (True, False):
+        feeds = {"x": real(2, 4), "c": np.array(condition), "k": real(2, 3)}
+        expected, actual = run(onnx.load(path), feeds), run(plain_model(nodes), feeds)
+        for want, got in zip(expected, actual, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 BRANCHES = """(float[2,4] x, int64 sr, float[4,3] w) => (float[2,3] y) {
     k = Constant<value = int64 {16000}>()
     c = Equal(sr, k)
