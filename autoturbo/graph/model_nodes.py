@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from autoturbo.graph.importer.assemble import Assembled, Tensors, build_graph, values_read
 from autoturbo.graph.importer.external_data import reference
@@ -18,7 +17,7 @@ from autoturbo.graph.importer.structure import outer_names, stored_tensor
 from autoturbo.graph.importer.values import Repetition, Step, Value, element_type
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
-from autoturbo.graph.source import Source, one_line
+from autoturbo.graph.source import Source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +139,7 @@ def load_nodes(
         values: Elements by input name, as for :func:`~autoturbo.graph.onnx_import.import_model`.
 
     Raises:
-        ModelError: The file is not usable, or has a sparse constant that is too large or damaged.
+        ModelError: The file is not usable.
     """
     source = Source(Path(path))
     model, program = read_program(source, Extents(batch, shapes or {}), values, whole=True)
@@ -176,10 +175,6 @@ def _nodes(assembled: Assembled) -> Iterator[ModelNode]:
         )
 
 
-_MOST_DENSE = 1 << 28
-"""Elements up to which a sparse constant is written as a dense one."""
-
-
 class _Constants:
     """Finds where the constants that nodes read come from."""
 
@@ -190,7 +185,6 @@ class _Constants:
         self.repeated: list[Repeated] = []
         self._names, self._source = names, source
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._sparse = {sparse.values.name: sparse for sparse in model.graph.sparse_initializer}
         self._inputs = {value.name for value in model.graph.input}
         self._makers = {v: step for step in program.constants for v in step.outputs if v}
         self._done: set[Value] = set()
@@ -199,7 +193,7 @@ class _Constants:
         """Add the constants and everything that they are computed from.
 
         Raises:
-            ModelError: A sparse constant that is too large, or is not as its definition says.
+            ModelError: One that cannot be found.
         """
         for value in values:
             if value.constant and value not in self._done:
@@ -220,15 +214,7 @@ class _Constants:
         elif value.name in self._inputs:
             self.given.append(_operand(value, self._names))
         else:
-            self.stored[name] = self._dense(value.name, name)
-
-    def _dense(self, original: str, name: str) -> TensorProto:
-        """Return a sparse constant as a dense one, as runtimes do when they load a model."""
-        try:
-            return numpy_helper.from_array(_elements(self._sparse[original]), name)
-        except (ValueError, TypeError, LookupError, OSError) as error:
-            message = f"a sparse constant cannot be written again: {one_line(error)}"
-            raise self._source.error(message, original, "store it dense") from None
+            raise self._source.error("cannot be written again: no constant of the file", name)
 
     def _make(self, step: Step) -> None:
         """Keep the node that computes a constant; turn a Constant node into a stored constant."""
@@ -262,18 +248,6 @@ class _Constants:
         had, has = (original.shape or ())[dim], (value.shape or ())[dim]
         names = self._names.name(value), self._names.name(original)
         self.repeated.append(Repeated(*names, dim, had, has, origin.batch, origin.inner))
-
-
-def _elements(sparse: SparseTensorProto) -> np.ndarray:
-    """Return the elements of a sparse constant; raise ValueError or IndexError if it is damaged."""
-    if math.prod(sparse.dims) > _MOST_DENSE:
-        raise ValueError(f"it has more than {_MOST_DENSE} elements")
-    values, places = map(numpy_helper.to_array, (sparse.values, sparse.indices))
-    if places.ndim > 1:
-        places = np.ravel_multi_index(tuple(places.T), tuple(sparse.dims))
-    array = np.zeros(math.prod(sparse.dims), values.dtype)
-    array[places] = values
-    return array.reshape(tuple(sparse.dims))
 
 
 def _named(tensor: TensorProto, name: str) -> TensorProto:

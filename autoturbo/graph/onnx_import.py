@@ -3,7 +3,8 @@
 A reader's map of :mod:`autoturbo.graph.importer`, in the order in which things happen:
 
 1. :mod:`model_file` reads the file without large values and checks its versions;
-2. :mod:`external_data` checks weights, in the file and beside it, and reads the small ones;
+2. :mod:`constants` gathers those of bodies, :mod:`external_data` checks weights, in the file and
+   beside it, and reads the small ones;
 3. :mod:`inputs` tells weights from real inputs, :mod:`freeze` gives those static shapes;
 4. :mod:`propagate` goes through the nodes once: shapes, small constants, what folds away
    (twice where the batch is written into the file's constants: :mod:`rebatch`);
@@ -22,6 +23,7 @@ from onnx import ModelProto, TypeProto, ValueInfoProto
 from autoturbo.errors import ModelError
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.importer.assemble import build_graph, check_size
+from autoturbo.graph.importer.constants import densify, gather
 from autoturbo.graph.importer.external_data import attach
 from autoturbo.graph.importer.freeze import (
     Extents,
@@ -203,7 +205,9 @@ def read_program(
     """
     model = open_model(source, weights=whole)
     seeded = any(entry.key == SEED_KEY for entry in model.metadata_props)
+    gather(model.graph)
     missing = attach(model.graph, source, seeded=seeded).missing
+    densify(model.graph, source, whole=whole)
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
     samples, declared = asked.samples, declared_dims(inputs)

@@ -528,6 +528,61 @@ def test_loops_of_known_length_are_written_out(kind: str, tmp_path: Path) -> Non
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+GROWING = """(float[2,4] x, float[4,4] w) => (float[2,4] y, float[2,{grown},4] s{more}) {{
+    n = Constant<value = int64 {{{trips}}}>()
+    t = Constant<value = bool {{1}}>()
+    k = Constant<value = int64[1] {{1}}>()
+    one = Unsqueeze(x, k)
+    zero = Concat<axis = 1>(one)
+    y, s{again} = Loop(n, t, x, zero)<body = b (int64 i, bool c, float[2,4] v, float[A,B,C] a)
+        => (bool d, float[2,4] u, float[A,B,C] r{row}) {{
+        d = Identity(c)
+        m = MatMul(v, w)
+        u = Tanh(m)
+        e = Unsqueeze(u, k)
+        r = Concat<axis = 1>(a, e)
+        {last}
+    }}>
+}}"""
+
+
+def test_a_result_that_grows_trip_by_trip_is_put_together_once(tmp_path: Path) -> None:
+    body = GROWING.format(grown=6, trips=5, more="", again="", row="", last="")
+    nodes = load_nodes(_text(body, tmp_path))
+    (joined,) = (o for o in nodes.graph.operators if o.kind == "Concat")
+    assert len(joined.inputs) == 6
+    feeds = {"x": real(2, 4), "w": real(4, 4)}
+    expected, actual = run(onnx.load(tmp_path / "net.onnx"), feeds), run(plain_model(nodes), feeds)
+    for want, got in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_growing_result_that_is_read_in_each_trip_is_kept(tmp_path: Path) -> None:
+    last = "z = ReduceSum(a)"
+    more = {"more": ", float[5,1,1,1] q", "again": ", q", "row": ", float[1,1,1] z"}
+    graph = import_model(_text(GROWING.format(grown=6, trips=5, last=last, **more), tmp_path))
+    kinds = [operator.kind for operator in graph.operators]
+    assert kinds.count("Concat") == 1 + 5 + 1  # before the loop, in each trip, the second result
+
+
+@pytest.mark.parametrize(
+    ("outputs", "nodes", "count"),
+    [
+        ("float[6,2] b", "b = Concat<axis = -2>(a, x)", 1),
+        ("float[4,4] b", "b = Concat<axis = 1>(a, a)", 2),
+        ("float[4,4] b", "e = Concat<axis = 1>(x, x) b = Concat<axis = 0>(e, e)", 2),
+        ("float[6,2] b, float[4,2] a", "b = Concat<axis = 0>(a, x)", 2),
+        ("float[4,2] b", "b = Concat<axis = 0>(a)", 1),
+    ],
+)
+def test_concats_are_joined_along_one_axis_where_nobody_else_reads(
+    outputs: str, nodes: str, count: int, tmp_path: Path
+) -> None:
+    body = f"(float[2,2] x) => ({outputs}) {{ a = Concat<axis = 0>(x, x) {nodes} }}"
+    graph = import_model(_text(body, tmp_path))
+    assert [operator.kind for operator in graph.operators] == ["Concat"] * count
+
+
 def _counting(start: int, step: int, end: int, most: int | None, op: str = "Less") -> str:
     """A loop as Keras exports have it: two counters, the data entered by one of them."""
     limit = "" if most is None else "n"
@@ -651,6 +706,37 @@ def test_a_loop_of_unknown_length_stays_whole_and_figures_say_so(tmp_path: Path)
     assert graph.uncounted is not None
     assert graph.uncounted.operators == {"Loop": 1}
     assert "incomplete: the work of 1 Loop" in graph.uncounted.sentence
+
+
+HELD = """(float[2,4] x, bool c, float[2,3] k) => (float[2,3] y, float[2,3] z) {
+    y, z = If(c)<
+        then_branch = a () => (float[2,3] t, float[2,3] k2)
+            <float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float[2,3] k2 = {1,2,3,4,5,6}> {
+            t = MatMul(x, w)
+        },
+        else_branch = b () => (float[2,3] e, float[2,3] f)
+            <float[4,3] w = {9,8,7,6,5,4,3,2,1,0,1,2}> {
+            m = MatMul(x, w)
+            e = If(c)<
+                then_branch = d () => (float[2,3] n) { n = Neg(m) },
+                else_branch = g () => (float[2,3] n)
+                    <float[3,3] w = {2,0,0,0,2,0,0,0,2}> { n = MatMul(m, w) }
+            >
+            f = Constant<value = float[2,3] {6,5,4,3,2,1}>()
+        }>
+}"""
+
+
+def test_constants_of_branches_with_one_name_stay_apart(tmp_path: Path) -> None:
+    path = _text(HELD, tmp_path)
+    nodes = load_nodes(path)
+    (chosen,) = nodes.graph.operators
+    assert sum(nodes.graph.tensors[t].constant for t in chosen.inputs) == 5
+    for condition in (True, False):
+        feeds = {"x": real(2, 4), "c": np.array(condition), "k": real(2, 3)}
+        expected, actual = run(onnx.load(path), feeds), run(plain_model(nodes), feeds)
+        for want, got in zip(expected, actual, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 BRANCHES = """(float[2,4] x, int64 sr, float[4,3] w) => (float[2,3] y) {

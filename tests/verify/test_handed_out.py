@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+import pytest
+from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
@@ -52,3 +53,40 @@ def test_roundings_within_a_quantised_recurrence_are_not_compared(tmp_path: Path
     assert (found.skipped, found.findings) == (None, ())
     (note,) = import_model(tmp_path / "net.onnx").notes
     assert "activations stay real" in note
+
+
+def _branches(stored: str, sparse: SparseTensorProto) -> ModelProto:
+    """A model whose weight is a sparse constant: of the graph, of a branch, or of a Constant."""
+    node = [helper.make_node("Constant", [], ["w"], "c", sparse_value=sparse)]
+    product = [helper.make_node("MatMul", ["x", "w"], ["t"], "m")]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 8))
+    result = helper.make_tensor_value_info("t", TensorProto.FLOAT, (4, 8))
+    held = [sparse] if "initializer" in stored else []
+    nodes = product if held else node + product
+    if "branch" not in stored:
+        graph = helper.make_graph(nodes, "net", [given], [result], sparse_initializer=held)
+    else:
+        then = helper.make_graph(nodes, "then", [], [result], sparse_initializer=held)
+        other = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "else", [], [result])
+        chosen = helper.make_node("If", ["c"], ["y"], "i", then_branch=then, else_branch=other)
+        condition = helper.make_tensor_value_info("c", TensorProto.BOOL, ())
+        output = helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 8))
+        graph = helper.make_graph([chosen], "net", [given, condition], [output])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "stored", ["initializer", "node", "initializer of a branch", "node of a branch"]
+)
+@pytest.mark.parametrize("by_dimension", [False, True])
+def test_sparse_constants_are_written_dense(
+    stored: str, by_dimension: bool, tmp_path: Path
+) -> None:
+    places = np.array([3, 17, 40], np.int64)
+    if by_dimension:
+        places = np.stack(np.unravel_index(places, (8, 8)), axis=1)
+    values = numpy_helper.from_array(np.array([1, -2, 3], np.float32), "w")
+    indices = numpy_helper.from_array(places, "places")
+    sparse = helper.make_sparse_tensor(values, indices, [8, 8])
+    found = checked(_branches(stored, sparse), tmp_path)
+    assert (found.skipped, found.findings) == (None, ())

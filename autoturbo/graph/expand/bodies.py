@@ -141,7 +141,6 @@ def _body(w: Writer) -> GraphProto:
     body: GraphProto | None = w.attribute("body", None)
     if body is None:
         raise LookupError("body")
-    refuse_unless(not body.sparse_initializer, "sparse constants in a body")
     return body
 
 

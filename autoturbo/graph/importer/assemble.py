@@ -19,7 +19,7 @@ from autoturbo.graph.importer.shapes import schema_of
 from autoturbo.graph.importer.values import Repeats, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Origin, Tensor, Work
-from autoturbo.graph.source import Source, domain_of, kind_of
+from autoturbo.graph.source import Source, domain_of, integer_of, kind_of
 from autoturbo.graph.stored import View
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 
@@ -59,7 +59,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
     Raises:
         ModelError: Nothing depends on an input; a needed shape is not known; too large.
     """  # noqa: DOC501  _idle() makes the error
-    steps = _alive(program)
+    steps = _joined(_alive(program), program.outputs)
     if not steps:
         raise _idle(program, source)
     read = set(values_read(steps, program.outputs))
@@ -119,6 +119,60 @@ def _alive(program: Program) -> list[Step]:
             needed.update(step.read)
             alive.append(step)
     return alive[::-1]
+
+
+def _joined(steps: Sequence[Step], outputs: Iterable[Value]) -> list[Step]:
+    """Return the steps with a Concat of Concats along one axis as a single one.
+
+    A loop that grows a result copies it in every trip, each time at other extents. Where only the
+    next trip reads it, one Concat behind the last trip makes the same.
+    """
+    axes = {step: _concat_axis(step) for step in steps if kind_of(step.node) == "Concat"}
+    readers = Counter(values_read(steps, outputs))
+    makers = {(v, axes[s]): s for s in axes for v in s.outputs if v and readers[v] == 1}
+    kept: list[Step] = []
+    gone: set[Step] = set()
+    for step in reversed(steps):
+        if step not in gone:
+            joined = _with_pieces(step, axes[step], makers, gone) if step in axes else step
+            kept.append(joined)
+    return kept[::-1]
+
+
+def _with_pieces(
+    step: Step, axis: int | None, makers: Mapping[tuple[Value, int | None], Step], gone: set[Step]
+) -> Step:
+    """Return a Concat that reads what the Concats before it read.
+
+    Args:
+        step: The Concat.
+        axis: Its own.
+        makers: Those whose result is read once, by result and axis.
+        gone: Grows by those that are not needed any more.
+    """
+    pieces: list[Value | None] = []
+    waiting = step.inputs[::-1]
+    while waiting:
+        value = waiting.pop()
+        maker = makers.get((value, axis)) if value else None
+        if maker is None:
+            pieces.append(value)
+        else:
+            gone.add(maker)
+            waiting += maker.inputs[::-1]
+    if pieces == step.inputs:
+        return step
+    node = NodeProto()
+    node.CopyFrom(step.node)
+    node.input[:] = [value.name if value else "" for value in pieces]
+    return replace(step, node=node, inputs=pieces)
+
+
+def _concat_axis(step: Step) -> int | None:
+    """Return the axis of a Concat, counted from the front; None where its rank is not known."""
+    value = step.outputs[0]
+    rank = len(value.shape or ()) if value else 0
+    return integer_of(step.node, "axis", 1) % rank if rank else None
 
 
 _SHAPE_OR_TYPE = {"EyeLike": 0, "CastLike": 1}

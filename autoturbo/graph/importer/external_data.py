@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -88,6 +88,14 @@ def inline_bytes(tensor: TensorProto) -> int | None:
         if entry.key == INLINE:
             return int(entry.value)
     return None
+
+
+def left_out(name: str, element: int, dims: Sequence[int]) -> TensorProto:
+    """Return a tensor as it stands where its payload was left behind."""
+    tensor = TensorProto(name=name, data_type=element, dims=dims)
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key=INLINE, value="0")
+    return tensor
 
 
 def restore(tensor: TensorProto, path: Path) -> None:

@@ -159,9 +159,6 @@ class Propagation:
             self._used.update((*node.input, *captured_names(node)))
         for tensor in graph.initializer:
             scope[tensor.name] = self._stored(tensor)
-        for sparse in graph.sparse_initializer:
-            kind = tensor_type(sparse.values.data_type, sparse.dims)
-            scope[sparse.values.name] = Value(sparse.values.name, kind, constant=True)
         for node in in_order(graph.node, self.source):
             self._node(node, scope)
         return [scope[value.name] for value in graph.output]

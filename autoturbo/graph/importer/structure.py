@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto, TensorProto
@@ -85,11 +85,26 @@ def loop_condition(body: GraphProto) -> LoopCondition:
         elif name in places:
             waiting.append(body.output[1 + places[name]].name)
     carried = tuple(places[name] for name in formal if name in read)
-    graph = GraphProto(input=body.input, sparse_initializer=body.sparse_initializer)
+    graph = GraphProto(input=body.input)
     graph.node.extend(node for node in body.node if not read.isdisjoint(node.output))
     graph.initializer.extend(tensor for tensor in body.initializer if tensor.name in read)
     graph.output.extend(body.output[k] for k in (0, *(1 + place for place in carried)))
     return LoopCondition(graph, carried, not carried and number not in read)
+
+
+def rename_read(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Rename the outer values that a graph reads, except those that it defines."""
+    defined = {value.name for value in graph.input} | set(initializer_names(graph))
+    defined.update(name for node in graph.node for name in node.output)
+    outer = {old: new for old, new in names.items() if old != new and old not in defined}
+    if not outer:
+        return
+    for node in graph.node:
+        node.input[:] = [outer.get(name, name) for name in node.input]
+        for body in bodies(node):
+            rename_read(body, outer)
+    for value in graph.output:
+        value.name = outer.get(value.name, value.name)
 
 
 def initializer_names(graph: GraphProto) -> list[str]:

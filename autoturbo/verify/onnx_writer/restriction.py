@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
-from onnx import GraphProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from autoturbo.graph.domain import DimAccess, Interval, Region, volume
-from autoturbo.graph.importer.structure import bodies, captured_names, initializer_names
+from autoturbo.graph.importer.structure import bodies, captured_names, rename_read
 from autoturbo.graph.indices import counted_from_front
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
@@ -128,20 +127,7 @@ def _rename_captured(partial: PartialOperator) -> None:
     captured = zip(outer, partial.node.captured, strict=True)
     names.update({name: operand.name for name, operand in captured})
     for graph in bodies(proto):
-        _rename_graph(graph, {old: new for old, new in names.items() if old != new})
-
-
-def _rename_graph(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Rename the outer values that a graph reads, except those that it defines."""
-    defined = {value.name for value in graph.input} | set(initializer_names(graph))
-    defined.update(name for node in graph.node for name in node.output)
-    outer = {old: new for old, new in names.items() if old not in defined}
-    for node in graph.node:
-        node.input[:] = [outer.get(name, name) for name in node.input]
-        for body in bodies(node):
-            _rename_graph(body, outer)
-    for value in graph.output:
-        value.name = outer.get(value.name, value.name)
+        rename_read(graph, names)
 
 
 Writer = Callable[[PartialOperator], bool]
