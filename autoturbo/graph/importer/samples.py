@@ -304,7 +304,7 @@ def _noted(graph: Graph, verdict: _Verdict) -> _Verdict:
     if not others or verdict.note:
         return verdict
     begin = ", ".join(f"{graph.tensors[t].name}: {shapes[t][0]}" for t in others)
-    text = f"batch taken as {verdict.batch}; other inputs begin with another extent ({begin})"
+    text = f"batch taken as {verdict.batch}; not all inputs begin with it ({begin})"
     return replace(verdict, note=f"{text}; {_ANOTHER}")
 
 
