@@ -560,12 +560,15 @@ def _sentence(declared: dataclasses.Field[Any]) -> str:
 
 def extent_flags(
     batch: int | None,
+    batch_dim: Sequence[str] | None,
     shapes: Mapping[str, Sequence[int]] | None,
     dims: Mapping[str, int] | None,
     values: Mapping[str, Sequence[float]] | None,
 ) -> list[str]:
     """Return the words of a command line that give a model its extents and known elements."""
     words = [] if batch is None else ["--batch", str(batch)]
+    for said in batch_dim or ():
+        words += ["--batch-dim", said]
     for name, extent in (dims or {}).items():
         words += ["--dim", f"{name}={extent}"]
     for flag, given in (("--shape", shapes), ("--value", values)):

@@ -80,13 +80,13 @@ class Ours:
     def tvm_limit(self) -> float:
         """Return the samples per second with which TVM's kernels would use all of DDR."""
         moved = self.at("tvm", self.row.tvm_batches)
-        return self.target.ddr.bandwidth * moved.batch / moved.ddr_bytes
+        return self.target.ddr.bandwidth * (moved.batch or 1) / moved.ddr_bytes
 
     @property
     def peak(self) -> float:
         """Return the samples per second with all matrix engines busy all the time."""
         found = self.best("graphturbo")[1]
-        return found.batch / found.bound.matrix_s
+        return (found.batch or 1) / found.bound.matrix_s
 
     @property
     def impossible(self) -> list[str]:
@@ -224,7 +224,7 @@ def table_1(target: Target) -> list[dict[str, Any]]:
         rows.append({
             "system": system, "batch": batch, "iterations": loops, "batches": batches,
             "paper": paper, "ours": found[batches].throughput if batches in found else None,
-            "best": max(m.throughput for m in found.values()),
+            "best": max(m.throughput or 0.0 for m in found.values()),
         })  # fmt: skip
     return rows
 

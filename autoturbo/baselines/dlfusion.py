@@ -427,7 +427,7 @@ def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
     bound = lower_bound(graph, target, dtype)
     return Measurement(
         latency=bound.checked(latency, f"{graph.name} on {target.name}"),
-        batch=graph.batch,
+        batch=graph.known_batch,
         ddr_bytes=sum(measurement.ddr_bytes for measurement in measurements),
         gb_bytes=sum(measurement.gb_bytes for measurement in measurements),
         matrix_utilization=graph.macs / target.matrix_macs_per_second(dtype) / latency,

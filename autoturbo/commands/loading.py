@@ -293,8 +293,10 @@ def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> M
         The notes as a field of a command's object; nothing where there are none.
     """
     from autoturbo.graph.importer.freeze import ASSUMED_BATCH
+    from autoturbo.graph.importer.samples import UNKNOWN_BATCH
 
-    told = [note for note in graph.notes if everything or note == ASSUMED_BATCH]
+    needed = (ASSUMED_BATCH, UNKNOWN_BATCH)
+    told = [note for note in graph.notes if everything or note.startswith(needed)]
     for note in told:
         console.say(f"note: {note}")
     return {"notes": told} if told else {}
@@ -304,6 +306,7 @@ def load_model(
     path: str | Path,
     *,
     batch: int | None = None,
+    batch_dim: str | Sequence[str] = (),
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
@@ -314,6 +317,8 @@ def load_model(
         path: The file, or the name of a workload; of both, the file.
         batch: Samples processed at once; None keeps the model's own, or takes 1 where the file
             leaves it open.
+        batch_dim: What counts samples, where names, operators and the agreement of inputs do not
+            say it: the name of a dimension, or an input and an axis (``"cache:1"``), or several.
         shapes: Extents by input name, where the batch does not say enough.
         dims: Extents by the name that the file gives a dimension, in all inputs
             (``{"seq_len": 128}``).
@@ -326,7 +331,9 @@ def load_model(
     from autoturbo.graph.onnx_import import import_model
 
     file = model_file(path)
-    return import_model(file, batch=batch, shapes=shapes, dims=dims, values=values)
+    return import_model(
+        file, batch=batch, batch_dim=batch_dim, shapes=shapes, dims=dims, values=values
+    )
 
 
 def load_given(name: str, options: argparse.Namespace) -> Graph:
@@ -379,7 +386,8 @@ def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     asked = asked_inputs(options)
     shapes = {name: list(extents) for name, extents in asked["shapes"].items()}
     values = {name: list(elements) for name, elements in asked["values"].items()}
-    given = {"shapes": shapes, "dims": asked["dims"], "values": values}
+    said = list(asked["batch_dim"])
+    given = {"batch_dim": said, "shapes": shapes, "dims": asked["dims"], "values": values}
     kept = {name: value for name, value in given.items() if value}
     return {"folder": str(Path.cwd()), "model_batch": asked["batch"], **kept}
 
@@ -396,7 +404,8 @@ def _kept_inputs(info: RunInfo) -> dict[str, Any]:
     """Return the arguments of :func:`load_model` that a run was begun with."""
     kept = info.settings
     batch = kept.get("model_batch", info.batch)
-    return {"batch": batch, **{name: kept.get(name) for name in ("shapes", "dims", "values")}}
+    named = {name: kept.get(name) for name in ("shapes", "dims", "values")}
+    return {"batch": batch, "batch_dim": kept.get("batch_dim", ()), **named}
 
 
 def asked_inputs(options: argparse.Namespace) -> dict[str, Any]:
@@ -407,7 +416,7 @@ def asked_inputs(options: argparse.Namespace) -> dict[str, Any]:
     """
     flags = {"shapes": "shape", "dims": "dim", "values": "value"}
     named = {name: merged(f"--{f}", getattr(options, f)) for name, f in flags.items()}
-    return {"batch": options.batch, **named}
+    return {"batch": options.batch, "batch_dim": tuple(options.batch_dim), **named}
 
 
 def model_path_of_run(info: RunInfo) -> Path:
@@ -450,6 +459,11 @@ def add_shape_options(parser: Parser) -> None:
     add_extent_options(parser)
 
 
+add_batch_dim_option = takes(
+    "--batch-dim", metavar="DIM", action="append", default=[],
+    help="dimension that counts samples: its name, or INPUT:AXIS; may be repeated",
+)  # fmt: skip
+
 add_dim_option = takes(
     "--dim", metavar="NAME=N", type=dimension, action="append", default=[],
     help="extent of a named dimension in all inputs, for example seq_len=128; may be repeated",
@@ -457,7 +471,8 @@ add_dim_option = takes(
 
 
 def add_extent_options(parser: Parser) -> None:
-    """Add what fixes dimensions of a model that are not the batch."""
+    """Add what says which dimensions of a model are the batch, and fixes the others."""
+    add_batch_dim_option(parser)
     add_dim_option(parser)
     add = functools.partial(parser.add_argument, action="append", default=[])
     text = "extents of one input; may be repeated"
@@ -505,7 +520,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     target = target_from_dict(stored) if stored and not options.target else None
     target = target or find_target(options.target or DEFAULT_TARGET)
     asked, before = asked_inputs(options), _kept_inputs(info)
-    chosen = {k: before[k] if v in (None, {}) else v for k, v in asked.items()}
+    chosen = {k: v or before[k] for k, v in asked.items()}
     model = load_model(options.model, **chosen)
     pair = _paired(model, target, options.dtype or info.key.dtype, measurer_of(info))
     _check_run(info, pair, options.model)

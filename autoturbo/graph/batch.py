@@ -156,6 +156,12 @@ def _before(
     return None
 
 
+_MIXES, _ACROSS = "mixes samples", "works across the batch"
+_COMBINES = "combines different samples"
+
+MIXES = (_MIXES, _ACROSS, _COMBINES)
+"""Reasons that only what is not samples gives where a model is sound."""
+
 _ALIKE = "compute every sample by itself, or export with a dynamic batch"
 _OF_INDICES = "index each sample alike (the same pattern, counted from the sample's first element)"
 _OF_OUTPUT = "give every output a dimension of samples, or export without this one"
@@ -174,7 +180,7 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
         raise _MixedError(operator, "is opaque", _OF_OPAQUE)
     sample_axes = {_axis_of(graph, operator, position, label) for position, label in labelled}
     if len(sample_axes) != 1:
-        raise _MixedError(operator, "combines different samples", _ALIKE)
+        raise _MixedError(operator, _COMBINES, _ALIKE)
     axis, unit = sample_axes.pop()
     _require_samples(graph, operator, (axis, unit), trace)
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
@@ -198,7 +204,7 @@ def _axis_of(
             if operator.axes[axis].kind is AxisKind.PARALLEL and digit.alone(operator, access):
                 return axis, unit // coefficient
             if operator.kind not in _GATHERS:
-                raise _MixedError(operator, "works across the batch", _ALIKE)
+                raise _MixedError(operator, _ACROSS, _ALIKE)
     raise _mixes(graph, operator, position)
 
 
@@ -245,7 +251,7 @@ def whole_batches(distance: int, unit: int, batch: int) -> int:
 def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
     """Return the error for an operator that mixes samples when it reads a dimension."""
     if operator.kind not in _GATHERS or position:
-        return _MixedError(operator, "mixes samples", _ALIKE)
+        return _MixedError(operator, _MIXES, _ALIKE)
     if len(operator.inputs) == 1:
         reason = "picks samples by constant indices that are not alike for every sample"
         return _MixedError(operator, reason, _OF_INDICES)

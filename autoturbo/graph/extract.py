@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.operators import Graph
 
 
@@ -13,7 +14,7 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
 
     Tensors that they read and do not make are inputs, or weights if constant. Tensors that others
     read, or that the model returns, are outputs. Tensors and operators keep their names and their
-    order.
+    order, and samples their dimensions.
 
     Args:
         graph: The whole.
@@ -29,7 +30,7 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
     read, used = entering(graph, chosen), leaving(graph, chosen)
     if not used:
         raise ValueError("the operators make nothing that is used")
-    return dataclasses.replace(
+    part = dataclasses.replace(
         graph,
         tensors=tuple(graph.tensors[t] for t in old),
         operators=tuple(
@@ -45,6 +46,16 @@ def extract(graph: Graph, operators: Iterable[int]) -> Graph:
         notes=(),
         sample_dims=(),
     )
+    if not graph.sample_dims:
+        return part
+    places = trace_batch(graph).tensors
+    alone = {new[t]: places[t][0] for t in read if places.get(t, (0, 0))[1] == 1}
+    return part.sampled(graph.batch, {t: d for t, d in alone.items() if _apart(part, t, d)})
+
+
+def _apart(graph: Graph, tensor: int, dim: int) -> bool:
+    """Return whether a dimension has samples and nothing else."""
+    return graph.tensors[tensor].shape[dim] == graph.batch
 
 
 def entering(graph: Graph, operators: Iterable[int]) -> list[int]:

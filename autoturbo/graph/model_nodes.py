@@ -127,6 +127,7 @@ def load_nodes(
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
+    samples: Mapping[str, int] | None = None,
 ) -> ModelNodes:
     """Return the nodes of an ONNX file at static shapes.
 
@@ -134,15 +135,18 @@ def load_nodes(
 
     Args:
         path: The file.
-        batch: Leading extent of the inputs; None keeps the file's own.
+        batch: Samples processed at once; None keeps the file's own.
         shapes: Extents by input name, where the batch does not say enough.
         values: Elements by input name, as for :func:`~autoturbo.graph.onnx_import.import_model`.
+        samples: The dimension that counts samples in every input, where it is known.
 
     Raises:
         ModelError: The file is not usable.
     """
     source = Source(Path(path))
-    model, program = read_program(source, Extents(batch, shapes or {}), values, whole=True)
+    model, program = read_program(
+        source, Extents(batch, shapes or {}, samples=samples), values, whole=True
+    )
     assembled = build_graph(program, source)
     results = zip(model.graph.output, program.results, strict=True)
     outputs = [(value.name, _operand(result, assembled.names)) for value, result in results]

@@ -114,15 +114,20 @@ def _guessed_otherwise(source: Source, asked: Extents, values: Values | None) ->
         samples = _samples_of_file(source, asked, values)
     except ModelError:
         return None
-    if not any(samples.values()):
+    if not any((samples or {}).values()):
         return None
     source.notes.clear()
     _, program = read_program(source, replace(asked, samples=samples), values)
     return build_graph(program, source).graph
 
 
-def _samples_of_file(source: Source, asked: Extents, values: Values | None) -> dict[str, int]:
+def _samples_of_file(
+    source: Source, asked: Extents, values: Values | None
+) -> dict[str, int] | None:
     """Return the dimension that counts samples in every input, at the file's own batch.
+
+    Returns:
+        By input name; None where the inputs do not agree and one sample is asked for: they are one.
 
     Raises:
         ModelError: The inputs do not agree, or the file cannot be read at its own batch.
@@ -130,9 +135,11 @@ def _samples_of_file(source: Source, asked: Extents, values: Values | None) -> d
     first = Source(source.path)
     _, program = read_program(first, replace(asked, batch=None), values)
     graph = build_graph(program, first).graph
-    if not graph.agreed:
-        raise disagreement(graph, source)
-    return samples_by_name(graph)
+    if graph.agreed:
+        return samples_by_name(graph)
+    if asked.batch == 1:
+        return None
+    raise disagreement(graph, source)
 
 
 def samples_by_name(graph: Graph) -> dict[str, int]:
@@ -215,7 +222,9 @@ def read_program(
         said = sample_dims(model.graph)
         samples = stated_samples(declared, asked.batch_dim, said, source)
         if in_doubt(declared, asked, samples):
-            samples = _samples_of_file(source, asked, values)
+            found = _samples_of_file(source, asked, values)
+            asked = replace(asked, batch=None) if found is None else asked
+            samples = found or samples
     frozen = freeze(inputs, asked, source, samples)
     fixed = [_weight(v, source) for v in model.graph.input if v.name in weights]
     program = _Import(model, inputs, fixed, missing, source, values or {}).program(frozen)

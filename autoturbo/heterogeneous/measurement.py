@@ -209,7 +209,7 @@ class MachineMeasurement:
 
     Attributes:
         latency: Until the last part has ended.
-        batch: Samples.
+        batch: Samples; None where the model's inputs do not agree on them.
         ddr_bytes: Of shared memory that kernels and copies read and write.
         copied_bytes: That cross between units.
         busy: Seconds of each unit, by its name.
@@ -224,7 +224,7 @@ class MachineMeasurement:
     """
 
     latency: float
-    batch: int
+    batch: int | None
     ddr_bytes: float
     copied_bytes: int
     busy: Mapping[str, float]
@@ -238,9 +238,9 @@ class MachineMeasurement:
     profiles: tuple[Profile, ...] = field(repr=False)
 
     @property
-    def throughput(self) -> float:
-        """Return the samples per second."""
-        return self.batch / self.latency
+    def throughput(self) -> float | None:
+        """Return the samples per second; None where nobody knows the samples."""
+        return None if self.batch is None else self.batch / self.latency
 
 
 MachineOutcome = MachineMeasurement | Failure
@@ -270,7 +270,7 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
     names = (unit.name for unit in machine.units)
     return MachineMeasurement(
         latency=table.makespan,
-        batch=profiles.graph.batch,
+        batch=profiles.graph.known_batch,
         ddr_bytes=sum(task.bytes for task in tasks),
         copied_bytes=sum(job.copied for job in jobs),
         busy=busy,

@@ -21,6 +21,7 @@ from autoturbo.host.divided import DividedModel, with_weights_drawn
 from autoturbo.host.plan import PLANS, HostPlan, HostSubGraph
 from autoturbo.host.runner import Runner, SessionCache
 from autoturbo.schema import (
+    Bool,
     Choice,
     InvalidError,
     Version,
@@ -43,24 +44,29 @@ class HostModel:
         file: Its path.
         hash: Of its graph.
         batch: Samples of a batch.
-        shapes: Extents by input name, where they were given.
+        batch_dim: What counts samples, where it was given.
+        shapes: Extents by input name, likewise.
         dims: Extents by the name of a dimension, likewise.
         values: Elements by input name, likewise.
+        agreed: Its inputs agree on the batch.
     """
 
     name: str
     file: str
     hash: str
     batch: int
+    batch_dim: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    agreed: Bool = True
 
     def load(self, path: Path) -> Graph:
         """Return the graph of the model in a file."""
         return import_model(
-            path, batch=self.batch, shapes=self.shapes, dims=self.dims, values=self.values
-        )
+            path, batch=self.batch, batch_dim=self.batch_dim, shapes=self.shapes, dims=self.dims,
+            values=self.values,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

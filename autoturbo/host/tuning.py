@@ -92,7 +92,8 @@ def tune_host(
 
     Args:
         graph: The model with its batch.
-        read: How its file was read: ``shapes``, ``dims`` and ``values``, where they were given.
+        read: How its file was read: ``batch_dim``, ``shapes``, ``dims`` and ``values``, where they
+            were given.
         budget: How long is searched.
         runs: Folder of run folders.
         on_progress: Is told how it goes.
@@ -133,7 +134,8 @@ def tune_host(
     comparison = compare_plans(stopwatch, plans, compared)
     winner = plans[comparison.winner]
     chosen = next(name for name, plan in plans.items() if plan == winner)  # where two are equal
-    about = HostModel(graph.name, str(file.absolute()), graph.hash, graph.batch, **given)
+    place = str(file.absolute())
+    about = HostModel(graph.name, place, graph.hash, graph.batch, agreed=graph.agreed, **given)
     schedule = HostSchedule(about, cpu, runtime, chosen, plans, comparison.seconds)
     check_outputs(stopwatch, schedule.plan)
     stopwatch.close()

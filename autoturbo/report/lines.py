@@ -17,6 +17,7 @@ from autoturbo.report.units import (
     plain,
     ratio,
     size,
+    speed,
     traffic,
     vector_sentence,
 )
@@ -417,7 +418,7 @@ def measurement_view(measured: Measurement) -> View:
             "latency",
             f"{duration(measured.latency)}, {percent(measured.bound_fraction)} of the bound",
         ),
-        ("throughput", f"{count(measured.throughput)} samples/s"),
+        ("throughput", speed(measured.throughput)),
         ("DDR", traffic(measured)),
         ("matrix engines", f"{percent(measured.matrix_utilization)} in use"),
         ("most in LB, GB", f"{size(measured.peak_lb_bytes)}, {size(measured.peak_gb_bytes)}"),

@@ -136,8 +136,9 @@ def side_charts(facts: Facts, rows: Mapping[str, Measured]) -> dict[str, Chart]:
     """Return charts of schedules side by side: their speed, their time and their traffic."""
     tuned, best = TITLES["tuned"], facts.best.measurement
     speeds = ((n, r.measurement.throughput, "tuned" if n == tuned else "other")
-              for n, r in rows.items())  # fmt: skip
-    bound = Columns.of("speed", [(best.batch / best.bound.seconds,)])
+              for n, r in rows.items() if r.measurement.batch is not None)  # fmt: skip
+    known = [] if best.batch is None else [(best.batch / best.bound.seconds,)]
+    bound = Columns.of("speed", known)
     moved = (
         (title, name, row.measurement.bytes.get(level, 0) / 1e6)
         for level, title in LEVELS.items()
@@ -524,7 +525,8 @@ def commands(facts: Facts) -> list[str]:
     What a sweep measured of neighbours' settings no single command repeats.
     """
     info, settings = facts.info, facts.info.settings
-    kept = (settings.get(name) for name in ("model_batch", "shapes", "dims", "values"))
+    names = ("model_batch", "batch_dim", "shapes", "dims", "values")
+    kept = (settings.get(name) for name in names)
     pair = ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
     asked = TuneConfig.of_run(info).words(facts.best.schedule.context.target)
     tune = ["autoturbo", "tune", info.model_file, *pair, *asked]

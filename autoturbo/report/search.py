@@ -100,7 +100,7 @@ def convergence_chart(found: Convergence, objective: Objective, best: Measuremen
     title, factor = UNITS[objective.name]
     data = {"points": found.points, "best": found.best}
     least = best.bound.seconds
-    limit = {"latency": least, "throughput": best.batch / least}.get(objective.name)
+    limit = {"latency": least, "throughput": (best.batch or 1) / least}.get(objective.name)
     bound = Columns.of("value", [] if limit is None else [(limit * factor,)])
     return Chart("convergence", {**data, "bound": bound}, {"title": title})
 

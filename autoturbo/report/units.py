@@ -50,9 +50,18 @@ def capacity(count: float) -> str:
     return _whole(count / factor, f" {unit}") or f"{_digits(count / factor)} {unit}"
 
 
-def count(number: float) -> str:
-    """Return a number as text: ``24``, ``18.4 k``, ``0.52``."""
+def count(number: float | None) -> str:
+    """Return a number as text: ``24``, ``18.4 k``, ``0.52``; ``-`` for one that is not known."""
+    if number is None:
+        return "-"
     return _whole(number, "") or _scaled(number, _COUNTS).rstrip()
+
+
+def speed(samples_per_second: float | None) -> str:
+    """Return a throughput as text: ``18.4 k samples/s``."""
+    if samples_per_second is None:
+        return "not known: the inputs do not agree on a batch"
+    return f"{count(samples_per_second)} samples/s"
 
 
 def counted(number: int, what: str) -> str:

@@ -106,7 +106,7 @@ class LowerBound:
 
 MeasurementJson = TypedDict("MeasurementJson", {
     "latency_s": Annotated[float, Number(above=0.0)],
-    "throughput_per_s": Annotated[float, Number(above=0.0)], "ddr_bytes": Natural,
+    "throughput_per_s": Annotated[float, Number(above=0.0)] | None, "ddr_bytes": Natural,
     "gb_bytes": Natural, "matrix_utilization": Real, "vector_utilization": Real,
     "peak_lb_bytes": Natural, "peak_gb_bytes": Natural, "kernels": Natural,
     "lower_bound_s": Duration, "bound_fraction": Real,
@@ -130,7 +130,7 @@ class Measurement(Shown):
 
     Attributes:
         latency: Of one evaluation of the whole batch.
-        batch: Samples in it.
+        batch: Samples in it; None where the model's inputs do not agree on them.
         ddr_bytes: Moved from and to DDR by all clusters.
         gb_bytes: Moved from and to global buffers by all clusters.
         matrix_utilization: Multiply-accumulates over peak times latency.
@@ -161,7 +161,7 @@ class Measurement(Shown):
     """
 
     latency: Annotated[float, Number(above=0.0, unit="s")]
-    batch: Annotated[int, Whole(least=1)]
+    batch: Annotated[int, Whole(least=1)] | None
     ddr_bytes: Bytes
     gb_bytes: Bytes
     matrix_utilization: float
@@ -183,9 +183,9 @@ class Measurement(Shown):
     noise: float | None = None
 
     @property
-    def throughput(self) -> float:
-        """Return the samples per second."""
-        return self.batch / self.latency
+    def throughput(self) -> float | None:
+        """Return the samples per second; None where nobody knows the samples."""
+        return None if self.batch is None else self.batch / self.latency
 
     @property
     def bound_fraction(self) -> float:

@@ -387,7 +387,7 @@ def measurement_of(
     bound = lower_bound(schedule.model, schedule.context.target, schedule.context.dtype)
     return Measurement(
         latency=latency_s,
-        batch=schedule.model.batch,
+        batch=schedule.model.known_batch,
         ddr_bytes=0,
         gb_bytes=0,
         matrix_utilization=min(bound.matrix_s / latency_s, 1.0),

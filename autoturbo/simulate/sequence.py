@@ -237,7 +237,7 @@ def _measurement(
     times = dict(zip(one.signatures, one.kernels[:, Quantity.SECONDS].tolist(), strict=True))
     return Measurement(
         latency=bound.checked(latency, f"{schedule.model.name} on {schedule.context.target.name}"),
-        batch=schedule.model.batch,
+        batch=schedule.model.known_batch,
         ddr_bytes=ddr,
         gb_bytes=gb,
         matrix_utilization=bound.matrix_s / latency,

@@ -245,8 +245,8 @@ def _check_units(schedule: Schedule, outcome: Measurement, case: MeasurerCase) -
     from autoturbo.simulate.evaluator import Simulator
 
     of = f"{schedule.model.name} by {schedule.scheduler}"
-    if outcome.batch != schedule.model.batch:
-        batch = schedule.model.batch
+    if outcome.batch != schedule.model.known_batch:
+        batch = schedule.model.known_batch
         raise ContractError(f"{of}: batch {outcome.batch}, the model has {batch} samples")
     if outcome.latency < outcome.bound.seconds:
         bound = outcome.bound.seconds

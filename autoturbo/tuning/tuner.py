@@ -165,6 +165,7 @@ def tune_all(
     config, execution = config or TuneConfig(), (execution or ExecutionConfig()).started()
     for pair in pairs:
         _check(config.resolved(pair.target), execution, pair.target)
+        _check_batch(pair.graph, config)
     scratch = ScratchFolder() if execution.database is None else None
     execution = placed(execution, scratch)
     _check_storage(execution)
@@ -479,6 +480,18 @@ def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> 
     objectives = [objective.name for objective in find_objectives(asked.objective)]
     measured = [name for name in objectives if _is_reported(asked.measurer, name)]
     TASKS.load(type(target).__name__).check(target, asked.sampler, objectives, measured)
+
+
+def _check_batch(graph: Graph, asked: TuneConfig) -> None:
+    """Refuse to seek samples per second where nobody knows the samples.
+
+    Raises:
+        UsageError: The inputs of the model do not agree on a batch.
+    """
+    names = [objective.name for objective in find_objectives(asked.objective)]
+    if "throughput" in names and not graph.agreed:
+        message = f"{graph.name}: no samples/s, its inputs do not agree on a batch"
+        raise UsageError(message, hint="state it with --batch-dim, or seek the latency")
 
 
 def _is_reported(measurer: str, objective: str) -> bool:

@@ -132,12 +132,18 @@ def test_how_a_model_is_loaded_is_kept_as_json(monkeypatch: pytest.MonkeyPatch) 
     from autoturbo.commands.loading import how_to_load
 
     monkeypatch.setattr(Path, "cwd", lambda: Path("/somewhere"))
-    plain = how_to_load(Namespace(batch=None, shape=[], dim=[], value=[]))
+    plain = how_to_load(Namespace(batch=None, batch_dim=[], shape=[], dim=[], value=[]))
     assert plain == {"folder": "/somewhere", "model_batch": None}
-    given = Namespace(batch=4, shape=[("x", (4, 8))], dim=[("N", 2)], value=[("sr", (16000,))])
+    given = Namespace(
+        batch=4,
+        batch_dim=["N", "x:0"],
+        shape=[("x", (4, 8))],
+        dim=[("N", 2)],
+        value=[("sr", (16000,))],
+    )
     kept = json.loads(json.dumps(how_to_load(given)))
     assert (kept["shapes"], kept["dims"]) == ({"x": [4, 8]}, {"N": 2})
-    assert kept["values"] == {"sr": [16000]}
+    assert (kept["values"], kept["batch_dim"]) == ({"sr": [16000]}, ["N", "x:0"])
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_json_holds_plain_finite_values() -> None:
     found = measured()
     text = json.dumps(found.as_json(), allow_nan=False)
     assert json.loads(text)["latency_s"] == found.latency
-    assert found.as_json()["throughput_per_s"] == found.batch / found.latency
+    assert found.as_json()["throughput_per_s"] == (found.batch or 0) / found.latency
     assert found.as_json()["bound_fraction"] == found.bound.seconds / found.latency
 
 

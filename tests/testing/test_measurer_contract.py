@@ -93,7 +93,7 @@ class Milliseconds(Changed):
 
 class OfOneSample(Changed):
     def figures(self, measured: Measurement) -> Outcome:
-        return dataclasses.replace(times(measured, 1 / measured.batch), batch=1)
+        return dataclasses.replace(times(measured, 1 / (measured.batch or 1)), batch=1)
 
 
 class Impossible(Changed):

@@ -87,9 +87,9 @@ _Size = Annotated[float, Number(least=0.0, unit="bytes")]
 
 
 UnitsJson = TypedDict("UnitsJson", {
-    "latency_s": Duration, "throughput_per_s": Real, "ddr_bytes": _Size, "copied_bytes": _Size,
-    "copying_s": Duration, "busy_s": dict[str, Duration], "peak_bytes": _Size,
-    "held_bytes": dict[str, _Size], "parts": Natural,
+    "latency_s": Duration, "throughput_per_s": Real | None, "ddr_bytes": _Size,
+    "copied_bytes": _Size, "copying_s": Duration, "busy_s": dict[str, Duration],
+    "peak_bytes": _Size, "held_bytes": dict[str, _Size], "parts": Natural,
 })  # fmt: skip
 """A model shared out among the units of a machine."""
 

@@ -273,7 +273,8 @@ def _print(schedule: HostSchedule, comparison: HostComparison, console: Console)
     rows = []
     for name, plan in schedule.plans.items():
         took = comparison.median(name)
-        rates = many(round(batch / took)), ratio(whole_s / took)
+        rate = many(round(batch / took)) if schedule.model.agreed else "-"
+        rates = rate, ratio(whole_s / took)
         rows.append((name, plan.sentence, duration(took), *rates))
     headers = ("plan", "samples at once", "a batch", "samples/s", "gain")
     console.say()

@@ -123,10 +123,14 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
 
-    flags = ("model", "target", "batch", "dim", "shape", "value")
+    flags = ("model", "target", "batch", "batch_dim", "dim", "shape", "value")
     flag = next((name for name in flags if getattr(options, name)), None)
     if flag is not None:
-        raise wrong(f"--{flag}", "the run has its own", "leave it out: it is for schedule files")
+        raise wrong(
+            f"--{flag.replace('_', '-')}",
+            "the run has its own",
+            "leave it out: it is for schedule files",
+        )
     run = stored_run(options.run, options.db)
     info = run.info
     trials = [Trial(t.number, t.knobs, t.outcome) for t in run.trials]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
+    add_batch_dim_option,
     add_dim_option,
     add_force_option,
     load_targets,
@@ -131,6 +132,7 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
         "--batch", dest="batches", metavar="N", type=whole_number("--batch", 1), action="append",
         default=[], help="samples processed at once (default: the model's own); may be repeated",
     ),
+    add_batch_dim_option,
     add_dim_option,
     _number("--vary-targets", 0, 0, "targets to add near each one, with varied figures"),
     _number("--settings", 1, SETTINGS, "settings of each model, batch, target and data type"),
@@ -186,7 +188,8 @@ def _collection(options: argparse.Namespace) -> Collection:
     targets = [(t, dtype) for t in _varied(given, options) for dtype in _dtypes(t, options.dtypes)]
     files = [model_file(name) for name in dict.fromkeys(options.models)]
     batches = tuple(dict.fromkeys(options.batches)) or (None,)
-    parts = parts_of(files, batches, targets, merged("--dim", options.dim))
+    dims = merged("--dim", options.dim)
+    parts = parts_of(files, batches, targets, dims, tuple(options.batch_dim))
     recipe = {"subgraphs": options.subgraphs, "command": _command(options)}
     if options.measurer != SIMULATOR:
         recipe["measurer"] = measurer_version(options.measurer)
@@ -224,6 +227,7 @@ def _command(options: argparse.Namespace) -> str:
         "--target": [Path(name).name for name in options.targets],
         "--batch": map(str, options.batches),
         "--dtype": options.dtypes,
+        "--batch-dim": options.batch_dim,
         "--dim": [f"{name}={extent}" for name, extent in options.dim],
     }
     if options.measurer != SIMULATOR:

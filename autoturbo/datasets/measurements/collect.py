@@ -140,6 +140,7 @@ def parts_of(
     batches: Sequence[int | None],
     targets: Sequence[tuple[Target, str]],
     dims: Mapping[str, int] | None = None,
+    batch_dim: Sequence[str] = (),
 ) -> tuple[Part, ...]:
     """Return every model at every batch size on every target, without duplicates.
 
@@ -148,6 +149,7 @@ def parts_of(
         batches: Batch sizes; None for the model's own.
         targets: Targets, each with the compute type.
         dims: Extents of named dimensions, of all models.
+        batch_dim: What counts samples, in all models.
 
     Raises:
         ModelError: A model is not usable.
@@ -155,7 +157,7 @@ def parts_of(
     """
     parts: dict[str, Part] = {}
     for file, batch in itertools.product(files, batches):
-        graph = import_model(file, batch=batch, dims=dims or {})
+        graph = import_model(file, batch=batch, batch_dim=batch_dim, dims=dims or {})
         for target, dtype in targets:
             part = Part(file, graph, target, dtype)
             if parts.setdefault(part.name, part).described() != part.described():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.batch import sample_dims_from, trace_batch
+from autoturbo.graph.batch import MIXES, sample_dims_from, trace_batch
 from autoturbo.graph.importer.inputs import NO_SAMPLES
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
@@ -120,7 +120,8 @@ def _by_name(declared: Declared) -> dict[str, int]:
     """Return the dimension of samples of the inputs of which a name says it.
 
     A dimension called batch, whatever inputs have it; else one that all inputs with names share,
-    unless B or N stand before it; else B; else N.
+    unless B or N stand before it; else B; else N. Of several names that all share and that say
+    nothing, none does.
     """
     names = {name: _suits(name) for name in _names(declared)}
     batches = [name for name, suits in names.items() if suits == _NAMED]
@@ -132,6 +133,8 @@ def _by_name(declared: Declared) -> dict[str, int]:
     chosen = [name for name in shared if names[name] == best]
     letters = [name for name in possible if names[name] in (_B, _N)]
     letter = min(letters, key=names.__getitem__, default="")
+    if best == _OPEN and [n for n in names if names[n] == _OPEN and _shared(n, declared)] != chosen:
+        chosen = []
     if letter and (not chosen or (names[letter] < best and _leads(letter, chosen, declared))):
         return _all_places([letter], declared)
     return _all_places(chosen, declared) if len(chosen) == 1 else {}
@@ -304,7 +307,7 @@ def _noted(graph: Graph, verdict: _Verdict) -> _Verdict:
     if not others or verdict.note:
         return verdict
     begin = ", ".join(f"{graph.tensors[t].name}: {shapes[t][0]}" for t in others)
-    text = f"batch taken as {verdict.batch}; other inputs begin with another extent ({begin})"
+    text = f"batch taken as {verdict.batch}; not all inputs begin with it ({begin})"
     return replace(verdict, note=f"{text}; {_ANOTHER}")
 
 
@@ -318,30 +321,30 @@ def _data(graph: Graph) -> list[int]:
     return [t for t in graph.inputs if len(graph.tensors[t].shape) > 1]
 
 
+def _kinds(graph: Graph) -> list[int]:
+    """Return the inputs of several dimensions and samples, but one of each shape."""
+    first: dict[tuple[int, ...], int] = {}
+    for t in _data(graph):
+        first.setdefault(graph.tensors[t].shape, t)
+    return [t for shape, t in first.items() if shape[0] > 1]
+
+
 def _joint(graph: Graph, counts: Counter[int]) -> Iterator[dict[int, int]]:
     """Return first dimensions that may be samples: of inputs that begin alike, or of one."""
-    alike = [_leading(graph, count) for count, _ in counts.most_common() if count > 1]
-    yield from alike
-    for several in alike:
-        if len(several) > 1:
-            yield from ({t: 0} for t in several if len(graph.tensors[t].shape) > 1)
+    yield from (_leading(graph, count) for count, _ in counts.most_common() if count > 1)
+    yield from ({t: 0} for t in _kinds(graph))
 
 
 def _behind(graph: Graph) -> Iterator[dict[int, int]]:
     """Return further dimensions that may be samples: the same of all inputs, or one of one."""
-    shapes = {t: graph.tensors[t].shape for t in _data(graph)}
-    # the last dimension of real values has features
-    shapes = {t: s if graph.tensors[t].dtype in _WORDS else s[:-1] for t, s in shapes.items()}
+    shapes = {t: _countable(graph, t) for t in _data(graph)}
     for dim in range(1, max(map(len, shapes.values()), default=0)):
         extents = {shape[dim] for shape in shapes.values() if dim < len(shape)}
         if len(extents) == 1 and extents != {1}:
             yield {t: dim for t, shape in shapes.items() if dim < len(shape)}
-    for t, shape in shapes.items():
-        yield from ({t: dim} for dim, extent in enumerate(shape) if dim and extent > 1)
+    for t in _kinds(graph):
+        yield from ({t: dim} for dim, extent in enumerate(shapes[t]) if dim and extent > 1)
 
-
-_SEQUENCE = 3
-"""Dimensions of vectors in sequence: time, samples, features."""
 
 _WORDS = ("int64", "int32")
 """Types of inputs whose last dimension may count samples: words, time before samples."""
@@ -353,10 +356,16 @@ def _covers(graph: Graph, dims: Mapping[int, int]) -> bool:
     return all(extents.issuperset(graph.tensors[t].shape) for t in _data(graph) if t not in dims)
 
 
-def _sequence(graph: Graph, tensor: int) -> bool:
-    """Return whether an input may be words or vectors in sequence."""
-    rank, words = len(graph.tensors[tensor].shape), graph.tensors[tensor].dtype in _WORDS
-    return rank == _SEQUENCE - words
+def _countable(graph: Graph, tensor: int) -> tuple[int, ...]:
+    """Return the extents that may count samples: the last one of real values has features."""
+    shape, words = graph.tensors[tensor].shape, graph.tensors[tensor].dtype in _WORDS
+    return shape if words else shape[:-1]
+
+
+def _mixes(graph: Graph, batch: int) -> bool:
+    """Return whether an operator mixes what the inputs that begin with an extent have there."""
+    obstacle = trace_batch(graph.sampled(batch, _leading(graph, batch))).obstacle
+    return obstacle is not None and obstacle.reason in MIXES
 
 
 def _passing(graph: Graph, proposals: Iterable[dict[int, int]]) -> list[dict[int, int]]:
@@ -396,9 +405,9 @@ def _shared_extent(graph: Graph, counts: Counter[int], first: Mapping[int, int])
     have, else the one that leads more inputs than any other.
     """
     shapes = {t: graph.tensors[t].shape for t in _data(graph)}
-    behind = {t: 1 for t, shape in shapes.items() if shape[1] == 1 and _sequence(graph, t)}
-    if shapes and len(behind) == len(shapes):
-        return _Verdict(1, behind)
+    one = {t: e.index(1) for t in shapes if 1 in (e := _countable(graph, t))}
+    if one and _covers(graph, one) and any(_mixes(graph, n) for n in counts):
+        return _Verdict(1, one)
     common = [n for n in counts if all(n in shape for shape in shapes.values())]
     if len(common) == 1:
         batch = common[0]

@@ -20,6 +20,7 @@ from autoturbo.errors import ModelError, VerifyError
 from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.domain import Region
 from autoturbo.graph.model_nodes import ModelNodes, Repeated, load_nodes
+from autoturbo.graph.onnx_import import samples_by_name
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.schedule.context import BATCH, SchedulingContext
 from autoturbo.schedule.schedule import Schedule, UnitSchedules, buffer_entries, header
@@ -212,7 +213,12 @@ def nodes_at(path: Path, graph: Graph, model: Graph) -> ModelNodes:
             constants.
     """
     try:
-        return load_nodes(path, shapes=input_shapes(graph), values=dict(model.given))
+        return load_nodes(
+            path,
+            shapes=input_shapes(graph),
+            values=dict(model.given),
+            samples=samples_by_name(model),
+        )
     except ModelError as error:
         if graph.batch == model.batch:
             raise

@@ -168,7 +168,7 @@ def test_the_batch_is_the_most_common_leading_extent(load: Load) -> None:
     assert graph.batch == 6
     (note,) = graph.notes
     assert note == (
-        "batch taken as 6; other inputs begin with another extent (t: 50, i: 3);"
+        "batch taken as 6; not all inputs begin with it (t: 50, i: 3);"
         " --batch-dim NAME or INPUT:AXIS for another"
     )
     assert out_shapes(load(made, batch=2)) == [(2, 2), (3, 4)]
@@ -247,7 +247,7 @@ def test_where_inputs_do_not_agree_the_batch_is_not_a_cache_s(load: Load) -> Non
     assert graph.batch == 1
     (note,) = graph.notes
     assert note == (
-        "batch taken as 1; other inputs begin with another extent (past_0: 2, past_1: 2);"
+        "batch taken as 1; not all inputs begin with it (past_0: 2, past_1: 2);"
         " --batch-dim NAME or INPUT:AXIS for another"
     )
     graph = load(cached(1, 2, 1, 3, 4), batch=4)
