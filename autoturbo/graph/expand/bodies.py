@@ -150,7 +150,7 @@ def _list(w: Writer, name: str, count: int) -> list[int]:
 
 
 def _check(body: GraphProto, trips: int, *, once: bool) -> None:
-    refuse_unless(trips > 0, "no trip at all")
+    refuse_unless(trips > 0 or not once, "no trip at all")
     short = once or trips * len(body.node) <= MOST_NODES
     refuse_unless(short, "too long to be written out")
 
@@ -199,6 +199,7 @@ def _finish(
         position = len(carried) + k
         if not w.wants(position):
             continue
+        refuse_unless(stacked, "no trip at all")
         rows = [w.unsqueeze(trip[k], axis) for trip in stacked]
         if backwards and backwards[k]:
             rows.reverse()

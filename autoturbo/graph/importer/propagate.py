@@ -31,6 +31,7 @@ from autoturbo.graph.importer.fold import (
     constant_array,
     small_array,
 )
+from autoturbo.graph.importer.negative_axes import positive_axes
 from autoturbo.graph.importer.shapes import (
     InferenceError,
     foreign_types,
@@ -176,7 +177,8 @@ class Propagation:
     # ------------------------------------------------------------------------------------ nodes
 
     def _node(self, node: NodeProto, scope: Scope) -> None:
-        inputs = [scope[name] if name else None for name in node.input]
+        read = [scope[name] if name else None for name in node.input]
+        node, inputs = positive_axes(node, read, self.source.opsets.get("", 1))
         if self.rebatch:
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
@@ -305,13 +307,15 @@ class Propagation:
     def _inferred(
         self, step: Step, schema: defs.OpSchema | None, read: Mapping[str, Value]
     ) -> dict[str, TypeProto]:
-        if schema is None:
-            return foreign_types(step)
+        ruled = foreign_types(step)
+        if schema is None or (ruled and not schema.has_type_and_shape_inference_function):
+            return ruled
         stored = stored_tensor(step.node)
         if stored is not None:  # exporters write whole numbers before opset 9 allows them
             return {step.node.output[0]: tensor_type(stored.data_type, stored.dims)}
         try:
-            return infer(step.node, schema, read, self.source)
+            inferred = infer(step.node, schema, read, self.source)
+            return ruled | {name: merge(k, ruled.get(name)) for name, k in inferred.items()}
         except InferenceError as error:
             if any(value.unknown for value in read.values()):
                 return {}
