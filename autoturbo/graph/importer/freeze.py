@@ -44,6 +44,9 @@ _NOT_SAMPLES = re.compile(
 )
 """Names of a leading dimension that is not the batch."""
 
+_NO_NAME = re.compile(r"\s*|\?+|-\d+|unk__\d+")
+"""What exporters write for a dimension that has no name: each such has an extent of its own."""
+
 _ARITHMETIC = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -59,7 +62,8 @@ class Extents:
     Attributes:
         batch: Of the dimensions of samples; None for the file's own.
         shapes: All extents of an input, by its name; they win over the others.
-        dims: By the name that the file gives a dimension, in all inputs; they win over ``batch``.
+        dims: By the name that the file gives a dimension, in all inputs, or of one dimension, by
+            ``INPUT:AXIS``; they win over ``batch``.
         own: The file's own batch, where its inputs do not agree on it; None where they do.
     """
 
@@ -113,15 +117,22 @@ def freeze(
     """
     declared = {value.name: _declared(value) for value in inputs}
     _check_request(declared, asked, source)
-    bindings = _bindings(declared, asked, source)
+    placed = _placed(declared, asked.dims)
+    bindings = _bindings(declared, asked, placed, source)
     places = {name: samples.get(name, 0) for name in declared}
-    batches_by_input = _own(declared, asked, places)
+    batches_by_input = {
+        name: dim
+        for name, dim in _own(declared, asked, places).items()
+        if (name, places[name]) not in placed
+    }
     leading = _leading(batches_by_input, asked, bindings, source)
     wanted = {
         name: _wanted(dims, asked.shapes.get(name), bindings) for name, dims in declared.items()
     }
     for name, batch in leading.items():
         wanted[name][places[name]] = batch
+    for (name, axis), extent in placed.items():
+        wanted[name][axis] = extent
     _check_complete(declared, wanted, source)
     if asked.batch is None and leading:
         source.note(ASSUMED_BATCH)
@@ -150,9 +161,13 @@ def _declared(value: ValueInfoProto) -> list[Dim] | None:
     if not value.type.tensor_type.HasField("shape"):
         return None
     return [
-        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None)
+        dim.dim_value if dim.HasField("dim_value") else _named(dim.dim_param)
         for dim in value.type.tensor_type.shape.dim
     ]
+
+
+def _named(text: str) -> str | None:
+    return None if _NO_NAME.fullmatch(text) else text
 
 
 def _static(dim: Dim) -> TypeGuard[int]:
@@ -185,15 +200,51 @@ def _check_request(declared: Declared, asked: Extents, source: Source) -> None:
 
 
 def _check_dims(declared: Declared, asked: Mapping[str, int], source: Source) -> None:
-    names = dict.fromkeys(
-        name for dims in declared.values() for dim in dims or () for name in _names(dim)
-    )
+    names, placed = _all_names(declared), _placed(declared, asked)
     for name, extent in asked.items():
-        if name not in names:
-            hint = _close(name, names, "dimensions") if names else "they have no names: use --shape"
-            raise source.error("--dim names no dimension of the inputs", name, hint)
+        if name not in names and _place(declared, name) not in placed:
+            raise source.error(
+                "--dim names no dimension of the inputs", name, _other(name, extent, declared)
+            )
         if extent < 0:
             raise source.error(f"--dim {name}={extent} is below 0", name)
+
+
+def _all_names(declared: Declared) -> dict[str, None]:
+    """Return the names that inputs give their dimensions, in the order of the file."""
+    return dict.fromkeys(
+        name for dims in declared.values() for dim in dims or () for name in _names(dim)
+    )
+
+
+def _place(declared: Declared, key: str) -> tuple[str, int] | None:
+    """Return the input and dimension that ``INPUT:AXIS`` stands for; None if it is no such key."""
+    name, _, axis = key.rpartition(":")
+    dims = declared.get(name)
+    if dims is None or not axis.isdecimal() or int(axis) >= len(dims):
+        return None
+    return name, int(axis)
+
+
+def _placed(declared: Declared, dims: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    """Return the extents that are given to single dimensions of inputs."""
+    names = _all_names(declared)
+    places = ((_place(declared, key), extent) for key, extent in dims.items() if key not in names)
+    return {place: extent for place, extent in places if place is not None}
+
+
+def _other(name: str, extent: int, declared: Declared) -> str:
+    """Return what may be given in place of a name that no dimension has."""
+    open_ones = [
+        f"--dim {shlex.quote(f'{value}:{axis}={extent}')}"
+        for value, dims in declared.items()
+        for axis, dim in enumerate(dims or ())
+        if dim is None
+    ]
+    if open_ones and _NO_NAME.fullmatch(name):
+        return f"it is no name, but stands for any extent: give {' '.join(open_ones)}"
+    names = _all_names(declared)
+    return _close(name, names, "dimensions") if names else "they have no names: use --shape"
 
 
 def _close(name: str, names: Mapping[str, object], called: str = "inputs") -> str:
@@ -205,16 +256,20 @@ def _spelt(name: str, dims: Sequence[object]) -> str:
     return f"{name}=" + ",".join(str(dim) for dim in dims)
 
 
-def _bindings(declared: Declared, asked: Extents, source: Source) -> dict[str, int]:
-    """Return the extents of named dimensions, given by name or by the shape of an input."""
+def _bindings(
+    declared: Declared, asked: Extents, placed: Mapping[tuple[str, int], int], source: Source
+) -> dict[str, int]:
+    """Return the extents of named dimensions, given by name, by place or by an input's shape."""
     bindings = dict(asked.dims)
+    given = [(name, (declared[name] or [])[axis], extent) for (name, axis), extent in placed.items()]
     for name, extents in asked.shapes.items():
-        for dim, extent in zip(declared[name] or [], extents, strict=False):
-            if isinstance(dim, str) and bindings.setdefault(dim, extent) != extent:
-                raise source.error(
-                    f"dimension {dim!r} would be {bindings[dim]} and {extent}", name,
-                    "give every dimension of one name the same extent",
-                )  # fmt: skip
+        given += [(name, *pair) for pair in zip(declared[name] or [], extents, strict=False)]
+    for name, dim, extent in given:
+        if isinstance(dim, str) and bindings.setdefault(dim, extent) != extent:
+            raise source.error(
+                f"dimension {dim!r} would be {bindings[dim]} and {extent}", name,
+                "give every dimension of one name the same extent",
+            )  # fmt: skip
     return bindings
 
 
@@ -238,7 +293,7 @@ def _leading(
     elif own and all(map(_static, own.values())):
         baked = asked.own or Counter(own.values()).most_common(1)[0][0]
         open_ones = {name: dim for name, dim in own.items() if dim == baked}
-    elif own and not open_ones and asked.dims:
+    elif not open_ones and asked.dims and (own or not asked.shapes):
         raise source.error("--batch was given, but --dim gives every leading dimension its extent")
     batch = asked.batch or 1
     for dim in open_ones.values():
