@@ -7,7 +7,7 @@ import operator
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
@@ -28,6 +28,9 @@ Declared = Mapping[str, list[Dim] | None]
 
 Wanted = Mapping[str, list[int | None]]
 """Extents by input name as far as they are known."""
+
+Guess = Callable[[Mapping[str, int], Mapping[str, int]], Mapping[str, int]]
+"""Returns extents that go together, from known ones and from those that others might have."""
 
 ASSUMED_BATCH = "batch 1 assumed: the file leaves it open; --batch N for another"
 """The note of a model whose batch nobody gives."""
@@ -84,6 +87,7 @@ class Frozen:
             None.
         batch: The batch that the file was made for, where it has been changed.
         ratio: New batch over the file's, 1 unless ``baked``.
+        known: Extents of the symbols of inputs: by name, or by place where there is no name.
         as_declared: No static extent but a leading batch was changed, so that the shapes the file
             states for other values hold.
     """
@@ -93,6 +97,7 @@ class Frozen:
     baked: dict[str, tuple[int, ...]] | None
     batch: int
     ratio: Fraction
+    known: dict[str, int]
     as_declared: bool
 
 
@@ -101,6 +106,7 @@ def freeze(
     asked: Extents,
     source: Source,
     samples: Mapping[str, int] = MappingProxyType({}),
+    guess: Guess = lambda known, free: {**free, **known},
 ) -> Frozen:
     """Return static shapes for the real inputs of a model.
 
@@ -111,6 +117,7 @@ def freeze(
         asked: Extents that the user wants.
         source: Where the model is from.
         samples: The dimension that counts samples, of inputs in which it is not the first.
+        guess: Chooses the extents that a message proposes.
 
     Raises:
         ModelError: A dimension without a value, an unknown name, a wrong rank, an extent below 0.
@@ -133,11 +140,12 @@ def freeze(
         wanted[name][places[name]] = batch
     for (name, axis), extent in placed.items():
         wanted[name][axis] = extent
-    _check_complete(declared, wanted, source)
+    known = _known(declared, wanted, bindings)
+    _check_complete(declared, wanted, known, source, guess)
     if asked.batch is None and leading:
         source.note(ASSUMED_BATCH)
     final = {name: tuple(int(extent or 0) for extent in dims) for name, dims in wanted.items()}
-    return _frozen(declared, final, bindings, places)
+    return _frozen(declared, final, bindings, places, known)
 
 
 def in_doubt(inputs: Sequence[ValueInfoProto], asked: Extents, samples: Mapping[str, int]) -> bool:
@@ -261,7 +269,9 @@ def _bindings(
 ) -> dict[str, int]:
     """Return the extents of named dimensions, given by name, by place or by an input's shape."""
     bindings = dict(asked.dims)
-    given = [(name, (declared[name] or [])[axis], extent) for (name, axis), extent in placed.items()]
+    given = [
+        (name, (declared[name] or [])[axis], extent) for (name, axis), extent in placed.items()
+    ]
     for name, extents in asked.shapes.items():
         given += [(name, *pair) for pair in zip(declared[name] or [], extents, strict=False)]
     for name, dim, extent in given:
@@ -362,14 +372,49 @@ def _names(dim: Dim) -> list[str]:
 # --------------------------------------------------------------------------------- what is missing
 
 
-def _check_complete(declared: Declared, wanted: Wanted, source: Source) -> None:
+def symbols_of(inputs: Sequence[ValueInfoProto]) -> dict[str, list[str]]:
+    """Return what determines the open extents of each input: names, places where there is none."""
+    declared = {value.name: _declared(value) for value in inputs}
+    return {name: list(_symbols(name, dims or [])) for name, dims in declared.items()}
+
+
+def _symbols(name: str, dims: Sequence[Dim]) -> dict[str, None]:
+    found = (
+        _names(dim)[1:] or _names(dim) or [f"{name}:{axis}"]
+        for axis, dim in enumerate(dims)
+        if not _static(dim)
+    )
+    return dict.fromkeys(symbol for several in found for symbol in several)
+
+
+def _known(declared: Declared, wanted: Wanted, bindings: Mapping[str, int]) -> dict[str, int]:
+    """Return the extents of symbols that are known."""
+    places = {
+        f"{name}:{axis}": extent
+        for name, extents in wanted.items()
+        for axis, extent in enumerate(extents)
+        if extent is not None
+    }
+    symbols = [s for name, dims in declared.items() for s in _symbols(name, dims or [])]
+    extents = places | dict(bindings)
+    return {symbol: extents[symbol] for symbol in symbols if symbol in extents}
+
+
+def _check_complete(
+    declared: Declared, wanted: Wanted, known: Mapping[str, int], source: Source, guess: Guess
+) -> None:
     """Refuse inputs with open dimensions; name the first, with the flags that close all."""
     open_inputs = [name for name, dims in wanted.items() if None in dims]
     if not open_inputs:
         return
     name = open_inputs[0]
     more = f" (nor have {len(open_inputs) - 1} more inputs)" if len(open_inputs) > 1 else ""
-    flags = dict.fromkeys(flag for one in open_inputs for flag in _flags(one, declared, wanted))
+    symbols = [s for one in declared for s in _symbols(one, declared[one] or [])]
+    free = {s: 1 if s.endswith(":0") else _EXAMPLE for s in symbols if s not in known}
+    extents = guess(known, free)
+    flags = dict.fromkeys(
+        flag for one in open_inputs for flag in _flags(one, declared, wanted, known, extents)
+    )
     hint = f"give the extents, for example {' '.join(flags)}"
     dims = declared[name]
     if dims is None:
@@ -381,19 +426,51 @@ def _check_complete(declared: Declared, wanted: Wanted, source: Source) -> None:
     raise source.error(f"{several} {which} {verb} no value{more}", name, hint)
 
 
-def _flags(name: str, declared: Declared, wanted: Wanted) -> list[str]:
+def _flags(
+    name: str,
+    declared: Declared,
+    wanted: Wanted,
+    known: Mapping[str, int],
+    extents: Mapping[str, int],
+) -> list[str]:
     """Return the flags that give an input its missing extents."""
     dims = declared[name]
     if dims is None:
         return [f"--shape {shlex.quote(_spelt(name, (1, 3, 224, 224)))}"]
-    missing = [dim for dim, extent in zip(dims, wanted[name], strict=True) if extent is None]
-    if all(isinstance(dim, str) for dim in missing):
-        inner = [dim_name for dim in missing for dim_name in (_names(dim)[1:] or _names(dim))]
-        return [f"--dim {shlex.quote(f'{dim_name}={_EXAMPLE}')}" for dim_name in inner]
-    extents = [_EXAMPLE if extent is None else extent for extent in wanted[name]]
-    if wanted[name][0] is None:
-        extents[0] = 1
-    return [f"--shape {shlex.quote(_spelt(name, extents))}"]
+    missing = {
+        axis: dim
+        for axis, (dim, extent) in enumerate(zip(dims, wanted[name], strict=True))
+        if extent is None
+    }
+    if all(isinstance(dim, str) for dim in missing.values()):
+        inner = [one for dim in missing.values() for one in (_names(dim)[1:] or _names(dim))]
+        asked = [one for one in inner if one not in known] or inner
+        return [f"--dim {shlex.quote(f'{one}={extents.get(one, _EXAMPLE)}')}" for one in asked]
+    shape = [
+        _extent_of(f"{name}:{axis}", dims[axis], extents) if extent is None else extent
+        for axis, extent in enumerate(wanted[name])
+    ]
+    return [f"--shape {shlex.quote(_spelt(name, shape))}"]
+
+
+def _extent_of(place: str, dim: Dim, extents: Mapping[str, int]) -> int:
+    """Return the extent that is proposed for a dimension."""
+    named = _value(dim, extents) if isinstance(dim, str) else None
+    return extents.get(place, _EXAMPLE) if named is None else named
+
+
+def to_type(symbol: str, extent: int, asked: Extents, inputs: Sequence[ValueInfoProto]) -> str:
+    """Return the flag that gives a symbol another extent."""
+    declared = {value.name: _declared(value) for value in inputs}
+    for name, shape in asked.shapes.items():
+        dims = declared.get(name) or []
+        changed = [
+            extent if symbol in (dim, f"{name}:{axis}") else old
+            for axis, (dim, old) in enumerate(zip(dims, shape, strict=False))
+        ]
+        if changed != list(shape):
+            return f"--shape {shlex.quote(_spelt(name, changed))}"
+    return f"--dim {shlex.quote(f'{symbol}={extent}')}"
 
 
 def _called(dim: Dim) -> str:
@@ -405,6 +482,7 @@ def _frozen(
     final: dict[str, tuple[int, ...]],
     bindings: dict[str, int],
     places: Mapping[str, int],
+    known: dict[str, int],
 ) -> Frozen:
     """Return the final shapes, with their changes against the file's own."""
     stated = {name: _made_for(declared[name], shape) for name, shape in final.items()}
@@ -426,6 +504,7 @@ def _frozen(
         baked=made_for if changed else None,
         batch=old,
         ratio=Fraction(new, old),
+        known=known,
         as_declared=all(
             shape == stated[name] or (places[name] == 0 and shape[1:] == stated[name][1:])
             for name, shape in final.items()

@@ -23,6 +23,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, h
 from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand, first_trip
 from autoturbo.graph.importer.external_data import most_elements
+from autoturbo.graph.importer.fitting import MisfitError, misfit
 from autoturbo.graph.importer.fold import (
     RANDOM,
     TOO_LARGE,
@@ -103,6 +104,7 @@ class Propagation:
         declared: Types that the file states for its values, and that hold.
         missing: Data file by tensor, where the file does not exist.
         rebatch: The change of batch, if any.
+        trial: Stop at the first node whose inputs have extents that do not fit together.
         steps: The nodes kept so far.
         constants: Nodes whose constant outputs are not known element by element.
         shapes: Static shapes found so far, by value name.
@@ -112,6 +114,7 @@ class Propagation:
     declared: Mapping[str, TypeProto]
     missing: Mapping[str, str]
     rebatch: Rebatch | None = None
+    trial: bool = False
     steps: list[Step] = field(default_factory=list)
     constants: list[Step] = field(default_factory=list)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -182,6 +185,7 @@ class Propagation:
         if self.rebatch:
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
+        self._check_fit(step)
         branch = _certain_branch(node, inputs)
         if branch is not None:
             results = self._graph(branch, scope.new_child())
@@ -203,6 +207,20 @@ class Propagation:
                 self.rebatch.follow(step)
             scope.update((value.name, value) for value in step.outputs if value is not None)
             step.outputs = _made(step.outputs)
+
+    def _check_fit(self, step: Step) -> None:
+        """Refuse what inference lets pass: extents of an attention's inputs that differ.
+
+        Raises:
+            MisfitError: This is a trial, and extents that any node reads differ.
+        """
+        if not self.trial and step.node.op_type != "Attention":
+            return
+        pair = misfit(step, self.source.opsets.get("", 1))
+        if pair is not None and self.trial:
+            raise MisfitError(pair)
+        if pair is not None:
+            raise self._misfit(step, f"extents {pair[0]} and {pair[1]} would have to be equal")
 
     def _written_out(self, step: Step, scope: Scope) -> bool:
         """Propagate through the graph that replaces a node; return False if there is none."""
@@ -319,12 +337,12 @@ class Propagation:
         except InferenceError as error:
             if any(value.unknown for value in read.values()):
                 return {}
-            raise self._misfit(step, error) from None
+            raise self._misfit(step, one_line(error)) from None
 
-    def _misfit(self, step: Step, error: InferenceError) -> ModelError:
+    def _misfit(self, step: Step, why: str) -> ModelError:
         shapes = ", ".join(str(list(v.shape or ())) for v in step.inputs if v is not None)
         hint = "export with a dynamic batch" if self.rebatch else None
-        text = f"{kind_of(step.node)} does not fit its inputs {shapes}: {one_line(error)}"
+        text = f"{kind_of(step.node)} does not fit its inputs {shapes}: {why}"
         return self.source.error(text, step.name, hint)
 
     def _bound(self, step: Step, types: dict[str, TypeProto]) -> None:
