@@ -13,6 +13,7 @@ A reader's map of :mod:`autoturbo.graph.importer`, in the order in which things 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,14 @@ from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.importer.assemble import build_graph, check_size
 from autoturbo.graph.importer.constants import densify, gather
 from autoturbo.graph.importer.external_data import attach
+from autoturbo.graph.importer.fitting import (
+    MOST_SYMBOLS,
+    MisfitError,
+    Relations,
+    examples,
+    mended,
+    relations,
+)
 from autoturbo.graph.importer.freeze import (
     Extents,
     Frozen,
@@ -32,6 +41,8 @@ from autoturbo.graph.importer.freeze import (
     freeze,
     in_doubt,
     resolve,
+    symbols_of,
+    to_type,
 )
 from autoturbo.graph.importer.inputs import NO_SAMPLES, real_inputs, sample_dims
 from autoturbo.graph.importer.model_file import open_model
@@ -225,9 +236,14 @@ def read_program(
             found = _samples_of_file(source, asked, values)
             asked = replace(asked, batch=None) if found is None else asked
             samples = found or samples
-    frozen = freeze(inputs, asked, source, samples)
     fixed = [_weight(v, source) for v in model.graph.input if v.name in weights]
-    program = _Import(model, inputs, fixed, missing, source, values or {}).program(frozen)
+    importer = _Import(model, inputs, fixed, missing, source, values or {})
+    trials = _Trials(importer, asked, samples)
+    frozen = freeze(inputs, asked, source, samples, trials.guess)
+    try:
+        program = importer.program(frozen)
+    except ModelError as error:
+        raise trials.explained(error, frozen.known) from None
     program.samples, program.batch = samples, asked.batch
     return model, program
 
@@ -263,8 +279,23 @@ class _Import:
         rebatch.check(program.outputs, self.source)
         return program
 
+    def try_out(self, asked: Extents, samples: Mapping[str, int]) -> None:
+        """Import at some extents; an error other than MisfitError says nothing.
+
+        Raises:
+            MisfitError: They do not go together.
+        """
+        with contextlib.suppress(ModelError):
+            frozen = freeze(self.inputs, asked, self.source, samples)
+            self._run(frozen.shapes, frozen, trial=True)
+
     def _run(
-        self, shapes: Mapping[str, Sequence[int]], frozen: Frozen, rebatch: Rebatch | None = None
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        frozen: Frozen,
+        rebatch: Rebatch | None = None,
+        *,
+        trial: bool = False,
     ) -> Program:
         inputs = [
             Value(value.name, tensor_type(value.type.tensor_type.elem_type, shapes[value.name]))
@@ -272,7 +303,7 @@ class _Import:
         ]
         check_size(inputs, self.source)
         declared = self._declared(frozen, rebatch)
-        propagation = Propagation(self.source, declared, self.missing, rebatch)
+        propagation = Propagation(self.source, declared, self.missing, rebatch, trial)
         fixed = given_values(inputs, self.given, self.source)
         return propagation.run(self.model.graph, inputs, [*self.weights, *_empty(inputs), *fixed])
 
@@ -285,6 +316,76 @@ class _Import:
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
         return types
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """Imports with other extents, to find out which go together.
+
+    Attributes:
+        importer: Runs them.
+        asked: Extents that the user wants.
+        samples: The dimension that counts samples, of inputs in which it is not the first.
+    """
+
+    importer: _Import
+    asked: Extents
+    samples: Mapping[str, int]
+
+    def guess(self, known: Mapping[str, int], free: Mapping[str, int]) -> Mapping[str, int]:
+        """Return extents that fit: known ones, and examples for the others."""
+        return examples(self._relations(known), known, free) or {**free, **known}
+
+    def explained(self, error: ModelError, known: Mapping[str, int]) -> ModelError:
+        """Return what is wrong with the extents given, or the error if they go together."""
+        if len(known) < 2 or self._fit(known):  # noqa: PLR2004 - one is in no relation
+            return error
+        changed = mended(self._relations(known), known)
+        if not changed or not self._fit({**known, **changed}):
+            return error
+        symbol, extent = next(iter(changed.items()))
+        text = f"dimension {symbol!r} is {known[symbol]}, which the other extents make {extent}"
+        inputs = self.importer.inputs
+        flags = (to_type(name, other, self.asked, inputs) for name, other in changed.items())
+        return self.importer.source.error(text, error.at.field, f"give {' '.join(flags)}")
+
+    def _relations(self, known: Mapping[str, int]) -> Relations:
+        symbols = list(dict.fromkeys(s for several in self._symbols.values() for s in several))
+        if len(symbols) < 2:  # noqa: PLR2004 - as above
+            return {}
+        given = {name: known[name] for name in symbols if name in known}
+        tied = self._tied() if len(symbols) > MOST_SYMBOLS else {}
+        return relations(symbols, given, self._try, tied)
+
+    def _tied(self) -> dict[str, str]:
+        """Return symbols that stand where those of an input alike stand: caches of all layers."""
+        first: dict[object, str] = {}
+        tied: dict[str, str] = {}
+        for value in self.importer.inputs:
+            dims = value.type.tensor_type.shape.dim
+            alike = tuple(dim.dim_value for dim in dims), value.type.tensor_type.elem_type
+            for place, symbol in enumerate(self._symbols[value.name]):
+                other = first.setdefault((alike, place), symbol)
+                if other != symbol and symbol not in first.values():
+                    tied[symbol] = tied.get(other, other)
+        return tied
+
+    @property
+    def _symbols(self) -> dict[str, list[str]]:
+        return symbols_of(self.importer.inputs)
+
+    def _fit(self, extents: Mapping[str, int]) -> bool:
+        try:
+            self._try(extents)
+        except MisfitError:
+            return False
+        return True
+
+    def _try(self, extents: Mapping[str, int]) -> None:
+        shapes = {name: s for name, s in self.asked.shapes.items() if not self._symbols.get(name)}
+        importer = self.importer
+        alone = replace(importer, source=replace(importer.source, notes=[], given=[]))
+        alone.try_out(Extents(shapes=shapes, dims=extents), self.samples)
 
 
 def _empty(inputs: Iterable[Value]) -> list[Value]:

@@ -22,7 +22,7 @@ from autoturbo.graph.expand import ROUNDED_INSIDE
 from autoturbo.graph.extract import entering, leaving
 from autoturbo.graph.importer.external_data import attach, is_stored
 from autoturbo.graph.importer.shapes import drop_unknown_attributes
-from autoturbo.graph.importer.structure import nodes_in
+from autoturbo.graph.importer.structure import drop_shared_names, nodes_in
 from autoturbo.graph.importer.values import spread
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
@@ -275,7 +275,7 @@ def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array
 
 
 def _readable(proto: ModelProto, path: Path) -> ModelProto:
-    """Return a model without local functions and unknown attributes.
+    """Return a model without local functions, unknown attributes and names that nodes share.
 
     Values beside it that the import reads are moved into it: schedules depend on indices.
     """
@@ -286,6 +286,7 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
         source.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
     for node in proto.graph.node:
         drop_unknown_attributes(node, source)
+    drop_shared_names(proto.graph)
     attach(proto.graph, source)
     for tensor in proto.graph.initializer:
         if is_stored(tensor):

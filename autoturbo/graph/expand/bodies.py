@@ -96,7 +96,7 @@ def loop(w: Writer, *, once: bool = False) -> TripCount:
         raise NoExpansionError("its end depends on data")
     carried = [w.input(k) for k in range(2, len(w.step.inputs))]
     results = range(len(carried), len(body.output) - 1)
-    _check(body, count, once=once, empty=not any(map(w.wants, results)))
+    _check(body, count, once=once)
     stacked: list[list[str]] = []
     begun = carried
     on = w.array(np.array(True))  # noqa: FBT003 - ONNX's condition
@@ -149,8 +149,8 @@ def _list(w: Writer, name: str, count: int) -> list[int]:
     return [int(item) for item in given] if given else [0] * count
 
 
-def _check(body: GraphProto, trips: int, *, once: bool, empty: bool = False) -> None:
-    refuse_unless(trips > 0 or (empty and not once), "no trip at all")
+def _check(body: GraphProto, trips: int, *, once: bool) -> None:
+    refuse_unless(trips > 0 or not once, "no trip at all")
     short = once or trips * len(body.node) <= MOST_NODES
     refuse_unless(short, "too long to be written out")
 
@@ -182,6 +182,7 @@ def _finish(
         position = len(carried) + k
         if not w.wants(position):
             continue
+        refuse_unless(stacked, "no trip at all")
         rows = [w.unsqueeze(trip[k], axis) for trip in stacked]
         if backwards and backwards[k]:
             rows.reverse()

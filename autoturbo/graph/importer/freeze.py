@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
@@ -29,6 +30,9 @@ Declared = Mapping[str, list[Dim] | None]
 Wanted = Mapping[str, list[int | None]]
 """Extents by input name as far as they are known."""
 
+Guess = Callable[[Mapping[str, int], Mapping[str, int]], Mapping[str, int]]
+"""Returns extents that go together, from known ones and from those that others might have."""
+
 ASSUMED_BATCH = "batch 1 assumed: the file leaves it open; --batch N for another"
 """The note of a model whose batch nobody gives."""
 
@@ -37,6 +41,9 @@ _EXAMPLE = 128
 
 _LONGEST_NAME = 200
 """Characters of a dimension's name up to which it may be a sum or a product of others."""
+
+_NO_NAME = re.compile(r"\s*|\?+|-\d+|unk__\d+")
+"""What exporters write for a dimension that has no name: each such has an extent of its own."""
 
 _ARITHMETIC = {
     ast.Add: operator.add,
@@ -53,7 +60,8 @@ class Extents:
     Attributes:
         batch: Of the dimensions of samples; None for the file's own.
         shapes: All extents of an input, by its name; they win over the others.
-        dims: By the name that the file gives a dimension, in all inputs; they win over ``batch``.
+        dims: By the name that the file gives a dimension, in all inputs, or of one dimension, by
+            ``INPUT:AXIS``; they win over ``batch``.
         batch_dim: What counts samples: names of dimensions, or ``INPUT:AXIS``.
         samples: The dimension that counts samples in every input, where it is known already.
     """
@@ -76,6 +84,7 @@ class Frozen:
             None.
         batch: The batch that the file was made for, where it has been changed.
         ratio: New batch over the file's, 1 unless ``baked``.
+        known: Extents of the symbols of inputs: by name, or by place where there is no name.
         as_declared: No static extent but a leading batch was changed, so that the shapes the file
             states for other values hold.
     """
@@ -85,6 +94,7 @@ class Frozen:
     baked: dict[str, tuple[int, ...]] | None
     batch: int
     ratio: Fraction
+    known: dict[str, int]
     as_declared: bool
 
 
@@ -93,6 +103,7 @@ def freeze(
     asked: Extents,
     source: Source,
     samples: Mapping[str, int] = MappingProxyType({}),
+    guess: Guess = lambda known, free: {**free, **known},
 ) -> Frozen:
     """Return static shapes for the real inputs of a model.
 
@@ -104,25 +115,35 @@ def freeze(
         source: Where the model is from.
         samples: The dimension that counts samples, of inputs of which it is known. Where it is of
             some, others have it first if they leave it open; where it is of none, all have.
+        guess: Chooses the extents that a message proposes.
 
     Raises:
         ModelError: A dimension without a value, an unknown name, a wrong rank, an extent below 0.
     """
     declared = declared_dims(inputs)
     _check_request(declared, asked, source)
-    bindings = _bindings(declared, asked, source)
+    placed = _placed(declared, asked.dims)
+    bindings = _bindings(declared, asked, placed, source)
     places = {name: samples.get(name, 0) for name in declared}
-    leading = _leading(_own(declared, asked, places), asked, bindings, samples, source)
+    batches_by_input = {
+        name: dim
+        for name, dim in _own(declared, asked, places).items()
+        if (name, places[name]) not in placed
+    }
+    leading = _leading(batches_by_input, asked, bindings, samples, source)
     wanted = {
         name: _wanted(dims, asked.shapes.get(name), bindings) for name, dims in declared.items()
     }
     for name, batch in leading.items():
         wanted[name][places[name]] = batch
-    _check_complete(declared, wanted, source)
+    for (name, axis), extent in placed.items():
+        wanted[name][axis] = extent
+    known = _known(declared, wanted, bindings)
+    _check_complete(declared, wanted, known, source, guess)
     if asked.batch is None and leading:
         source.note(ASSUMED_BATCH)
     final = {name: tuple(int(extent or 0) for extent in dims) for name, dims in wanted.items()}
-    return _frozen(declared, final, bindings, places)
+    return _frozen(declared, final, bindings, places, known)
 
 
 def declared_dims(inputs: Sequence[ValueInfoProto]) -> dict[str, list[Dim] | None]:
@@ -152,9 +173,13 @@ def _declared(value: ValueInfoProto) -> list[Dim] | None:
     if not value.type.tensor_type.HasField("shape"):
         return None
     return [
-        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None)
+        dim.dim_value if dim.HasField("dim_value") else _named(dim.dim_param)
         for dim in value.type.tensor_type.shape.dim
     ]
+
+
+def _named(text: str) -> str | None:
+    return None if _NO_NAME.fullmatch(text) else text
 
 
 def _static(dim: Dim) -> TypeGuard[int]:
@@ -187,15 +212,51 @@ def _check_request(declared: Declared, asked: Extents, source: Source) -> None:
 
 
 def _check_dims(declared: Declared, asked: Mapping[str, int], source: Source) -> None:
-    names = dict.fromkeys(
-        name for dims in declared.values() for dim in dims or () for name in _names(dim)
-    )
+    names, placed = _all_names(declared), _placed(declared, asked)
     for name, extent in asked.items():
-        if name not in names:
-            hint = _close(name, names, "dimensions") if names else "they have no names: use --shape"
-            raise source.error("--dim names no dimension of the inputs", name, hint)
+        if name not in names and _place(declared, name) not in placed:
+            raise source.error(
+                "--dim names no dimension of the inputs", name, _other(name, extent, declared)
+            )
         if extent < 0:
             raise source.error(f"--dim {name}={extent} is below 0", name)
+
+
+def _all_names(declared: Declared) -> dict[str, None]:
+    """Return the names that inputs give their dimensions, in the order of the file."""
+    return dict.fromkeys(
+        name for dims in declared.values() for dim in dims or () for name in _names(dim)
+    )
+
+
+def _place(declared: Declared, key: str) -> tuple[str, int] | None:
+    """Return the input and dimension that ``INPUT:AXIS`` stands for; None if it is no such key."""
+    name, _, axis = key.rpartition(":")
+    dims = declared.get(name)
+    if dims is None or not axis.isdecimal() or int(axis) >= len(dims):
+        return None
+    return name, int(axis)
+
+
+def _placed(declared: Declared, dims: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    """Return the extents that are given to single dimensions of inputs."""
+    names = _all_names(declared)
+    places = ((_place(declared, key), extent) for key, extent in dims.items() if key not in names)
+    return {place: extent for place, extent in places if place is not None}
+
+
+def _other(name: str, extent: int, declared: Declared) -> str:
+    """Return what may be given in place of a name that no dimension has."""
+    open_ones = [
+        f"--dim {shlex.quote(f'{value}:{axis}={extent}')}"
+        for value, dims in declared.items()
+        for axis, dim in enumerate(dims or ())
+        if dim is None
+    ]
+    if open_ones and _NO_NAME.fullmatch(name):
+        return f"it is no name, but stands for any extent: give {' '.join(open_ones)}"
+    names = _all_names(declared)
+    return _close(name, names, "dimensions") if names else "they have no names: use --shape"
 
 
 def _close(name: str, names: Mapping[str, object], called: str = "inputs") -> str:
@@ -207,16 +268,22 @@ def _spelt(name: str, dims: Sequence[object]) -> str:
     return f"{name}=" + ",".join(str(dim) for dim in dims)
 
 
-def _bindings(declared: Declared, asked: Extents, source: Source) -> dict[str, int]:
-    """Return the extents of named dimensions, given by name or by the shape of an input."""
+def _bindings(
+    declared: Declared, asked: Extents, placed: Mapping[tuple[str, int], int], source: Source
+) -> dict[str, int]:
+    """Return the extents of named dimensions, given by name, by place or by an input's shape."""
     bindings = dict(asked.dims)
+    given = [
+        (name, (declared[name] or [])[axis], extent) for (name, axis), extent in placed.items()
+    ]
     for name, extents in asked.shapes.items():
-        for dim, extent in zip(declared[name] or [], extents, strict=False):
-            if isinstance(dim, str) and bindings.setdefault(dim, extent) != extent:
-                raise source.error(
-                    f"dimension {dim!r} would be {bindings[dim]} and {extent}", name,
-                    "give every dimension of one name the same extent",
-                )  # fmt: skip
+        given += [(name, *pair) for pair in zip(declared[name] or [], extents, strict=False)]
+    for name, dim, extent in given:
+        if isinstance(dim, str) and bindings.setdefault(dim, extent) != extent:
+            raise source.error(
+                f"dimension {dim!r} would be {bindings[dim]} and {extent}", name,
+                "give every dimension of one name the same extent",
+            )  # fmt: skip
     return bindings
 
 
@@ -249,7 +316,7 @@ def _leading(
     elif asked.batch is not None and own and all(map(_static, own.values())):
         baked = Counter(own[name] for name in own if name in known or not known)
         open_ones = {name: dim for name, dim in own.items() if dim == baked.most_common(1)[0][0]}
-    elif asked.batch is not None and own and not open_ones and asked.dims:
+    elif asked.batch is not None and not open_ones and asked.dims and (own or not asked.shapes):
         raise source.error("--batch was given, but --dim gives every leading dimension its extent")
     batch = asked.batch or 1
     for dim in open_ones.values():
@@ -313,14 +380,49 @@ def _names(dim: Dim) -> list[str]:
 # --------------------------------------------------------------------------------- what is missing
 
 
-def _check_complete(declared: Declared, wanted: Wanted, source: Source) -> None:
+def symbols_of(inputs: Sequence[ValueInfoProto]) -> dict[str, list[str]]:
+    """Return what determines the open extents of each input: names, places where there is none."""
+    declared = {value.name: _declared(value) for value in inputs}
+    return {name: list(_symbols(name, dims or [])) for name, dims in declared.items()}
+
+
+def _symbols(name: str, dims: Sequence[Dim]) -> dict[str, None]:
+    found = (
+        _names(dim)[1:] or _names(dim) or [f"{name}:{axis}"]
+        for axis, dim in enumerate(dims)
+        if not _static(dim)
+    )
+    return dict.fromkeys(symbol for several in found for symbol in several)
+
+
+def _known(declared: Declared, wanted: Wanted, bindings: Mapping[str, int]) -> dict[str, int]:
+    """Return the extents of symbols that are known."""
+    places = {
+        f"{name}:{axis}": extent
+        for name, extents in wanted.items()
+        for axis, extent in enumerate(extents)
+        if extent is not None
+    }
+    symbols = [s for name, dims in declared.items() for s in _symbols(name, dims or [])]
+    extents = places | dict(bindings)
+    return {symbol: extents[symbol] for symbol in symbols if symbol in extents}
+
+
+def _check_complete(
+    declared: Declared, wanted: Wanted, known: Mapping[str, int], source: Source, guess: Guess
+) -> None:
     """Refuse inputs with open dimensions; name the first, with the flags that close all."""
     open_inputs = [name for name, dims in wanted.items() if None in dims]
     if not open_inputs:
         return
     name = open_inputs[0]
     more = f" (nor have {len(open_inputs) - 1} more inputs)" if len(open_inputs) > 1 else ""
-    flags = dict.fromkeys(flag for one in open_inputs for flag in _flags(one, declared, wanted))
+    symbols = [s for one in declared for s in _symbols(one, declared[one] or [])]
+    free = {s: 1 if s.endswith(":0") else _EXAMPLE for s in symbols if s not in known}
+    extents = guess(known, free)
+    flags = dict.fromkeys(
+        flag for one in open_inputs for flag in _flags(one, declared, wanted, known, extents)
+    )
     hint = f"give the extents, for example {' '.join(flags)}"
     dims = declared[name]
     if dims is None:
@@ -332,19 +434,51 @@ def _check_complete(declared: Declared, wanted: Wanted, source: Source) -> None:
     raise source.error(f"{several} {which} {verb} no value{more}", name, hint)
 
 
-def _flags(name: str, declared: Declared, wanted: Wanted) -> list[str]:
+def _flags(
+    name: str,
+    declared: Declared,
+    wanted: Wanted,
+    known: Mapping[str, int],
+    extents: Mapping[str, int],
+) -> list[str]:
     """Return the flags that give an input its missing extents."""
     dims = declared[name]
     if dims is None:
         return [f"--shape {shlex.quote(_spelt(name, (1, 3, 224, 224)))}"]
-    missing = [dim for dim, extent in zip(dims, wanted[name], strict=True) if extent is None]
-    if all(isinstance(dim, str) for dim in missing):
-        inner = [dim_name for dim in missing for dim_name in (_names(dim)[1:] or _names(dim))]
-        return [f"--dim {shlex.quote(f'{dim_name}={_EXAMPLE}')}" for dim_name in inner]
-    extents = [_EXAMPLE if extent is None else extent for extent in wanted[name]]
-    if wanted[name][0] is None:
-        extents[0] = 1
-    return [f"--shape {shlex.quote(_spelt(name, extents))}"]
+    missing = {
+        axis: dim
+        for axis, (dim, extent) in enumerate(zip(dims, wanted[name], strict=True))
+        if extent is None
+    }
+    if all(isinstance(dim, str) for dim in missing.values()):
+        inner = [one for dim in missing.values() for one in (_names(dim)[1:] or _names(dim))]
+        asked = [one for one in inner if one not in known] or inner
+        return [f"--dim {shlex.quote(f'{one}={extents.get(one, _EXAMPLE)}')}" for one in asked]
+    shape = [
+        _extent_of(f"{name}:{axis}", dims[axis], extents) if extent is None else extent
+        for axis, extent in enumerate(wanted[name])
+    ]
+    return [f"--shape {shlex.quote(_spelt(name, shape))}"]
+
+
+def _extent_of(place: str, dim: Dim, extents: Mapping[str, int]) -> int:
+    """Return the extent that is proposed for a dimension."""
+    named = _value(dim, extents) if isinstance(dim, str) else None
+    return extents.get(place, _EXAMPLE) if named is None else named
+
+
+def to_type(symbol: str, extent: int, asked: Extents, inputs: Sequence[ValueInfoProto]) -> str:
+    """Return the flag that gives a symbol another extent."""
+    declared = {value.name: _declared(value) for value in inputs}
+    for name, shape in asked.shapes.items():
+        dims = declared.get(name) or []
+        changed = [
+            extent if symbol in (dim, f"{name}:{axis}") else old
+            for axis, (dim, old) in enumerate(zip(dims, shape, strict=False))
+        ]
+        if changed != list(shape):
+            return f"--shape {shlex.quote(_spelt(name, changed))}"
+    return f"--dim {shlex.quote(f'{symbol}={extent}')}"
 
 
 def _called(dim: Dim) -> str:
@@ -356,6 +490,7 @@ def _frozen(
     final: dict[str, tuple[int, ...]],
     bindings: dict[str, int],
     places: Mapping[str, int],
+    known: dict[str, int],
 ) -> Frozen:
     """Return the final shapes, with their changes against the file's own."""
     stated = {name: _made_for(declared[name], shape) for name, shape in final.items()}
@@ -377,6 +512,7 @@ def _frozen(
         baked=made_for if changed else None,
         batch=old,
         ratio=Fraction(new, old),
+        known=known,
         as_declared=all(
             shape == stated[name] or (places[name] == 0 and shape[1:] == stated[name][1:])
             for name, shape in final.items()

@@ -13,7 +13,12 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, inliner
 from autoturbo.files import MEMORY, NODES, is_bomb
 from autoturbo.graph.importer.external_data import TruncatedError, WireError, read_without_weights
 from autoturbo.graph.importer.shapes import drop_unknown_attributes
-from autoturbo.graph.importer.structure import bodies, initializer_names, nodes_in
+from autoturbo.graph.importer.structure import (
+    bodies,
+    initializer_names,
+    nodes_in,
+    shared_names,
+)
 from autoturbo.graph.source import Source, domain_of, kind_of, one_line
 
 _SNIFF_BYTES = 64
@@ -48,9 +53,20 @@ def open_model(source: Source, *, weights: bool = False) -> ModelProto:
     _check_versions(model, source)
     if not model.graph.node:
         raise source.error("the graph has no nodes")
+    _note_shared_names(model.graph, source)
     model = _without_functions(model, source)
     _drop_unknown(model.graph, source)
     return model
+
+
+def _note_shared_names(graph: GraphProto, source: Source) -> None:
+    """Tell of nodes that share a name, which the format forbids."""
+    names = shared_names(graph)
+    if names:
+        more = f" (nor are {len(names) - 1} other names)" if len(names) > 1 else ""
+        source.note(
+            f"the node name {names[0]!r} is not unique{more}: ONNX Runtime refuses the file"
+        )
 
 
 def _drop_unknown(graph: GraphProto, source: Source) -> None:

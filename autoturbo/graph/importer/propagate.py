@@ -24,6 +24,7 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand, first_trip
 from autoturbo.graph.expand.bodies import MOST_NODES
 from autoturbo.graph.importer.external_data import most_elements
+from autoturbo.graph.importer.fitting import MisfitError, misfit
 from autoturbo.graph.importer.fold import (
     RANDOM,
     TOO_LARGE,
@@ -32,6 +33,7 @@ from autoturbo.graph.importer.fold import (
     constant_array,
     small_array,
 )
+from autoturbo.graph.importer.negative_axes import positive_axes
 from autoturbo.graph.importer.shapes import (
     InferenceError,
     foreign_types,
@@ -104,6 +106,7 @@ class Propagation:
         declared: Types that the file states for its values, and that hold.
         missing: Data file by tensor, where the file does not exist.
         rebatch: The change of batch, if any.
+        trial: Stop at the first node whose inputs have extents that do not fit together.
         steps: The nodes kept so far.
         constants: Nodes whose constant outputs are not known element by element.
         shapes: Static shapes found so far, by value name.
@@ -113,6 +116,7 @@ class Propagation:
     declared: Mapping[str, TypeProto]
     missing: Mapping[str, str]
     rebatch: Rebatch | None = None
+    trial: bool = False
     steps: list[Step] = field(default_factory=list)
     constants: list[Step] = field(default_factory=list)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -175,10 +179,12 @@ class Propagation:
     # ------------------------------------------------------------------------------------ nodes
 
     def _node(self, node: NodeProto, scope: Scope) -> None:
-        inputs = [scope[name] if name else None for name in node.input]
+        read = [scope[name] if name else None for name in node.input]
+        node, inputs = positive_axes(node, read, self.source.opsets.get("", 1))
         if self.rebatch:
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
+        self._check_fit(step)
         if node.op_type == "Loop" and not domain_of(node):
             step.trips = self._trips(step, scope)
         branch = _certain_branch(node, inputs)
@@ -202,6 +208,20 @@ class Propagation:
                 self.rebatch.follow(step)
             scope.update((value.name, value) for value in step.outputs if value is not None)
             step.outputs = _made(step.outputs)
+
+    def _check_fit(self, step: Step) -> None:
+        """Refuse what inference lets pass: extents of an attention's inputs that differ.
+
+        Raises:
+            MisfitError: This is a trial, and extents that any node reads differ.
+        """
+        if not self.trial and step.node.op_type != "Attention":
+            return
+        pair = misfit(step, self.source.opsets.get("", 1))
+        if pair is not None and self.trial:
+            raise MisfitError(pair)
+        if pair is not None:
+            raise self._misfit(step, f"extents {pair[0]} and {pair[1]} would have to be equal")
 
     def _written_out(self, step: Step, scope: Scope) -> bool:
         """Propagate through the graph that replaces a node; return False if there is none."""
@@ -345,22 +365,24 @@ class Propagation:
     def _inferred(
         self, step: Step, schema: defs.OpSchema | None, read: Mapping[str, Value]
     ) -> dict[str, TypeProto]:
-        if schema is None:
-            return foreign_types(step)
+        ruled = foreign_types(step)
+        if schema is None or (ruled and not schema.has_type_and_shape_inference_function):
+            return ruled
         stored = stored_tensor(step.node)
         if stored is not None:  # exporters write whole numbers before opset 9 allows them
             return {step.node.output[0]: tensor_type(stored.data_type, stored.dims)}
         try:
-            return infer(step.node, schema, read, self.source)
+            inferred = infer(step.node, schema, read, self.source)
+            return ruled | {name: merge(k, ruled.get(name)) for name, k in inferred.items()}
         except InferenceError as error:
             if any(value.unknown for value in read.values()):
                 return {}
-            raise self._misfit(step, error) from None
+            raise self._misfit(step, one_line(error)) from None
 
-    def _misfit(self, step: Step, error: InferenceError) -> ModelError:
+    def _misfit(self, step: Step, why: str) -> ModelError:
         shapes = ", ".join(str(list(v.shape or ())) for v in step.inputs if v is not None)
         hint = "export with a dynamic batch" if self.rebatch else None
-        text = f"{kind_of(step.node)} does not fit its inputs {shapes}: {one_line(error)}"
+        text = f"{kind_of(step.node)} does not fit its inputs {shapes}: {why}"
         return self.source.error(text, step.name, hint)
 
     def _bound(self, step: Step, types: dict[str, TypeProto]) -> None:

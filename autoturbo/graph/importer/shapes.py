@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
@@ -68,7 +69,7 @@ def infer(
     try:
         if schema.has_type_and_shape_inference_function:
             return _by_definition(node, schema, inputs, source)
-        return {node.output[0]: inputs[node.input[0]].type} if node.op_type in _KEEP_SHAPE else {}
+        return _by_body(node, inputs, source) if _has_body(schema) else {}
     except Exception as error:  # the library raises its own classes and RuntimeError
         raise InferenceError(str(error)) from error
 
@@ -104,8 +105,21 @@ def _with_default(node: NodeProto) -> NodeProto:
     return copy
 
 
-_KEEP_SHAPE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
-"""Operators that ONNX defines by a body and gives no inference."""
+def _has_body(schema: defs.OpSchema) -> bool:
+    """Return whether ONNX defines an operator by others."""
+    known: Any = schema
+    return bool(known.has_function or known.has_context_dependent_function)
+
+
+def _by_body(node: NodeProto, inputs: Mapping[str, Value], source: Source) -> dict[str, TypeProto]:
+    """Return the types that the body of an operator without an inference of its own has."""
+    given = [helper.make_value_info(name, value.type) for name, value in inputs.items()]
+    made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    opsets = [helper.make_opsetid(*opset) for opset in source.opsets.items()]
+    graph = helper.make_graph([node], "node", given, made)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=source.ir_version)
+    inferred = shape_inference.infer_shapes(model, strict_mode=True)
+    return {value.name: value.type for value in inferred.graph.output}
 
 
 def merge(first: TypeProto | None, second: TypeProto | None) -> TypeProto:
@@ -142,19 +156,23 @@ Rule = Callable[[Step], Shape]
 
 
 def foreign_types(step: Step) -> dict[str, TypeProto]:
-    """Return the types of the outputs of ONNX Runtime's own operators, as far as they are known.
+    """Return the types of the outputs of operators that ONNX does not infer, as far as known.
 
-    These are common in optimised and quantised models. Each has the shape of its first input, of a
-    standard operator, or of a matrix product.
+    Operators of ONNX Runtime are common in optimised and quantised models. Each has the shape of
+    its first input, of a standard operator, or of a matrix product.
 
     Args:
         step: The node; its outputs need not be filled in.
     """
+    if domain_of(step.node) == _CLASSICAL and step.node.op_type in _CLASSIFIERS:
+        return _labels_and_scores(step)
     shape = _by_rule(step, _FOREIGN)
     typed = _TYPE_FROM.get(step.node.op_type, 0)
     if shape is None or typed >= len(step.inputs):
         return {}
-    kind = tensor_type(element_type(_value(step, typed).type), shape)
+    real = domain_of(step.node) == _CLASSICAL and step.node.op_type != "Imputer"
+    element = TensorProto.FLOAT if real else element_type(_value(step, typed).type)
+    kind = tensor_type(element, shape)
     alike = (0, _SUM) if step.node.op_type in _SKIP else (0,)
     return {name: kind for k, name in enumerate(step.node.output) if name and k in alike}
 
@@ -224,6 +242,39 @@ def _gathered_blocks(step: Step) -> Shape:
     return (*picks, *table[1:-1], table[-1] * per_byte)
 
 
+def _labels_and_scores(step: Step) -> dict[str, TypeProto]:
+    """Return the types of a classifier's outputs: a label per row, and a score of each label."""
+    labels = {
+        a.name: len(a.strings or a.ints)
+        for a in step.node.attribute
+        if a.name.startswith("classlabels_") and (a.strings or a.ints)
+    }
+    shape = step.inputs[0].shape if step.inputs and step.inputs[0] else None
+    if not labels or shape is None:
+        return {}
+    name, classes = next(iter(labels.items()))
+    element = TensorProto.STRING if name.endswith("strings") else TensorProto.INT64
+    rows = shape[0] if len(shape) > 1 else 1
+    kinds = tensor_type(element, (rows,)), tensor_type(TensorProto.FLOAT, (rows, classes))
+    return {name: kind for name, kind in zip(step.node.output, kinds, strict=False) if name}
+
+
+def _per_row(count: Callable[[NodeProto], int]) -> Rule:
+    """Return the rule of an operator that makes so many numbers of every row."""
+
+    def rule(step: Step) -> Shape:
+        first = _shape(step, 0)
+        return (first[0] if len(first) > 1 else 1, count(step.node))
+
+    return rule
+
+
+_CLASSICAL = "ai.onnx.ml"
+"""The domain of classical models; ONNX infers the shapes of some of them."""
+
+_CLASSIFIERS = frozenset(("SVMClassifier", "TreeEnsembleClassifier"))
+"""Operators of that domain that make labels and scores."""
+
 _SKIP = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 _SUM = 3
 """Output of the skip normalisations that holds the sum, of the same shape as the first."""
@@ -241,6 +292,9 @@ _FOREIGN: dict[tuple[str, str], Rule] = {
     # Without a domain: unknown to ONNX, or to earlier opsets of it.
     ("", "SimplifiedLayerNormalization"): _like_first,
     ("", "LayerNormalization"): _like_first,
+    # Defined by bodies that ONNX's inference does not get through.
+    ("", "GroupNormalization"): _like_first,
+    ("", "MeanVarianceNormalization"): _like_first,
     **{(MICROSOFT, op_type): _like_first for op_type in _LIKE_FIRST},
     (MICROSOFT, "GatherBlockQuantized"): _gathered_blocks,
     (MICROSOFT, "QLinearAdd"): _quantised_pair,
@@ -250,6 +304,13 @@ _FOREIGN: dict[tuple[str, str], Rule] = {
     (MICROSOFT, "MatMulNBits"): _n_bits,
     (MICROSOFT, "Attention"): _attention,
     (MICROSOFT, "MultiHeadAttention"): _multi_head,
+    **{(_CLASSICAL, op_type): _like_first for op_type in ("Imputer", "Normalizer", "Scaler")},
+    (_CLASSICAL, "LinearRegressor"): _per_row(lambda node: integer_of(node, "targets", 1)),
+    (_CLASSICAL, "SVMRegressor"): _per_row(lambda _: 1),
+    (_CLASSICAL, "TreeEnsembleRegressor"): _per_row(lambda node: integer_of(node, "n_targets", 1)),
+    (_CLASSICAL, "FeatureVectorizer"): _per_row(
+        lambda node: sum(n for a in node.attribute if a.name == "inputdimensions" for n in a.ints)
+    ),
 }
 
 
@@ -275,8 +336,10 @@ def upper_bounds(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypePr
     shape = _by_rule(step, _BOUNDS)
     if shape is None:
         return {}
+    same = step.node.op_type == "Compress"  # of opset 9, of which ONNX infers nothing
+    element = element_type(_value(step, 0).type) if same else TensorProto.INT64
     return {
-        name: tensor_type(element_type(kind) or TensorProto.INT64, shape if first else shape[-1:])
+        name: tensor_type(element_type(kind) or element, shape if first else shape[-1:])
         for first, (name, kind) in zip((True, False, False, False), types.items(), strict=False)
     }
 

@@ -141,6 +141,21 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
             raise source.error("is an output of the graph, but nothing defines it", value.name)
 
 
+def shared_names(graph: GraphProto) -> list[str]:
+    """Return the names that several nodes of a graph, or of one body in it, have."""
+    times = Counter(node.name for node in graph.node if node.name)
+    inner = (name for node in graph.node for body in bodies(node) for name in shared_names(body))
+    return list(dict.fromkeys([*(name for name, n in times.items() if n > 1), *inner]))
+
+
+def drop_shared_names(graph: GraphProto) -> None:
+    """Leave nodes without a name that others have: runtimes refuse it, and none need be there."""
+    shared = set(shared_names(graph))
+    for node in nodes_in(graph.node):
+        if node.name in shared:
+            node.name = ""
+
+
 _SHOWN = 4
 """Nodes of a cycle that a message names."""
 

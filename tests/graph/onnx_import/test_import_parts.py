@@ -149,13 +149,6 @@ def test_contradictions_are_errors(source: Source) -> None:
         inferred(node("MatMul", ["a", "b"], ["y"]), source, known("a", 2, 3), known("b", 4, 5))
 
 
-@pytest.mark.parametrize("kind", ["MeanVarianceNormalization", "GroupNormalization"])
-def test_operators_without_inference_keep_their_shape(source: Source, kind: str) -> None:
-    source.opsets[""] = 21
-    made = node(kind, ["x"], ["y"])
-    assert static_shape(inferred(made, source, known("x", 2, 3, 4))["y"]) == (2, 3, 4)
-
-
 def test_unknown_operators_have_no_schema(source: Source) -> None:
     assert schema_of(node("Novel", ["x"], ["y"]), source) is None
     assert schema_of(node("Relu", ["x"], ["y"], domain="org.acme"), source) is None
