@@ -294,9 +294,8 @@ def _voted(graph: Graph, asked: int | None) -> _Verdict:
         behind = _passing(graph, _behind(graph))
         passing = [dims for dims in behind if _covers(graph, dims)]
     if passing:
-        best = max(passing, key=lambda dims: _weight(graph, dims))
-        rivals = [dims for dims in passing if _rival(graph, dims, best)]
-        if rivals:
+        best = _best(graph, passing)
+        if best is None:
             return _disagreed(graph, first)
         return _noted(graph, _Verdict(_extents(graph, best)[0], best))
     return _noted(graph, _shared_extent(graph, counts, first))
@@ -386,6 +385,20 @@ def _weight(graph: Graph, dims: Mapping[int, int]) -> tuple[int, int]:
     """Return how much speaks for dimensions: the rank of an input that they lead, their number."""
     return max((len(graph.tensors[t].shape) for t, dim in dims.items() if not dim), default=0), len(
         dims
+    )
+
+
+def _best(graph: Graph, passing: Sequence[dict[int, int]]) -> dict[int, int] | None:
+    """Return the dimensions for which most speaks; None if others may be samples just as well."""
+    most = max(_weight(graph, dims) for dims in passing)
+    return next(
+        (
+            best
+            for best in passing
+            if _weight(graph, best) == most
+            and not any(_rival(graph, dims, best) for dims in passing)
+        ),
+        None,
     )
 
 
