@@ -123,7 +123,7 @@ STATIC: dict[str, tuple[str, str, int, dict[str, int]]] = {
     "a mask first": ("float[16,16] mask, float[4,16,32] x", MASKED, 4, {"x": 0}),
     "a mask as large as the batch": ("float[4,4] mask, float[4,4,32] x", MASKED, 4, {"x": 0}),
     "a mask and a matrix": ("float[16,16] mask, float[4,16] x",
-        "a = Abs(mask) h = Relu(x) t = Transpose(h) u = MatMul(a, t) y = Transpose(u)", 4,
+        "a = Abs(mask) h = Relu(x) ht = Transpose(h) u = MatMul(a, ht) y = Transpose(u)", 4,
         {"x": 0}),
     "boxes first": ("float[100,4] boxes, float[2,3,8,8] x", BOXED, 2, {"x": 0}),
     "edges first": ("int64[2,40] edges, float[4,10,32] x", PAIRS, 4, {"x": 0}),
