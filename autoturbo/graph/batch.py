@@ -36,6 +36,12 @@ class BatchObstacle:
         """Return the reason as a sentence without its full stop."""
         return f"{self.operator} ({self.kind}) {self.reason}"
 
+    @property
+    def mixes(self) -> bool:
+        """Return whether it computes across what was taken for samples, not only picks of them."""
+        picks = self.kind in _GATHERS or self.kind in ("Slice", "Split", "Pad", "Concat")
+        return self.reason in (_ACROSS, _COMBINES, _MIXES) and not picks
+
 
 @dataclass(frozen=True, slots=True)
 class BatchTrace:
@@ -158,9 +164,6 @@ def _before(
 
 _MIXES, _ACROSS = "mixes samples", "works across the batch"
 _COMBINES = "combines different samples"
-
-MIXES = (_MIXES, _ACROSS, _COMBINES)
-"""Reasons that only what is not samples gives where a model is sound."""
 
 _ALIKE = "compute every sample by itself, or export with a dynamic batch"
 _OF_INDICES = "index each sample alike (the same pattern, counted from the sample's first element)"

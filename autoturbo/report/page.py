@@ -133,12 +133,11 @@ def parts_saved(other: Measured, best: Measured, named: int = 3) -> list[str]:
 
 
 def side_charts(facts: Facts, rows: Mapping[str, Measured]) -> dict[str, Chart]:
-    """Return charts of schedules side by side: their speed, their time and their traffic."""
-    tuned, best = TITLES["tuned"], facts.best.measurement
-    speeds = ((n, r.measurement.throughput, "tuned" if n == tuned else "other")
-              for n, r in rows.items() if r.measurement.batch is not None)  # fmt: skip
-    known = [] if best.batch is None else [(best.batch / best.bound.seconds,)]
-    bound = Columns.of("speed", known)
+    """Return charts of schedules side by side: their speed, their time and their traffic.
+
+    Of a model whose inputs do not agree on a batch there is none of speed.
+    """
+    tuned, batch = TITLES["tuned"], facts.best.measurement.batch
     moved = (
         (title, name, row.measurement.bytes.get(level, 0) / 1e6)
         for level, title in LEVELS.items()
@@ -148,12 +147,21 @@ def side_charts(facts: Facts, rows: Mapping[str, Measured]) -> dict[str, Chart]:
     palette = itertools.cycle(("g1", "g3", "g2", "g4", "g5", "g6"))
     shades = dict(zip(rows, palette, strict=False)) | {tuned: "g0"}
     return {
-        "speed": Chart("speed", {"rows": Columns.of("who speed kind", speeds), "bound": bound}),
+        **({} if batch is None else {"speed": _speed_chart(facts, rows, batch)}),
         "time": _time_chart(rows),
         "kept": _kept_chart(rows),
         "traffic": Chart("traffic", {"rows": Columns.of("level who mb", moved)},
                          {"parts": list(rows), "colours": _named(shades.values())}),
     }  # fmt: skip
+
+
+def _speed_chart(facts: Facts, rows: Mapping[str, Measured], batch: int) -> Chart:
+    """Return a chart of samples per second, with what no schedule can pass."""
+    tuned, least = TITLES["tuned"], facts.best.measurement.bound.seconds
+    speeds = ((n, r.measurement.throughput, "tuned" if n == tuned else "other")
+              for n, r in rows.items())  # fmt: skip
+    bound = Columns.of("speed", [(batch / least,)])
+    return Chart("speed", {"rows": Columns.of("who speed kind", speeds), "bound": bound})
 
 
 def _named(colours: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.batch import MIXES, sample_dims_from, trace_batch
+from autoturbo.graph.batch import sample_dims_from, trace_batch
 from autoturbo.graph.importer.inputs import NO_SAMPLES
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
@@ -288,13 +288,14 @@ def _voted(graph: Graph, asked: int | None) -> _Verdict:
         batch = asked if asked in counts and asked is not None else 1
         return _noted(graph, _Verdict(batch, _leading(graph, batch)))
     passing = _passing(graph, _joint(graph, counts))
-    if not passing and not _single(graph):
+    doubtful = len(counts) > 1 or any(_mixes(graph, n) for n in counts)
+    if not passing and doubtful and not _single(graph):
+        # a first dimension of all inputs is given up only where operators compute across it
         behind = _passing(graph, _behind(graph))
         passing = [dims for dims in behind if _covers(graph, dims)]
     if passing:
-        best = max(passing, key=lambda dims: _weight(graph, dims))
-        rivals = [dims for dims in passing if _rival(graph, dims, best)]
-        if rivals:
+        best = _best(graph, passing)
+        if best is None:
             return _disagreed(graph, first)
         return _noted(graph, _Verdict(_extents(graph, best)[0], best))
     return _noted(graph, _shared_extent(graph, counts, first))
@@ -365,7 +366,7 @@ def _countable(graph: Graph, tensor: int) -> tuple[int, ...]:
 def _mixes(graph: Graph, batch: int) -> bool:
     """Return whether an operator mixes what the inputs that begin with an extent have there."""
     obstacle = trace_batch(graph.sampled(batch, _leading(graph, batch))).obstacle
-    return obstacle is not None and obstacle.reason in MIXES
+    return obstacle is not None and obstacle.mixes
 
 
 def _passing(graph: Graph, proposals: Iterable[dict[int, int]]) -> list[dict[int, int]]:
@@ -384,6 +385,20 @@ def _weight(graph: Graph, dims: Mapping[int, int]) -> tuple[int, int]:
     """Return how much speaks for dimensions: the rank of an input that they lead, their number."""
     return max((len(graph.tensors[t].shape) for t, dim in dims.items() if not dim), default=0), len(
         dims
+    )
+
+
+def _best(graph: Graph, passing: Sequence[dict[int, int]]) -> dict[int, int] | None:
+    """Return the dimensions for which most speaks; None if others may be samples just as well."""
+    most = max(_weight(graph, dims) for dims in passing)
+    return next(
+        (
+            best
+            for best in passing
+            if _weight(graph, best) == most
+            and not any(_rival(graph, dims, best) for dims in passing)
+        ),
+        None,
     )
 
 
