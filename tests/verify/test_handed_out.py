@@ -51,8 +51,8 @@ def test_roundings_within_a_quantised_recurrence_are_not_compared(tmp_path: Path
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
     found = checked(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path)
     assert (found.skipped, found.findings) == (None, ())
-    (note,) = import_model(tmp_path / "net.onnx").notes
-    assert "activations stay real" in note
+    notes = import_model(tmp_path / "net.onnx").notes
+    assert any("activations stay real" in note for note in notes)
 
 
 def _branches(stored: str, sparse: SparseTensorProto) -> ModelProto:
