@@ -140,7 +140,7 @@ def freeze(
         wanted[name][axis] = extent
     known = _known(declared, wanted, bindings)
     _check_complete(declared, wanted, known, source, guess)
-    if asked.batch is None and leading:
+    if asked.batch is None and 1 in leading.values():
         source.note(ASSUMED_BATCH)
     final = {name: tuple(int(extent or 0) for extent in dims) for name, dims in wanted.items()}
     return _frozen(declared, final, bindings, places, known)
@@ -299,8 +299,8 @@ def _leading(
     If any of these extents is open, the open ones are the batch: those known to be, and others that
     are not named otherwise; if a batch is requested and none is known, all of them. It is 1 unless
     it is requested. If none is open, the batch is fixed in the file: inputs that have another one
-    (a table) keep theirs. An extent of zero is one that the file gives, but where a batch is
-    requested and no input has samples.
+    (a table) keep theirs. Where some are given, the open ones are as many. An extent of zero is one
+    that the file gives, but where a batch is requested and no input has samples.
     """
     known = {name for name in own if samples.get(name, NO_SAMPLES) > NO_SAMPLES}
     if asked.batch_dim:
@@ -318,7 +318,9 @@ def _leading(
         open_ones = {name: dim for name, dim in own.items() if dim == baked.most_common(1)[0][0]}
     elif asked.batch is not None and not open_ones and asked.dims and (own or not asked.shapes):
         raise source.error("--batch was given, but --dim gives every leading dimension its extent")
-    batch = asked.batch or 1
+    # samples of one input are those of all
+    given = {extent for name in known & own.keys() if (extent := _value(own[name], bindings))}
+    batch = asked.batch or (given.pop() if len(given) == 1 else 1)
     for dim in open_ones.values():
         if isinstance(dim, str):
             bindings.setdefault(dim, batch)
