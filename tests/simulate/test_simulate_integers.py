@@ -371,6 +371,24 @@ def test_activations_written_out_are_not_slower_quantised(
             assert one.bound.seconds <= margin * plain.bound.seconds, form
 
 
+def test_readers_with_pairs_of_their_own_share_them() -> None:
+    """Scales by name or by value, the second pair from the same real or the same 8-bit values."""
+
+    def layer(net: Pairs, *, apart: str) -> str:
+        conv = net.node("Conv", [net.pair("x"), net.weights(64, 64, 1, 1)])
+        there = net.there(conv)
+        first = net.back(there)
+        again = {"shared": lambda: first, "back": lambda: net.back(there)}
+        second = again.get(apart, lambda: net.pair(conv))()
+        return net.pair(net.node("Mul", [first, net.pair(net.node("Sigmoid", [second]))]))
+
+    whole, *others = (
+        built(functools.partial(layer, apart=apart)) for apart in ("shared", "back", "pair")
+    )
+    assert [graph.hash for graph in others] == [whole.hash] * 2
+    assert len(layers_of(whole)) == 1
+
+
 def test_the_scale_of_a_dynamic_quantisation_ends_its_product(folder: Path) -> None:
     graph = activated("silu", folder)["dynamic"]
     layers = [[graph.operators[i].kind for i in layer.operators] for layer in layers_of(graph)]
