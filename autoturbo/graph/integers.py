@@ -7,8 +7,9 @@ which bias and zero points are the summand and the saturation is also a Relu or 
 A chain of such operators never holds a real value.
 
 The vector engine reads and writes 8-bit values as it does others: beside its operators conversions
-are no work of their own, and what it reads of a product need not be scaled before. What is left are
-conversions that stand alone, between real values and a product, at the ends of the model.
+are no work of their own, and what it alone reads of a product need not be scaled before. Values
+that are quantised and at once made real again are only rounded where they are made. What is left
+are conversions that stand alone, as at the ends of the model.
 Where scales are found while the model runs, the product by them is part of the integer product that
 it follows, as a bias is.
 
@@ -124,8 +125,8 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
     cores: set[int] = set()
     for index, operator in enumerate(graph.operators):
         if operator.kind in _PRODUCTS:
-            scaled = _has_bias(operator) or _is_moved(graph, operator.outputs[0])
-            works[index] = replace(operator.work, vector=float(scaled))
+            scaled = float(_is_moved(graph, operator.outputs[0]))
+            works[index] = replace(operator.work, vector=scaled)
         elif _in_integers(operator.kind):
             vector = _VECTOR.get(operator.kind, operator.work.vector)
             works[index] = replace(operator.work, vector=vector)
@@ -172,16 +173,32 @@ def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> 
     for index, operator in enumerate(graph.operators):
         if index in works or not _converts(graph, operator):
             continue
-        data, made = operator.inputs[0], operator.outputs[0]
-        beside = (
-            graph.producer[data] in readers if operator.kind in QUANTISE
-            else made not in graph.outputs and all(
-                one in readers or graph.operators[one].kind in QUANTISE
-                for one in graph.consumers[made]
-            )
-        )  # fmt: skip
+        if operator.kind in QUANTISE:
+            beside = graph.producer[operator.inputs[0]] in readers
+        else:
+            beside = _is_read_back(graph, operator, readers)
         found[index] = NO_WORK if beside else CONVERT
     return found
+
+
+def _is_read_back(graph: Graph, operator: Operator, readers: set[int]) -> bool:
+    """Return whether making 8-bit values real is no work: all read them as they are, or none."""
+    data, made = operator.inputs[0], operator.outputs[0]
+    quantised = {i for i in graph.consumers[made] if graph.operators[i].kind in QUANTISE}
+    inside = (readers | quantised).intersection(graph.consumers[made])
+    if inside:
+        return made not in graph.outputs and inside == set(graph.consumers[made])
+    return _is_rounded(graph, data)
+
+
+def _is_rounded(graph: Graph, tensor: int) -> bool:
+    """Return whether 8-bit values are made where they are read back: they may stay real ones."""
+    maker = graph.producer[tensor]
+    return (
+        maker >= 0
+        and graph.operators[maker].engine in (Engine.VECTOR, Engine.MATRIX)
+        and _only_reader(graph, tensor) is not None
+    )
 
 
 def _converts(graph: Graph, operator: Operator) -> bool:
@@ -266,15 +283,14 @@ def _alone(graph: Graph, operator: Operator) -> bool:
 def _requantised(graph: Graph, operator: Operator, end: list[int]) -> Work:
     """Return the work of a result's QuantizeLinear.
 
-    There is none of what the vector engine makes, nor of a product that it alone reads and that has
-    no bias, nor of values that only move at one scale.
+    There is none of what the vector engine makes, nor of a product that it alone reads, nor of
+    values that only move at one scale.
     """
     last = graph.operators[end[-1]]
     if operator.engine is Engine.VECTOR:
         return NO_WORK
     if operator.engine is Engine.MATRIX:
-        scaled = _has_bias(operator) or _is_moved(graph, last.outputs[0])
-        return REQUANTISE if scaled else NO_WORK
+        return REQUANTISE if _is_moved(graph, last.outputs[0]) else NO_WORK
     scales = [last.inputs[1:]]
     for tensor in operator.inputs:
         if not _is_real(graph.tensors[tensor].dtype):

@@ -228,7 +228,7 @@ def test_a_pair_on_either_side_makes_an_operator_one_in_integers() -> None:
     first, last = [x for x in graph.operators if x.kind == "QuantizeLinear"]
     assert (first.integer, last.integer) == (CONVERT, REQUANTISE)
     back = [x for x in graph.operators if x.kind == "DequantizeLinear"]
-    assert [x.integer for x in back] == [NO_WORK, CONVERT]
+    assert [x.integer for x in back] == [NO_WORK, NO_WORK]
     held = {t.name: t.integer_bytes for t in graph.tensors if t.integer_bytes is not None}
     sizes = dict(zip((t.name for t in graph.tensors), graph_arrays(
         graph, "float16", integers=True).element.tolist(), strict=True))  # fmt: skip
@@ -369,6 +369,24 @@ def test_activations_written_out_are_not_slower_quantised(
         assert one.latency <= margin * plain.latency, form
         if form != "dynamic":
             assert one.bound.seconds <= margin * plain.bound.seconds, form
+
+
+def test_readers_with_pairs_of_their_own_share_them() -> None:
+    """Scales by name or by value, the second pair from the same real or the same 8-bit values."""
+
+    def layer(net: Pairs, *, apart: str) -> str:
+        conv = net.node("Conv", [net.pair("x"), net.weights(64, 64, 1, 1)])
+        there = net.there(conv)
+        first = net.back(there)
+        again = {"shared": lambda: first, "back": lambda: net.back(there)}
+        second = again.get(apart, lambda: net.pair(conv))()
+        return net.pair(net.node("Mul", [first, net.pair(net.node("Sigmoid", [second]))]))
+
+    whole, *others = (
+        built(functools.partial(layer, apart=apart)) for apart in ("shared", "back", "pair")
+    )
+    assert [graph.hash for graph in others] == [whole.hash] * 2
+    assert len(layers_of(whole)) == 1
 
 
 def test_the_scale_of_a_dynamic_quantisation_ends_its_product(folder: Path) -> None:

@@ -23,7 +23,6 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.graph.operators import Graph, UncountedJson, bytes_per_element, tensor_bytes
-from autoturbo.graph.stored import stored_bytes
 from autoturbo.report.lines import MixedSamples, mixed_samples, mixed_sentence
 from autoturbo.report.units import duration, macs, size
 from autoturbo.schema import Duration, Natural, TypedDict
@@ -216,6 +215,8 @@ def opaque_sentence(facts: ModelFacts) -> str:
 
 def _total(graph: Graph, tensors: set[int]) -> int:
     """Return the bytes of some tensors; of what the file stores once, once."""
+    from autoturbo.graph.stored import stored_bytes
+
     types = {tensor: _stored(graph.tensors[tensor].dtype) for tensor in sorted(tensors)}
     sizes = [(t, tensor_bytes(graph.tensors[t], dtype)) for t, dtype in types.items()]
     return stored_bytes(graph, sizes, lambda t: bytes_per_element(graph.tensors[t], types[t]))

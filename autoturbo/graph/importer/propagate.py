@@ -63,7 +63,7 @@ from autoturbo.graph.importer.values import (
     tensor_type,
 )
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
-from autoturbo.graph.stored import stored_as, view_of
+from autoturbo.graph.stored import DEQUANTISE, QUANTISE, stored_as, view_of
 
 if TYPE_CHECKING:
     from autoturbo.graph.importer.rebatch import Rebatch
@@ -123,6 +123,7 @@ class Propagation:
     _folder: Folder = field(init=False)
     _context: checker.C.CheckerContext = field(init=False)
     _used: set[str] = field(default_factory=set)
+    _conversions: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._folder = Folder(self.source.opsets)
@@ -198,6 +199,8 @@ class Propagation:
             return
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
+        elif (made := self._converted(node, inputs)) is not None:
+            scope[node.output[0]] = made
         else:
             step.captured = [scope[name] for name in outer_names(node)]
             if node.op_type in ("Loop", "Scan") and not domain_of(node):
@@ -330,10 +333,23 @@ class Propagation:
         self._record(step, schema, outputs)
         return outputs
 
+    def _converted(self, node: NodeProto, inputs: Sequence[Value | None]) -> Value | None:
+        """Return what an earlier node made that quantises, or makes real, the same alike.
+
+        Quantisers give every reader a pair of its own, which would part the readers.
+        """
+        place = self._conversions.get(_conversion(node, inputs), len(self.steps))
+        step = self.steps[place] if place < len(self.steps) else None
+        if step is None or _conversion(step.node, step.inputs) != _conversion(node, inputs):
+            return None  # the steps of a body that is not written out are gone
+        return step.outputs[0]
+
     def _keep(self, step: Step) -> None:
         """Keep a node that depends on a real input or whose constants are not all known."""
         outputs = [value for value in step.outputs if value is not None]
         if not all(value.constant for value in outputs):
+            if kind_of(step.node) in QUANTISE | DEQUANTISE:
+                self._conversions[_conversion(step.node, step.inputs)] = len(self.steps)
             self.steps.append(step)
         elif any(value.data is None for value in outputs) or _is_kept(step.node, outputs):
             self.constants.append(step)
@@ -546,6 +562,22 @@ def _known(array: np.ndarray) -> Value:
     """Return a constant that no name of the file has."""
     kind = tensor_type(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
     return Value("", kind, constant=True, data=array, literal=True)
+
+
+def _conversion(node: NodeProto, inputs: Sequence[Value | None]) -> tuple[object, ...]:
+    """Return what a conversion's result follows from; of other nodes, their kind alone."""
+    kind = kind_of(node)
+    if kind not in QUANTISE | DEQUANTISE:
+        return (kind,)
+    attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
+    return (kind, *attributes, *map(_known_by, inputs))
+
+
+def _known_by(value: Value | None) -> tuple[object, ...]:
+    """Return the elements of a small constant; what tells any other value from the rest."""
+    if value is None or value.data is None:
+        return (id(value),)
+    return (value.data.dtype.str, value.data.shape, value.data.tobytes())
 
 
 def _certain_branch(node: NodeProto, inputs: Sequence[Value | None]) -> GraphProto | None:
