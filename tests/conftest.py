@@ -116,8 +116,9 @@ def load(folder: Path) -> Load:
         batch: int | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None,
+        values: Mapping[str, Sequence[float]] | None = None,
     ) -> Graph:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
-        return import_model("model.onnx", batch=batch, shapes=shapes, dims=dims)
+        return import_model("model.onnx", batch=batch, shapes=shapes, dims=dims, values=values)
 
     return run

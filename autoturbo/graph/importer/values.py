@@ -45,6 +45,7 @@ class Value:
         repeated: The constant of the file's own batch that this one has repeated for another.
         stored: The narrow constant that a DequantizeLinear makes it of, perhaps rearranged.
         original: The constant whose elements it has in another order, if any.
+        given: Inputs whose elements the user gave, and from which it is computed.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Value:
     repeated: Repetition | None = None
     stored: Stored | None = None
     original: str = ""
+    given: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...] | None:
