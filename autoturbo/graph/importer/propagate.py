@@ -431,7 +431,7 @@ class Propagation:
             hint = f"choose its branch with {flags} (or 0), or {hint}"
         elif flags:
             text = f"the shape of its output {value.name!r} depends on values of inputs"
-            hint = f"give them, for example {flags}, or {hint}"
+            hint = f"give them, for example {flags}"
         return self.source.error(text, step.name, hint)
 
     # ------------------------------------------------------------------------------------- data

@@ -281,8 +281,7 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
         ),
         (
             "r: the shape of its output 'y' depends on values of inputs;"
-            " give them, for example --value s=1,6, or"
-            " state its shape in the file (value_info)"
+            " give them, for example --value s=1,6"
         ),
     ),
     "nothing depends on an input": (
