@@ -117,10 +117,11 @@ def load(folder: Path) -> Load:
         batch_dim: str | Sequence[str] = (),
         shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None,
+        values: Mapping[str, Sequence[float]] | None = None,
     ) -> Graph:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
         return import_model(
-            "model.onnx", batch=batch, batch_dim=batch_dim, shapes=shapes, dims=dims
+            "model.onnx", batch=batch, batch_dim=batch_dim, shapes=shapes, dims=dims, values=values
         )
 
     return run

@@ -417,7 +417,7 @@ def given_values(
             text = f"--value gives {len(elements)} elements, the input has {math.prod(shape)}"
             raise source.error(text, name)
         data = spread(elements, shape, element_type(value.type))
-        fixed.append(Value(name, value.type, constant=True, data=data))
+        fixed.append(Value(name, value.type, constant=True, data=data, given=(name,)))
         source.given.append((name, tuple(elements)))
     return fixed
 

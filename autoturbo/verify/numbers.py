@@ -13,6 +13,7 @@ layers make, do its layers make what the original makes? If all that is so, roun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 import onnx
 from onnx import ValueInfoProto
 
-from autoturbo.errors import UnrunnableError, VerifyError
+from autoturbo.errors import ModelError, UnrunnableError, VerifyError
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.importer.fold import RANDOM
@@ -116,19 +117,27 @@ def check_numbers(
     samples = max(turn.start + turn.samples for turn in passes)
     all_of_it = samples == schedule.model.batch
     with TemporaryDirectory(prefix="autoturbo-verify-") as temporary:
+        kept = folder or Path(temporary)
         try:
-            setup = prepare_comparison(
-                schedule, Path(path), folder or Path(temporary), passes, seed
-            )
+            setup = prepare_comparison(schedule, Path(path), kept, passes, seed)
             model = scheduled_model(schedule, setup.nodes, passes)
             return compare_models(schedule, setup, model, seed)
         except (VerifyError, UnrunnableError) as error:
-            return Numbers(samples, all_of_it, seed, None, skipped=str(error))
+            reason = _of_the_model(str(error), kept, path)
+            return Numbers(samples, all_of_it, seed, None, skipped=reason)
+        except ModelError as error:
+            own = replace(error.at, file=path)
+            raise ModelError(error.message, own, error.hint) from None
         except BuildError as error:
             finding = Finding(Check.NUMBERS, error.kind, str(error), error.instance)
         except RegionError as error:
             finding = Finding(Check.NUMBERS, "halo", str(error))
         return Numbers(samples, all_of_it, seed, None, findings=(finding,))
+
+
+def _of_the_model(text: str, folder: Path, path: str | Path) -> str:
+    """Return a message about a file that was written for the comparison as one about the model."""
+    return re.sub(rf"{re.escape(str(folder))}/[\w.-]+\.onnx", lambda _: str(path), text)
 
 
 def fits_whole(schedule: Schedule, memory_bytes: int = MOST_BYTES) -> bool:

@@ -12,10 +12,12 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from autoturbo.errors import KnobsError
+from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import prepare_comparison
@@ -23,8 +25,10 @@ from autoturbo.verify.findings import Numbers, Verification, instance_name
 from autoturbo.verify.numbers import check_numbers, compare_models, fits_whole
 from autoturbo.verify.onnx_writer.calls import FUNCTION_DOMAIN, passes_of
 from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model
-from tests.schedule.schedule_samples import Net, nets, settings_of, targets
+from tests.graph.onnx_import.import_models import model, value
+from tests.schedule.schedule_samples import Net, nets, settings_of, target, targets
 from tests.verify.scheduled_samples import image_net, row_net, scheduled
+from tests.verify.verify_samples import saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,6 +122,17 @@ def test_operators_that_give_other_values_each_time_are_not_comparable(tmp_path:
     assert found.findings == ()
     assert found.skipped is not None
     assert found.skipped.startswith("not comparable: RandomNormalLike ")
+
+
+def test_what_the_runtime_cannot_run_is_said_of_the_model_s_own_file(tmp_path: Path) -> None:
+    own = helper.make_node("Frobnicate", ["x"], ["y"], domain="acme")
+    made = model([own], [value("x", [2, 3])], [value("y", [2, 3])], domains=["acme"])
+    path = saved(made, tmp_path / "own.onnx")
+    scheduler = ModelScheduler(import_model(path), target(), "float16")
+    found = check_numbers(build_schedule(scheduler, Knobs()), path)
+    assert found.skipped is not None
+    assert found.skipped.startswith(f"{path}: ONNX Runtime cannot run the model")
+    assert "autoturbo-verify" not in found.skipped
 
 
 # --------------------------------------------------------------------------------------- mutations

@@ -353,24 +353,6 @@ def _check_channels(step: Step, name: str, source: Source) -> None:
         raise source.error(message, name, "give shapes that the model was made for")
 
 
-def _check_states(step: Step, name: str, source: Source) -> None:
-    """Refuse a recurrence whose states and inputs differ in samples: ONNX does not check it.
-
-    Raises:
-        ModelError: They are of more or fewer.
-    """
-    if step.node.op_type not in ("LSTM", "GRU", "RNN") or domain_of(step.node):
-        return
-    dim = 0 if attributes_of(step.node).get("layout", 0) else 1
-    data, *states = (step.inputs[0], *step.inputs[5:7])
-    samples = data.shape[dim] if data and len(data.shape or ()) > dim and data.shape else 0
-    for state in states:
-        if state and state.shape and samples and state.shape[dim : dim + 1] != (samples,):
-            message = f"its input has {samples} samples, its state {state.name} another number"
-            hint = f"give both the same: --shape {state.name}=... if it is an input"
-            raise source.error(f"{message}: {list(state.shape)}", name, hint)
-
-
 def _operator(
     step: Step, name: str, needed: set[Value], tensors: Tensors, source: Source
 ) -> tuple[Operator, tuple[int, ...]]:
@@ -380,7 +362,6 @@ def _operator(
     computed or stored for it.
     """
     _check_channels(step, name, source)
-    _check_states(step, name, source)
     inputs = [*step.inputs, *step.captured]
     spec = describe(
         NodeView(

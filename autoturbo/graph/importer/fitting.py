@@ -39,8 +39,11 @@ _BROADCASTS = frozenset(
 )  # fmt: skip
 """Operators whose inputs are broadcast to each other."""
 
-_RECURRENCES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
+RECURRENCES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Operators that begin with a state per sample, and its inputs."""
+
+UNCHECKED = frozenset(("Attention", *RECURRENCES))
+"""Operators of which ONNX's inference lets pass what does not fit together."""
 
 _MATRIX = 2
 """Dimensions of a matrix."""
@@ -73,8 +76,8 @@ def _agreements(step: Step, opset: int) -> Iterator[tuple[int, int]]:
         yield from _broadcast([shape[:-2] for shape in given])
     elif kind == "Concat":
         yield from _joined(given, integer_of(step.node, "axis"))
-    elif kind in _RECURRENCES:
-        yield from states(step)
+    elif kind in RECURRENCES:
+        yield from ((had, wanted) for _, had, wanted in states_apart(step))
     elif kind == "Attention":
         yield from _attention(shapes, opset)
     elif kind in ("Gather", "GatherND"):
@@ -94,14 +97,19 @@ def _joined(shapes: Sequence[Shape], axis: int) -> Iterator[tuple[int, int]]:
                 yield pair
 
 
-def states(step: Step) -> Iterator[tuple[int, int]]:
-    """Return the samples of a recurrence with those of each of its states."""
+def states_apart(step: Step) -> Iterator[tuple[int, int, int]]:
+    """Return the states of a recurrence that are for other samples than its input.
+
+    Yields:
+        The state's place, its samples, and those of the input.
+    """
     dim = 0 if integer_of(step.node, "layout") else 1
     data = (step.inputs[0].shape if step.inputs[0] else None) or ()
-    for place in _RECURRENCES[step.node.op_type]:
+    for place in RECURRENCES[step.node.op_type]:
         state = step.inputs[place] if place < len(step.inputs) else None
-        if state is not None and state.shape and len(data) > dim:
-            yield from zip(data[dim : dim + 1], state.shape[dim : dim + 1], strict=False)
+        extents = ((state.shape if state else None) or ())[dim : dim + 1]
+        if extents and len(data) > dim and extents != data[dim : dim + 1]:
+            yield place, extents[0], data[dim]
 
 
 def _attention(shapes: Sequence[Shape | None], opset: int) -> Iterator[tuple[int, int]]:

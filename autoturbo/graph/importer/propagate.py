@@ -11,7 +11,9 @@ inference needs several rounds for, and nothing larger than a few thousand eleme
 
 from __future__ import annotations
 
+import contextlib
 import math
+import shlex
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +26,13 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand, first_trip
 from autoturbo.graph.expand.bodies import MOST_NODES
 from autoturbo.graph.importer.external_data import most_elements
-from autoturbo.graph.importer.fitting import MisfitError, misfit
+from autoturbo.graph.importer.fitting import (
+    RECURRENCES,
+    UNCHECKED,
+    MisfitError,
+    misfit,
+    states_apart,
+)
 from autoturbo.graph.importer.fold import (
     RANDOM,
     TOO_LARGE,
@@ -34,6 +42,7 @@ from autoturbo.graph.importer.fold import (
     small_array,
 )
 from autoturbo.graph.importer.negative_axes import positive_axes
+from autoturbo.graph.importer.origins import deciding, inputs_behind, regrown
 from autoturbo.graph.importer.shapes import (
     InferenceError,
     foreign_types,
@@ -124,6 +133,7 @@ class Propagation:
     _context: checker.C.CheckerContext = field(init=False)
     _used: set[str] = field(default_factory=set)
     _conversions: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _inputs: Sequence[Value] = ()
 
     def __post_init__(self) -> None:
         self._folder = Folder(self.source.opsets)
@@ -148,6 +158,7 @@ class Propagation:
         Raises:
             ModelError: A node that is not valid, or names that do not fit together.
         """
+        self._inputs = inputs
         for value in inputs:
             self.shapes[value.name] = value.shape or ()
             if self.rebatch:
@@ -185,11 +196,12 @@ class Propagation:
         if self.rebatch:
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
-        self._check_fit(step)
+        self._check_fit(step, scope)
         if node.op_type == "Loop" and not domain_of(node):
             step.trips = self._trips(step, scope)
         branch = _certain_branch(node, inputs)
         if branch is not None:
+            self._note_choice(step)
             results = self._graph(branch, scope.new_child())
             if len(results) < len(node.output):
                 message = f"its branch has {len(results)} outputs, not {len(node.output)}"
@@ -212,19 +224,43 @@ class Propagation:
             scope.update((value.name, value) for value in step.outputs if value is not None)
             step.outputs = _made(step.outputs)
 
-    def _check_fit(self, step: Step) -> None:
-        """Refuse what inference lets pass: extents of an attention's inputs that differ.
+    def _note_choice(self, step: Step) -> None:
+        """Tell which branch of an If values that the user gave have chosen."""
+        condition = step.inputs[0]
+        if condition is not None and condition.data is not None and condition.given:
+            which = "then" if bool(condition.data.ravel()[0]) else "else"
+            numbers = dict(self.source.given)
+            flags = (f"{name}={','.join(map(str, numbers[name]))}" for name in condition.given)
+            self.source.note(f"{step.name} takes its {which} branch: --value {' '.join(flags)}")
+
+    def _check_fit(self, step: Step, scope: Scope) -> None:
+        """Refuse what inference lets pass: an attention's or a recurrence's inputs that differ.
 
         Raises:
             MisfitError: This is a trial, and extents that any node reads differ.
         """
-        if not self.trial and step.node.op_type != "Attention":
+        if not self.trial and step.node.op_type not in UNCHECKED:
             return
         pair = misfit(step, self.source.opsets.get("", 1))
         if pair is not None and self.trial:
             raise MisfitError(pair)
+        if pair is not None and step.node.op_type in RECURRENCES:
+            raise self._other_samples(step)
         if pair is not None:
             raise self._misfit(step, f"extents {pair[0]} and {pair[1]} would have to be equal")
+        for body in bodies(step.node) if step.node.op_type == "If" else ():
+            with contextlib.suppress(ModelError):
+                self._graph(body, scope.new_child())
+
+    def _other_samples(self, step: Step) -> ModelError:
+        """Return the error of a recurrence whose states are for more or fewer samples."""
+        place, had, wanted = next(states_apart(step))
+        ends = inputs_behind([step.inputs[place]], self.steps, self._inputs) or []
+        shape = regrown(ends, had, wanted)
+        state = next((f"state {value.name!r}" for value in ends), "initial state")
+        text = f"its input has {wanted} samples, its {state} has {had}"
+        hint = f"give --shape {shlex.quote(shape)}" if shape else "give both the same"
+        return self.source.error(text, step.name, hint)
 
     def _written_out(self, step: Step, scope: Scope) -> bool:
         """Propagate through the graph that replaces a node; return False if there is none."""
@@ -313,6 +349,7 @@ class Propagation:
         constant = _only_shape_matters(step) or all(value.constant for value in step.read)
         data, unfolded = self._data(step, types) if constant else (None, None)
         missing = next((v.missing for v in step.read if v.missing and v.constant), None)
+        given = tuple(dict.fromkeys(name for value in step.read for name in value.given))
         outputs = [
             Value(
                 name,
@@ -324,6 +361,7 @@ class Propagation:
                 unfolded=unfolded,
                 stored=stored_as(step) if constant else None,
                 view=view_of(step, k) if constant else None,
+                given=given if constant else (),
             )
             if name
             else None
@@ -443,26 +481,14 @@ class Propagation:
             text = f"{unfolded.why}, and the shape of {value.name!r} depends on it"
             return self.source.error(text, unfolded.node, hint)
         text = f"the shape of its output {value.name!r} cannot be inferred"
-        if flags := self._choosing(step):
+        given = deciding(step, self.steps, self._inputs)
+        flags = " ".join(f"--value {shlex.quote(f'{name}={number}')}" for name, number in given)
+        if flags and step.node.op_type == "If":
             hint = f"choose its branch with {flags} (or 0), or {hint}"
+        elif flags:
+            text = f"the shape of its output {value.name!r} depends on values of inputs"
+            hint = f"give them, for example {flags}"
         return self.source.error(text, step.name, hint)
-
-    def _choosing(self, step: Step) -> str:
-        """Return the flags that decide an If, or ``""`` if they would not be single numbers."""
-        if step.node.op_type != "If" or domain_of(step.node):
-            return ""
-        makers = {id(output): earlier for earlier in self.steps for output in earlier.outputs}
-        deciding: dict[int, Value] = {}
-        waiting = list(step.inputs)
-        while waiting:
-            value = waiting.pop()
-            if value is not None and not value.constant and id(value) not in deciding:
-                deciding[id(value)] = value
-                waiting += makers[id(value)].inputs if id(value) in makers else []
-        given = [value for known, value in deciding.items() if known not in makers]
-        if any(value.shape is None or math.prod(value.shape) != 1 for value in given):
-            return ""
-        return " ".join(f"--value {name}=1" for name in sorted(value.name for value in given))
 
     # ------------------------------------------------------------------------------------- data
 

@@ -46,6 +46,7 @@ class Value:
         repeated: The constant of the file's own batch that this one has repeated for another.
         stored: The narrow constant that a DequantizeLinear makes it of, perhaps rearranged.
         view: What of a stored constant it holds, if it is made from one without arithmetic.
+        given: Inputs whose elements the user gave, and from which it is computed.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Value:
     repeated: Repetition | None = None
     stored: Stored | None = None
     view: View | None = None
+    given: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...] | None:

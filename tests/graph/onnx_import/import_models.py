@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import re
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+
+from autoturbo.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +37,7 @@ class Load(Protocol):
         batch_dim: str | Sequence[str] = (),
         shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None,
+        values: Mapping[str, Sequence[float]] | None = None,
     ) -> Graph: ...
 
 
@@ -118,3 +122,42 @@ def out_shapes(result: Graph) -> list[tuple[int, ...]]:
 def in_names(result: Graph) -> list[str]:
     """Names of the real inputs."""
     return [result.tensors[index].name for index in result.inputs]
+
+
+# -------------------------------------------------------------------------- what messages propose
+
+
+def flags_of(error: ModelError) -> dict[str, Any]:
+    """What a message proposes, as arguments."""
+    text = error.hint or ""
+    dims = {name: int(extent) for name, extent in re.findall(r"--dim (\S+)=(\d+)", text)}
+    values = re.findall(r"--value (\S+)=([\d,]*\d)", text)
+    shapes = re.findall(r"--shape (\S+)=([\d,]*\d)", text)
+    return {
+        "dims": dims,
+        "shapes": {name: [int(n) for n in extents.split(",")] for name, extents in shapes},
+        "values": {name: [int(n) for n in numbers.split(",")] for name, numbers in values},
+    }
+
+
+def error_of(load: Load, made: ModelProto, asked: Mapping[str, Any]) -> ModelError | None:
+    try:
+        load(made, **asked)
+    except ModelError as error:
+        return error
+    return None
+
+
+def follow(load: Load, made: ModelProto, **asked: dict[str, Any]) -> list[str]:
+    """Follow what is proposed until it imports; return what was said."""
+    said: list[str] = []
+    for _ in range(4):
+        error = error_of(load, made, asked)
+        if error is None:
+            return said
+        if str(error) in said:
+            break
+        said.append(str(error))
+        for name, more in flags_of(error).items():
+            asked[name] = {**asked.get(name, {}), **more}
+    raise AssertionError(said)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,13 +14,13 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.importer.fitting import Form, MisfitError, examples, mended, relations
 from tests.graph.onnx_import.import_models import (
     Load,
+    follow,
     ints,
     kinds,
     model,
     node,
     scalar,
     value,
-    weight,
 )
 
 WIDTH = 8
@@ -90,53 +89,6 @@ def looked_up() -> ModelProto:
     return model(nodes, inputs, [value("y", None)], stored)
 
 
-def recurrent(states: Sequence[str | None]) -> ModelProto:
-    """An LSTM whose states have a dimension of their own for the samples."""
-    nodes = [
-        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
-        node("LSTM", ["t", "w", "r", "", "", "h0", "c0"], ["y"], hidden_size=4, name="lstm"),
-    ]
-    inputs = [
-        value("x", ["batch", 5, 4]),
-        *(value(n, [1, s, 4]) for n, s in zip(("h0", "c0"), states, strict=True)),
-    ]
-    return model(nodes, inputs, [value("y", None)], [weight("w", 1, 16, 4), weight("r", 1, 16, 4)])
-
-
-def _flags(error: ModelError) -> dict[str, Any]:
-    """What a message proposes, as arguments."""
-    text = str(error).rpartition("; ")[2]
-    dims = {name: int(extent) for name, extent in re.findall(r"--dim (\S+)=(\d+)", text)}
-    shapes = re.findall(r"--shape (\S+)=([\d,]+)", text)
-    return {
-        "dims": dims,
-        "shapes": {name: [int(n) for n in extents.split(",")] for name, extents in shapes},
-    }
-
-
-def _error(load: Load, made: ModelProto, asked: Mapping[str, Any]) -> ModelError | None:
-    try:
-        load(made, **asked)
-    except ModelError as error:
-        return error
-    return None
-
-
-def _follow(load: Load, made: ModelProto, **asked: dict[str, Any]) -> list[str]:
-    """Follow what is proposed until it imports; return what was said."""
-    said: list[str] = []
-    for _ in range(4):
-        error = _error(load, made, asked)
-        if error is None:
-            return said
-        if str(error) in said:
-            break
-        said.append(str(error))
-        for name, more in _flags(error).items():
-            asked[name] = {**asked.get(name, {}), **more}
-    raise AssertionError(said)
-
-
 MODELS = {
     "added": decoder(),
     "Attention of opset 23": attention(),
@@ -147,14 +99,14 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_proposed_fits(name: str, load: Load) -> None:
-    (said,) = _follow(load, MODELS[name])
+    (said,) = follow(load, MODELS[name])
     assert "--dim s_mask=256" in said
     assert "--dim s_x=128" in said
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_proposed_fits_what_is_given(name: str, load: Load) -> None:
-    (said,) = _follow(load, MODELS[name], dims={"s_x": 1, "s_pk0": 9})
+    (said,) = follow(load, MODELS[name], dims={"s_x": 1, "s_pk0": 9})
     assert "--dim s_mask=10" in said
 
 
@@ -167,7 +119,7 @@ def test_what_is_proposed_fits_what_is_given(name: str, load: Load) -> None:
     )
 )
 def test_whatever_is_given_the_proposals_lead_on(load: Load, dims: dict[str, int]) -> None:
-    said = _follow(load, decoder(), dims=dims)
+    said = follow(load, decoder(), dims=dims)
     assert len(said) <= 2
 
 
@@ -209,17 +161,6 @@ def test_an_attention_that_fits_is_written_as_before(load: Load) -> None:
     graph = load(attention(), dims={"s_x": 4, "s_mask": 7, "s_pk0": 3, "s_pv0": 3})
     assert "Attention" in kinds(graph)
     assert graph.macs == 2 * 2 * 4 * 7 * WIDTH
-
-
-@pytest.mark.parametrize("states", [("n", "n"), ("n", "m"), (None, None), ("batch", None)])
-def test_the_batch_of_a_state_is_taken_from_the_data(
-    states: tuple[str | None, str | None], load: Load
-) -> None:
-    assert not any("128" in said for said in _follow(load, recurrent(states)))
-    asked: dict[str, dict[str, Any]] = {"dims": {"batch": 6}}
-    said = _follow(load, recurrent(states), **asked)
-    assert not any("128" in one for one in said)
-    assert all("6" in one for one in said)
 
 
 # ------------------------------------------------------------------------------------ arithmetic

@@ -460,7 +460,7 @@ def test_a_long_loop_is_opaque_and_its_stacked_output_as_long_as_its_trips(load:
 
 
 def test_a_loop_of_unknown_length_needs_a_stated_shape(load: Load) -> None:
-    with pytest.raises(ModelError, match="loop: the shape of its output 'all' cannot be inferred"):
+    with pytest.raises(ModelError, match="loop: the shape of its output 'all' depends on values"):
         load(loop(None))
     made = loop(None)
     made.graph.output[1].CopyFrom(value("all", [7, 4]))
