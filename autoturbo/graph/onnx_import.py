@@ -113,7 +113,8 @@ def _imported(source: Source, asked: Extents, values: Values | None) -> Graph:
         if found is None:
             raise
         return found
-    guessed = not program.samples and trace_batch(graph).obstacle is not None
+    followed = graph.batch > 1 and trace_batch(graph).obstacle is None
+    guessed = not program.samples and not followed
     return (guessed and _guessed_otherwise(source, asked, values)) or graph
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays
+from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Engine, Graph, Operator, Work
@@ -169,10 +170,29 @@ def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
                 if any(a == axis for a, _ in dim_access.terms)
             ]
             channel[tensor] = dims[0] if dims else len(graph.tensors[tensor].shape) - 1
+    samples = _samples_behind(graph)
     return tuple(
-        (*(d for d in range(len(t.shape)) if d != last), *([last] if t.shape else []))
-        for t, last in zip(graph.tensors, channel, strict=True)
+        _loop_order(len(tensor.shape), samples.get(index, 0), last)
+        for index, (tensor, last) in enumerate(zip(graph.tensors, channel, strict=True))
     )
+
+
+def _loop_order(rank: int, first: int, last: int) -> tuple[int, ...]:
+    """Return the dimensions of a tensor in order, but for the outermost and the innermost."""
+    outer = [first] if rank and first != last else []
+    inner = [last] if rank else []
+    return (*outer, *(dim for dim in range(rank) if dim not in (*outer, *inner)), *inner)
+
+
+def _samples_behind(graph: Graph) -> dict[int, int]:
+    """Return the dimension with the samples of each tensor, where inputs have it behind others.
+
+    Recurrences go through time in front of the samples.
+    """
+    recurrent = any(operator.recurrent for operator in graph.operators)
+    if recurrent or not any(graph.samples.values()):
+        return {}
+    return {tensor: dim for tensor, (dim, _) in trace_batch(graph).tensors.items()}
 
 
 def _is_image(graph: Graph, tensor: int) -> bool:
