@@ -14,13 +14,13 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, helper, numpy_helper
 
 from autoturbo.commands.schedules.inspect import model_facts, opaque_sentence
 from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.graph.operators import Graph
+from autoturbo.graph.operators import Graph, tensor_bytes
 from autoturbo.hardware import load_target
 from autoturbo.schedule.codegen.work import COLUMNS, COUNT, DEPTH, ROWS, axis_roles
 from autoturbo.simulate.bound import lower_bound
@@ -731,7 +731,9 @@ def test_constants_of_branches_with_one_name_stay_apart(tmp_path: Path) -> None:
     path = _text(HELD, tmp_path)
     nodes = load_nodes(path)
     (chosen,) = nodes.graph.operators
-    assert sum(nodes.graph.tensors[t].constant for t in chosen.inputs) == 5
+    assert chosen.macs == 2 * 4 * 3 + 2 * 3 * 3
+    read = [nodes.graph.tensors[t] for t in chosen.inputs]
+    assert [one.shape for one in read if one.constant] == [(4, 3), (3, 3)]
     for condition in (True, False):
         feeds = {"x": real(2, 4), "c": np.array(condition), "k": real(2, 3)}
         expected, actual = run(onnx.load(path), feeds), run(plain_model(nodes), feeds)
@@ -758,12 +760,107 @@ def test_a_branch_is_chosen_by_a_value_that_is_given(tmp_path: Path) -> None:
         for rate in (16000, 8000)
     }
     assert kinds == {16000: ["MatMul"], 8000: ["MatMul", "Tanh"]}
-    whole_one = import_model(path)
-    assert whole_one.uncounted is not None
     feeds = {"x": real(2, 4), "w": real(4, 3), "sr": np.array(8000)}
     written = plain_model(load_nodes(path, values={"sr": [8000]}))
     assert [value.name for value in written.graph.input] == ["x", "sr", "w"]
     np.testing.assert_allclose(run(written, feeds)[0], np.tanh(feeds["x"] @ feeds["w"]), rtol=1e-5)
+
+
+def test_a_branch_that_data_choose_is_counted_as_the_dearer_one(tmp_path: Path) -> None:
+    path = _text(BRANCHES, tmp_path)
+    whole_one, dear = import_model(path), import_model(path, values={"sr": [8000]})
+    (chosen,) = whole_one.opaque
+    assert chosen.opaque == (
+        "its condition depends on data: counted as its dearer branch, else_branch"
+    )
+    assert f"{chosen.name} (If): {chosen.opaque}" in whole_one.notes
+    assert (whole_one.uncounted, whole_one.macs) == (None, dear.macs)
+    assert chosen.vector_ops == sum(operator.vector_ops for operator in dear.operators)
+    assert chosen.special_ops == sum(operator.special_ops for operator in dear.operators)
+    bounds = [lower_bound(g, load_target("stcp920"), "float16") for g in (whole_one, dear)]
+    assert bounds[0].matrix_s == pytest.approx(bounds[1].matrix_s)
+
+
+def test_products_of_unlike_extents_keep_the_shape_of_the_largest(tmp_path: Path) -> None:
+    graph = import_model(_text("""(float[3,57,64] x, bool c, float[64,64] w, float[64,10] v)
+        => (float[3,57,10] y) {
+        y = If(c)<
+            then_branch = a () => (float[3,57,10] t) {
+                p = MatMul(x, w)
+                q = ReduceMean<axes = [1]>(p)
+                s = MatMul(q, v)
+                m = MatMul(p, v)
+                t = Add(m, s)
+            },
+            else_branch = b () => (float[3,57,10] e) { e = MatMul(x, v) }
+        >
+    }""", tmp_path))  # fmt: skip
+    (chosen,) = graph.opaque
+    assert chosen.macs == 3 * 57 * 64 * 64 + 3 * 64 * 10 + 3 * 57 * 64 * 10
+    _, rows, columns, _ = chosen.extents
+    assert columns == 64
+    assert rows == pytest.approx(3 * 57, rel=0.25)
+
+
+def test_branches_that_agree_say_their_shape(tmp_path: Path) -> None:
+    gelu = """if<
+        then_branch = a () => (float[A,B] t) { t = com.microsoft.Gelu(x) },
+        else_branch = b () => (float[A,B] e) { e = Neg(x) }>"""
+    text = f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        net (float[2,4] x, bool c) => (float[A,B] y) {{ y = If(c){gelu[2:]} }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    graph = import_model(tmp_path / "net.onnx")
+    assert [graph.tensors[t].shape for t in graph.outputs] == [(2, 4)]
+
+
+WEIGHTS = """(float[2,4] x, bool c) => (float[2,8] y) <float[4,8] shared, float[4,8] cheap> {{
+    y = If(c)<
+        then_branch = a () => (float[2,8] t) {{ t = MatMul(x, cheap) }},
+        else_branch = b () => (float[2,8] e) <{stored}> {{
+            m = MatMul(x, shared)
+            {wide}
+            e = MatMul(m, v)
+        }}>
+}}"""
+
+
+def _store(graph: GraphProto) -> None:
+    """Store random numbers for the values that a graph and its branches declare."""
+    for one in graph.value_info:
+        kind = one.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        numbers = 3 * real(*(dim.dim_value for dim in kind.shape.dim))
+        graph.initializer.append(numpy_helper.from_array(numbers.astype(dtype), one.name))
+    del graph.value_info[:]
+    for node in graph.node:
+        for item in node.attribute:
+            _store(item.g)
+
+
+@pytest.mark.parametrize(
+    ("stored", "wide", "own"),
+    [
+        ("float[8,8] v", "", 4 * 64),
+        ("float[8,8] u", "v = Transpose(u)", 4 * 64),
+        ("int8[8,8] u, float s, int8 z", "v = DequantizeLinear(u, s, z)", 64 + 4 + 1),
+    ],
+)
+def test_weights_of_the_dearer_branch_count_and_no_others(
+    stored: str, wide: str, own: int, tmp_path: Path
+) -> None:
+    text = WEIGHTS.format(stored=stored, wide=wide)
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> net {text}')
+    _store(model.graph)
+    onnx.save(model, tmp_path / "net.onnx")
+    nodes = load_nodes(tmp_path / "net.onnx")
+    (chosen,) = nodes.graph.opaque
+    tensors = [nodes.graph.tensors[t] for t in chosen.inputs]
+    weights = [one for one in tensors if one.constant]
+    assert sum(tensor_bytes(one, "float32") for one in weights) == 4 * 4 * 8 + own
+    for condition in (True, False):
+        feeds = {"x": real(2, 4), "c": np.array(condition)}
+        expected, actual = run(model, feeds), run(plain_model(nodes), feeds)
+        np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

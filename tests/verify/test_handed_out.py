@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
@@ -24,12 +25,12 @@ MS = "com.microsoft"
 _RNG = np.random.default_rng(56)
 
 
-def checked(model: ModelProto, folder: Path) -> Numbers:
+def checked(model: ModelProto, folder: Path, seed: int = 0) -> Numbers:
     """The numbers of a model's schedule."""
     path = folder / "net.onnx"
     onnx.save(model, path)
     scheduler = ModelScheduler(import_model(path), small_target(), "float16")
-    return check_numbers(build_schedule(scheduler, Knobs()), path)
+    return check_numbers(build_schedule(scheduler, Knobs()), path, seed=seed)
 
 
 def test_roundings_within_a_quantised_recurrence_are_not_compared(tmp_path: Path) -> None:
@@ -89,4 +90,29 @@ def test_sparse_constants_are_written_dense(
     indices = numpy_helper.from_array(places, "places")
     sparse = helper.make_sparse_tensor(values, indices, [8, 8])
     found = checked(_branches(stored, sparse), tmp_path)
+    assert (found.skipped, found.findings) == (None, ())
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["": 17]>
+net (float[4,8] x, bool c) => (float[4,8] y)
+<float[8,8] cheap = {%s}, float[8,8] shared = {%s}> {
+    r = Relu(x)
+    m = MatMul(r, shared)
+    z = If(c)<
+        then_branch = a () => (float[4,8] t) { t = MatMul(m, cheap) },
+        else_branch = b () => (float[4,8] e) <float[8,8] own = {%s}> {
+            p = MatMul(m, shared)
+            q = MatMul(p, own)
+            e = Add(q, x)
+        }>
+    y = Tanh(z)
+}"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_branches_that_data_choose_are_written_with_their_weights(
+    seed: int, tmp_path: Path
+) -> None:
+    numbers = [", ".join(f"{x:.2f}" for x in _RNG.normal(size=64)) for _ in range(3)]
+    found = checked(onnx.parser.parse_model(BRANCHES % tuple(numbers)), tmp_path, seed)
     assert (found.skipped, found.findings) == (None, ())

@@ -16,7 +16,7 @@ from autoturbo.graph.domain import AccessMap, Axis, AxisKind
 from autoturbo.graph.importer.external_data import is_stored
 from autoturbo.graph.importer.samples import with_samples
 from autoturbo.graph.importer.shapes import schema_of
-from autoturbo.graph.importer.values import Repeats, Step, Value, element_type, tensor_type
+from autoturbo.graph.importer.values import Inside, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Origin, Tensor, Work
 from autoturbo.graph.source import Source, domain_of, integer_of, kind_of
@@ -59,7 +59,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
     Raises:
         ModelError: Nothing depends on an input; a needed shape is not known; too large.
     """  # noqa: DOC501  _idle() makes the error
-    steps = _joined(_alive(program), program.outputs)
+    steps = _joined(_alive(program.steps, program.outputs), program.outputs)
     if not steps:
         raise _idle(program, source)
     read = set(values_read(steps, program.outputs))
@@ -71,6 +71,9 @@ def build_graph(program: Program, source: Source) -> Assembled:
         *(_operator(step, name, read, tensors, source) for step, name in named), strict=True
     )
     outputs = tuple(tensors.index(value) for value in program.outputs)
+    for operator in operators:
+        if operator.kind == "If" and operator.opaque:
+            source.note(f"{operator.name} (If): {operator.opaque}")
     graph = with_integers(
         Graph(
             name=source.path.stem,
@@ -109,11 +112,11 @@ def _idle(program: Program, source: Source) -> ModelError:
 # -------------------------------------------------------------------------------- what is needed
 
 
-def _alive(program: Program) -> list[Step]:
+def _alive(steps: Sequence[Step], outputs: Iterable[Value]) -> list[Step]:
     """Return the steps that an output depends on."""
-    needed = set(program.outputs)
+    needed = set(outputs)
     alive = []
-    for step in reversed(program.steps):
+    for step in reversed(steps):
         if any(value in needed for value in step.outputs):
             _forget_elements(step)
             needed.update(step.read)
@@ -299,6 +302,10 @@ class Tensors:
             self._stored[value] = _fresh(value.name, self._stored_names)
         return self._stored[value]
 
+    def values(self) -> list[Value]:
+        """Return the values whose tensors were added so far."""
+        return list(self._index)
+
     def known(self, value: Value) -> int:
         """Return the index of a value's tensor, or -1 if the graph does not hold it."""
         return self._index.get(value, -1)
@@ -374,8 +381,8 @@ def _operator(
             outputs=tuple(_view(value) for value in step.outputs),
         )
     )
-    if step.repeats is not None:
-        spec = _repeated(spec, step.repeats, source)
+    if step.inside:
+        spec = _with_work(spec, inputs, [_work_inside(one, source) for one in step.inside])
     read, input_maps, positions = _addressed(inputs, spec.inputs, tensors)
     results = [value if value in needed else None for value in step.outputs]
     output_tensors, output_maps, _ = _addressed(results, spec.outputs, tensors)
@@ -399,48 +406,127 @@ def _operator(
     return operator, positions
 
 
-def _repeated(spec: OperatorSpec, repeats: Repeats, source: Source) -> OperatorSpec:
-    """Return a kept loop with the work of all its trips.
+@dataclass(frozen=True, slots=True, eq=False)
+class _WorkInside:
+    """The work of a body of control flow.
 
-    Its products are counted in units of the largest one's shape, or of one that divides their work,
-    so that no multiply-accumulate is lost.
+    Attributes:
+        inside: The body.
+        macs: Multiply-accumulates, of all times.
+        vector: Plain vector operations, likewise.
+        special: Transcendental operations, likewise.
+        axes: Those of one product that has all multiply-accumulates.
+        counted: Whether nothing is missing.
+        read: The constants that its operators read, and those that these are made of.
     """
-    if not repeats.trips:
-        return replace(spec, opaque=f"{spec.opaque}: {repeats.why}")
-    trip_values = {value for step in repeats.steps for value in step.outputs if value}
-    inner, tensors = [], Tensors(())
-    for number, step in enumerate(repeats.steps):
-        inner.append(_operator(step, f"{step.name}_{number}", trip_values, tensors, source)[0])
-    work = Work(
-        macs=1,
-        vector=float(repeats.trips * sum(operator.vector_ops for operator in inner)),
-        special=float(repeats.trips * sum(operator.special_ops for operator in inner)),
-    )
+
+    inside: Inside
+    macs: int = 0
+    vector: float = 0.0
+    special: float = 0.0
+    axes: tuple[Axis, ...] = ()
+    counted: bool = False
+    read: frozenset[Value] = frozenset()
+
+
+def _work_inside(inside: Inside, source: Source) -> _WorkInside:
+    """Return the work of a body as often as it runs.
+
+    Its products are counted in units of the largest one's shape, or of the nearest that divides
+    their work, so that no multiply-accumulate is lost.
+    """
+    if not inside.times:
+        return _WorkInside(inside)
+    steps = _alive(inside.steps, inside.outputs)
+    values = {value for step in steps for value in step.outputs if value}
+    tensors = Tensors(())
+    inner = [
+        _operator(step, f"{step.name}_{number}", values, tensors, source)[0]
+        for number, step in enumerate(steps)
+    ]
     macs = sum(operator.macs for operator in inner)
-    axes = _product_axes(repeats.trips, macs, max(inner, key=lambda one: one.macs)) if macs else ()
+    axes = _product_axes(inside.times, macs, max(inner, key=lambda one: one.macs)) if macs else ()
+    return _WorkInside(
+        inside,
+        inside.times * macs,
+        float(inside.times * sum(operator.vector_ops for operator in inner)),
+        float(inside.times * sum(operator.special_ops for operator in inner)),
+        axes,
+        all(operator.counted for operator in inner),
+        frozenset(_made_of([v for v in tensors.values() if v.constant], inside.constants)),
+    )
+
+
+def _made_of(values: Sequence[Value], makers: Iterable[Step]) -> set[Value]:
+    """Return constants with those that they are made of."""
+    makers_of = {value: step for step in makers for value in step.outputs}
+    found: set[Value] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting += makers_of[value].read if value in makers_of else []
+    return found
+
+
+def _with_work(
+    spec: OperatorSpec, inputs: Sequence[Value | None], bodies: Sequence[_WorkInside]
+) -> OperatorSpec:
+    """Return a node of control flow with the work and the constants of its dearest body."""
+    body = max(bodies, key=lambda one: (one.macs, one.vector + one.special))
+    unknown = [one for one in bodies if not one.inside.times]
+    if not body.inside.times:
+        return replace(spec, opaque=f"{spec.opaque}: {body.inside.why}")
+    why = body.inside.why
+    if len(bodies) > 1:
+        why = f"its condition depends on data: counted as its dearer branch, {why}"
+    if unknown:
+        why = f"{why}; {unknown[0].inside.why}"
     return replace(
         spec,
-        axes=axes,
-        work=work if macs else replace(work, macs=0),
-        engine=Engine.MATRIX if macs else Engine.VECTOR,
-        opaque=repeats.why,
-        counted=all(operator.counted for operator in inner),
+        inputs=tuple(
+            None if value and value.constant and value not in body.read else access
+            for value, access in zip(inputs, spec.inputs, strict=True)
+        ),
+        axes=body.axes,
+        work=Work(macs=int(body.macs > 0), vector=body.vector, special=body.special),
+        engine=Engine.MATRIX if body.macs else Engine.VECTOR,
+        opaque=why,
+        counted=all(one.counted for one in bodies),
     )
 
 
 def _product_axes(trips: int, macs: int, largest: Operator) -> tuple[Axis, ...]:
     """Return the axes of ``trips`` products with ``macs`` multiply-accumulates each.
 
-    Rows and columns are those of the largest product where they divide the work, else their
-    greatest common divisor with it; the remaining factor is summed over.
+    Rows and columns are those of the largest product, or the nearest that divide the work; the
+    remaining factor is summed over.
     """
     first, second = largest.input_axes(0), largest.input_axes(min(1, len(largest.inputs) - 1))
     rows = math.prod(largest.extents[axis] for axis in (largest.output_axes & first) - second)
     columns = math.prod(largest.extents[axis] for axis in largest.output_axes - first)
-    m = math.gcd(macs, rows)
-    n = math.gcd(macs // m, columns)
+    n = _near_divisor(macs, columns)
+    m = _near_divisor(macs // n, rows)
     extents = {"trips": trips, "m": m, "n": n, "k": macs // (m * n)}
     return tuple(Axis(name, extent, AxisKind.REDUCTION) for name, extent in extents.items())
+
+
+_SEARCHED = 1 << 19
+"""Numbers on either side that are tried as divisors."""
+
+
+def _near_divisor(number: int, wanted: int) -> int:
+    """Return the divisor nearest to a number within half and twice of it.
+
+    If there is none, it is their greatest common divisor.
+    """
+    low, high = max(wanted // 2, wanted - _SEARCHED, 1), min(2 * wanted, wanted + _SEARCHED)
+    tried = np.arange(low, high + 1)
+    found = tried[number % tried == 0]
+    if not found.size:
+        return math.gcd(number, wanted)
+    return int(found[np.argmin(np.abs(np.log(found / wanted)))])
 
 
 def _addressed(

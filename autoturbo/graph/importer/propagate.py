@@ -16,7 +16,7 @@ import math
 import shlex
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,8 +61,8 @@ from autoturbo.graph.importer.structure import (
     stored_tensor,
 )
 from autoturbo.graph.importer.values import (
+    Inside,
     NotFolded,
-    Repeats,
     Step,
     Value,
     element_type,
@@ -134,6 +134,7 @@ class Propagation:
     _used: set[str] = field(default_factory=set)
     _conversions: dict[tuple[object, ...], int] = field(default_factory=dict)
     _inputs: Sequence[Value] = ()
+    _asides: int = 0
 
     def __post_init__(self) -> None:
         self._folder = Folder(self.source.opsets)
@@ -214,15 +215,22 @@ class Propagation:
         elif (made := self._converted(node, inputs)) is not None:
             scope[node.output[0]] = made
         else:
-            step.captured = [scope[name] for name in outer_names(node)]
-            if node.op_type in ("Loop", "Scan") and not domain_of(node):
-                step.repeats = self._repeats(step, scope)
-            step.outputs = self._outputs(step)
-            self._keep(step)
-            if self.rebatch:
-                self.rebatch.follow(step)
-            scope.update((value.name, value) for value in step.outputs if value is not None)
-            step.outputs = _made(step.outputs)
+            self._kept_whole(step, scope)
+
+    def _kept_whole(self, step: Step, scope: Scope) -> None:
+        """Add a node as it stands, with what its bodies do where it has any."""
+        node = step.node
+        step.captured = [scope[name] for name in outer_names(node)]
+        if node.op_type in ("Loop", "Scan") and not domain_of(node):
+            step.inside = (self._trip(step, scope),)
+        elif node.op_type == "If" and not domain_of(node):
+            step.inside = self._branches(step, scope)
+        step.outputs = self._outputs(step)
+        self._keep(step)
+        if self.rebatch:
+            self.rebatch.follow(step)
+        scope.update((value.name, value) for value in step.outputs if value is not None)
+        step.outputs = _made(step.outputs)
 
     def _note_choice(self, step: Step) -> None:
         """Tell which branch of an If values that the user gave have chosen."""
@@ -280,12 +288,20 @@ class Propagation:
         scope.update(zip(filter(None, step.node.output), results, strict=True))
         return True
 
-    def _aside(self, graph: GraphProto, scope: Scope) -> tuple[list[Value], tuple[Step, ...]]:
-        """Propagate through a graph without keeping its nodes; return its outputs and its steps."""
+    def _aside(self, graph: GraphProto, scope: Scope) -> Inside:
+        """Propagate through a graph that is not certain to run, without keeping its nodes."""
         kept, notes = (len(self.steps), len(self.constants)), list(self.source.notes)
+        self._asides += 1
         try:
-            return self._graph(graph, scope), tuple(self.steps[kept[0] :])
+            outputs = tuple(self._graph(graph, scope))
+            steps = tuple(self.steps[kept[0] :])
+            if any(value and value.unknown for step in steps for value in step.outputs):
+                return Inside(0, "extents within are not known")
+            return Inside(1, "", steps, tuple(self.constants[kept[1] :]), outputs)
+        except ModelError as error:
+            return Inside(0, error.message)
         finally:
+            self._asides -= 1
             del self.steps[kept[0] :], self.constants[kept[1] :]
             self.source.notes[:] = notes
 
@@ -302,7 +318,7 @@ class Propagation:
         try:
             limit = math.inf if most is None else int(np.asarray(most.data).item())
             return self._counted(step, limit, scope)
-        except (ModelError, LookupError, ValueError):
+        except ValueError:  # not as its definition says
             return None
 
     def _counted(self, step: Step, limit: float, scope: Scope) -> int | None:
@@ -314,7 +330,7 @@ class Propagation:
         while trips < min(limit, MOST_NODES + 1):
             given = {number: _known(np.array(trips)), on: _known(np.array(True))}  # noqa: FBT003
             given |= {formal[k]: v for k, v in zip(condition.carried, values, strict=True) if v}
-            (goes_on, *values), _ = self._aside(condition.graph, scope.new_child(given))
+            goes_on, *values = self._aside(condition.graph, scope.new_child(given)).outputs
             trips += 1
             if goes_on.data is None:
                 return None
@@ -324,22 +340,29 @@ class Propagation:
                 return None if math.isinf(limit) else int(limit)
         return trips if trips == limit else None
 
-    def _repeats(self, step: Step, scope: Scope) -> Repeats:
-        """Propagate through the first trip of a kept loop, without keeping its nodes."""
+    def _trip(self, step: Step, scope: Scope) -> Inside:
+        """Return what a loop does that stays whole: its first trip, as often as it goes."""
         first = first_trip(step, self.source)
         if isinstance(first, str):
-            return Repeats(0, (), first)
+            return Inside(0, first)
         (body, trips), inner = first, scope.new_child()
-        try:
-            _, steps = self._aside(body, inner)
-        except ModelError as error:
-            return Repeats(0, (), error.message)
-        if any(value and value.unknown for trip_step in steps for value in trip_step.outputs):
-            return Repeats(0, (), "extents within are not known")
-        if any(inner[old].shape != inner[new].shape for old, new in trips.carried):
-            return Repeats(0, (), "extents change from trip to trip")
+        found = self._aside(body, inner)
+        if found.times and any(inner[old].shape != inner[new].shape for old, new in trips.carried):
+            return Inside(0, "extents change from trip to trip")
         why = f"{trips.count} trips of {trips.nodes} nodes are not written out"
-        return Repeats(trips.count, steps, f"{why}: counted as the first trip {trips.count} times")
+        why = f"{why}: counted as the first trip {trips.count} times"
+        return replace(found, times=trips.count, why=why) if found.times else found
+
+    def _branches(self, step: Step, scope: Scope) -> tuple[Inside, ...]:
+        """Return what the branches of an If do whose condition depends on data."""
+        found = [
+            (item.name, self._aside(item.g, scope.new_child()))
+            for item in step.node.attribute
+            if item.HasField("g")
+        ]
+        return tuple(
+            replace(one, why=f"{name}: {one.why}" if one.why else name) for name, one in found
+        )
 
     def _outputs(self, step: Step) -> list[Value | None]:
         """Return the outputs of a node; they are constant if it depends on no real input."""
@@ -389,7 +412,11 @@ class Propagation:
             if kind_of(step.node) in QUANTISE | DEQUANTISE:
                 self._conversions[_conversion(step.node, step.inputs)] = len(self.steps)
             self.steps.append(step)
-        elif any(value.data is None for value in outputs) or _is_kept(step.node, outputs):
+        elif (
+            self._asides
+            or any(value.data is None for value in outputs)
+            or _is_kept(step.node, outputs)
+        ):
             self.constants.append(step)
 
     def _check(self, node: NodeProto, schema: defs.OpSchema | None) -> None:
@@ -411,7 +438,11 @@ class Propagation:
         read = {name: value for name, value in named.items() if value is not None}
         inferred = self._inferred(step, schema, read)
         names = [name for name in step.node.output if name]
-        types = {name: merge(inferred.get(name), self.declared.get(name)) for name in names}
+        agreed = _agreed(step)
+        types = {
+            name: merge(merge(inferred.get(name), self.declared.get(name)), agreed.get(name))
+            for name in names
+        }
         if any(static_shape(kind) is None for kind in types.values()):
             self._bound(step, types)
         return types
@@ -582,6 +613,17 @@ def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:
     """Return the type of computed elements; the inferred element type has precedence."""
     element = element_type(kind) or helper.np_dtype_to_tensor_dtype(data.dtype)
     return tensor_type(element, data.shape)
+
+
+def _agreed(step: Step) -> dict[str, TypeProto]:
+    """Return the types of outputs of an If on which its branches agree."""
+    branches = [one.outputs for one in step.inside] if step.node.op_type == "If" else []
+    outputs = zip(step.node.output, *branches, strict=False) if len(branches) > 1 else ()
+    return {
+        name: first.type
+        for name, first, *others in outputs
+        if first.shape is not None and all(one.type == first.type for one in others)
+    }
 
 
 def _known(array: np.ndarray) -> Value:

@@ -96,18 +96,22 @@ class Repetition:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Repeats:
-    """The body of a kept loop and how often it runs.
+class Inside:
+    """What a node of control flow that stays whole does: a trip of a loop, or a branch.
 
     Attributes:
-        trips: How often it goes through its body; 0 where that is not known.
-        steps: The nodes of one trip.
-        why: Why it stays whole.
+        times: How often it does so; 0 where that or the work is not known.
+        why: Why it stays whole, and what is counted.
+        steps: The nodes that depend on an input of the model.
+        constants: The nodes that make constants.
+        outputs: What it makes in the end.
     """
 
-    trips: int
-    steps: tuple[Step, ...]
+    times: int
     why: str
+    steps: tuple[Step, ...] = ()
+    constants: tuple[Step, ...] = ()
+    outputs: tuple[Value, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +125,7 @@ class Step:
         captured: Outer values that bodies of control flow read.
         outputs: By position, None where absent.
         trips: How often a Loop goes through its body; None where that depends on data.
-        repeats: Its body and trips, if it is a loop.
+        inside: The trip of a loop, or both branches of an If.
     """
 
     node: NodeProto
@@ -130,7 +134,7 @@ class Step:
     captured: list[Value]
     outputs: list[Value | None]
     trips: int | None = None
-    repeats: Repeats | None = None
+    inside: tuple[Inside, ...] = ()
 
     @property
     def read(self) -> list[Value]:
