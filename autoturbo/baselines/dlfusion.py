@@ -430,7 +430,7 @@ def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
         batch=graph.known_batch,
         ddr_bytes=sum(measurement.ddr_bytes for measurement in measurements),
         gb_bytes=sum(measurement.gb_bytes for measurement in measurements),
-        matrix_utilization=graph.macs / target.matrix_macs_per_second(dtype) / latency,
+        matrix_utilization=bound.matrix_s / latency,
         vector_utilization=vector / target.cores / latency,
         peak_lb_bytes=max(measurement.peak_lb_bytes for measurement in measurements),
         peak_gb_bytes=max(measurement.peak_gb_bytes for measurement in measurements),

@@ -1,11 +1,13 @@
 """Layers: straight lines of operators that are computed tile by tile without a buffer between them.
 
 GraphTurbo, OSDI '23, section 1.1: a layer is a straight line of nodes of which at most one has
-learned parameters. Two additions of ours, both stated here because the paper is silent: a layer
-holds at most one operator of the matrix engine (two would need the whole of the first), and an
-elementwise diamond that closes on itself (SiLU's ``x * sigmoid(x)``, a GELU written out) counts as
-straight, as it is in every compiler's fusion pass. A reduction of all elements follows elementwise
-operators only: every part of what it begins with would need the whole of the rest.
+learned parameters. Three additions of ours, stated here because the paper is silent: a layer holds
+at most one operator of the matrix engine (two would need the whole of the first); an elementwise
+diamond that closes on itself (SiLU's ``x * sigmoid(x)``, a GELU written out) counts as straight, as
+it is in every compiler's fusion pass; and the scale of an integer product that is found while the
+model runs ends its line as a bias does, together with the scalars that make it. A reduction of all
+elements follows elementwise operators only: every part of what it begins with would need the whole
+of the rest.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
 
 from autoturbo.graph.importer.assemble import Assembled, Tensors, build_graph, values_read
 from autoturbo.graph.importer.external_data import reference
@@ -32,6 +32,7 @@ class Operand:
         element: ONNX element type.
         constant: Depends on no real input.
         data: Its elements, where it is a small constant.
+        kind: Its type, where it is no tensor, such as a sequence.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Operand:
     element: int
     constant: bool
     data: np.ndarray | None
+    kind: TypeProto | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,9 +163,10 @@ def load_nodes(
 
 
 def _operand(value: Value, names: Tensors) -> Operand:
+    kind = None if value.type.HasField("tensor_type") else value.type
     return Operand(
         names.name(value), names.known(value), value.shape or (), element_type(value.type),
-        value.constant, value.data,
+        value.constant, value.data, kind,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.comparison import Arithmetic, arithmetic_of, longest_sum
 from autoturbo.verify.onnx_writer.builder import (
     GraphBuilder,
+    declared,
     element_types,
     model_of,
     tensor_info,
@@ -103,7 +104,14 @@ def run(
         values = session.run(names, {name: v for name, v in feeds.items() if name in taken})
     except Exception as error:  # noqa: BLE001 - its classes share no other base
         raise unrunnable(error, None) from None
-    return dict(zip(names, map(np.asarray, values), strict=True))
+    return dict(zip(names, map(_elements, values), strict=True))
+
+
+def _elements(value: Any) -> Array:
+    """Return a value as an array; of a sequence, the elements of all that it holds."""
+    if not isinstance(value, list):
+        return np.asarray(value)
+    return np.concatenate([np.ravel(np.asarray(one)) for one in value] or [np.zeros(0)])
 
 
 def with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
@@ -190,7 +198,7 @@ def plain_model(nodes: ModelNodes, part: range | None = None) -> ModelProto:
     for name, value in nodes.outputs:
         if name != value.name:
             builder.node("Identity", [value.name], [name])
-    outputs = [tensor_info(name, value.element, value.shape) for name, value in nodes.outputs]
+    outputs = [declared(name, value, value.shape) for name, value in nodes.outputs]
     return model_of(nodes, builder.nodes, inputs, outputs)
 
 

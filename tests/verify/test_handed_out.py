@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
@@ -14,23 +15,32 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import ModelScheduler, build_schedule
 from autoturbo.verify.numbers import check_numbers
+from autoturbo.verify.onnx_writer.scheduled_model import write_scheduled_model
 from tests.verify.scheduled_samples import small_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from autoturbo.schedule.schedule import Schedule
     from autoturbo.verify.findings import Numbers
 
 MS = "com.microsoft"
 _RNG = np.random.default_rng(56)
 
 
-def checked(model: ModelProto, folder: Path, seed: int = 0) -> Numbers:
-    """The numbers of a model's schedule."""
+def planned(model: ModelProto, folder: Path) -> tuple[Schedule, Path]:
+    """A model's schedule and file."""
     path = folder / "net.onnx"
     onnx.save(model, path)
     scheduler = ModelScheduler(import_model(path), small_target(), "float16")
-    return check_numbers(build_schedule(scheduler, Knobs()), path, seed=seed)
+    return build_schedule(scheduler, Knobs()), path
+
+
+def checked(model: ModelProto, folder: Path, seed: int = 0) -> Numbers:
+    """The numbers of a model's schedule, which ONNX's checker takes as a model."""
+    schedule, path = planned(model, folder)
+    write_scheduled_model(schedule, path, folder / "out.onnx")
+    return check_numbers(schedule, path, seed=seed)
 
 
 def test_roundings_within_a_quantised_recurrence_are_not_compared(tmp_path: Path) -> None:
@@ -116,3 +126,74 @@ def test_branches_that_data_choose_are_written_with_their_weights(
     numbers = [", ".join(f"{x:.2f}" for x in _RNG.normal(size=64)) for _ in range(3)]
     found = checked(onnx.parser.parse_model(BRANCHES % tuple(numbers)), tmp_path, seed)
     assert (found.skipped, found.findings) == (None, ())
+
+
+SEQUENCES = {
+    "of a branch": """(float[4,8] x, bool c) => (seq(float[4,8]) q) {
+        n = Neg(x)
+        q = If(c)<
+            then_branch = a () => (seq(float[4,8]) t) { t = SequenceConstruct(x, n) },
+            else_branch = b () => (seq(float[4,8]) e) { e = SequenceConstruct(n, x) }
+        >
+    }""",
+    "read behind a branch": """(float[4,8] x, bool c) => (float[4,8] y) {
+        n = Neg(x)
+        k = Constant<value = int64 {1}>()
+        q = If(c)<
+            then_branch = a () => (seq(float[4,8]) t) { t = SequenceConstruct(x, n) },
+            else_branch = b () => (seq(float[4,8]) e) { e = SequenceConstruct(n, x) }
+        >
+        z = SequenceAt(q, k)
+        y = Tanh(z)
+    }""",
+    "of unlike tensors": """(float[4,8] x) => (seq(float[A,B]) q) {
+        n = Neg(x)
+        m = Concat<axis = 1>(x, n)
+        q = SequenceConstruct(n, m)
+    }""",
+    "of a split": """(float[4,8] x) => (seq(float[4,4]) q) {
+        n = Neg(x)
+        k = Constant<value = int64 {4}>()
+        q = SplitToSequence<axis = 1>(n, k)
+    }""",
+}
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_sequences_are_written(kind: str, opset: int, tmp_path: Path) -> None:
+    text = f'<ir_version: 8, opset_import: ["": {opset}]> net {SEQUENCES[kind]}'
+    found = checked(onnx.parser.parse_model(text), tmp_path)
+    assert (found.skipped, found.findings) == (None, ())
+    assert found.max_abs_error == 0
+
+
+NARROW = """<ir_version: 10, opset_import: ["": 21]>
+net (float[4,4,8,8] x) => (float[4,4,8,8] y{more}) <float[4,4,3,3] w, float[4,4,3,3] v> {{
+    a = Conv<pads = [1,1,1,1]>(x, w)
+    n = Cast<to = {element}>(a)
+    b = Cast<to = 1>(n)
+    c = Conv<pads = [1,1,1,1]>(b, v)
+    y = Relu(c)
+}}"""
+
+
+@pytest.mark.parametrize("output", [False, True], ids=["inside", "output"])
+@pytest.mark.parametrize(
+    "kind", ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "INT4", "UINT4"]
+)
+def test_narrow_types_are_cut_and_joined(kind: str, *, output: bool, tmp_path: Path) -> None:
+    element = TensorProto.DataType.Value(kind)
+    more = f", {kind.lower()}[4,4,8,8] n" if output else ""
+    model = onnx.parser.parse_model(NARROW.format(element=element, more=more))
+    del model.graph.value_info[:]
+    for name in "wv":
+        weight = _RNG.normal(size=(4, 4, 3, 3)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    if output and kind != "FLOAT8E4M3FN":  # ONNX Runtime gives no other to Python
+        schedule, path = planned(model, tmp_path)
+        write_scheduled_model(schedule, path, tmp_path / "out.onnx")
+        onnxruntime.InferenceSession(tmp_path / "out.onnx", providers=["CPUExecutionProvider"])
+    else:
+        found = checked(model, tmp_path)
+        assert (found.skipped, found.findings) == (None, ())

@@ -8,7 +8,7 @@ values instead, and quantises again what it is given, which gives the very same 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -498,9 +498,7 @@ def element_types(nodes: ModelNodes) -> dict[int, int]:
 
     No node reads inputs that only give extents.
     """
-    values = [v for n in nodes.nodes for v in (*n.inputs, *n.captured, *n.outputs)]
-    values += [value for _, value in nodes.outputs]
-    elements = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
+    elements = {value.tensor: value.element for value in _held(nodes)}
     for tensor in nodes.graph.inputs:
         dtype = nodes.graph.tensors[tensor].dtype
         if tensor not in elements and dtype == "string":
@@ -508,6 +506,26 @@ def element_types(nodes: ModelNodes) -> dict[int, int]:
         elif tensor not in elements:
             elements[tensor] = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     return elements
+
+
+def no_tensors(nodes: ModelNodes) -> frozenset[int]:
+    """Return the values of a graph that are sequences or optional: few operators take them."""
+    return frozenset(value.tensor for value in _held(nodes) if value.kind is not None)
+
+
+def _held(nodes: ModelNodes) -> Iterator[Operand]:
+    """Return the values of the graph that nodes use or that leave the model."""
+    for node in nodes.nodes:
+        values = (*node.inputs, *node.captured, *node.outputs)
+        yield from (value for value in values if value is not None and value.tensor >= 0)
+    yield from (value for _, value in nodes.outputs if value.tensor >= 0)
+
+
+def declared(name: str, value: Operand, shape: Sequence[int]) -> ValueInfoProto:
+    """Return the declaration of an output, which need not be a tensor."""
+    if value.kind is not None:
+        return helper.make_value_info(name, value.kind)
+    return tensor_info(name, value.element, shape)
 
 
 def tensor_info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:

@@ -38,8 +38,10 @@ from autoturbo.verify.onnx_writer.builder import (
     RegionValue,
     UncoveredError,
     concatenate_pieces,
+    declared,
     element_types,
     model_of,
+    no_tensors,
     slice_region,
     tensor_info,
     without_unread_constants,
@@ -57,6 +59,7 @@ from autoturbo.verify.onnx_writer.calls import (
     passes_of,
     write_repeated,
 )
+from autoturbo.verify.onnx_writer.narrow import NARROW, widen_moves
 from autoturbo.verify.regions import made_regions, read_regions
 from autoturbo.version import __version__
 
@@ -175,7 +178,7 @@ class _Writer:
         self.batch = max(one.start + one.samples for one in passes)
         model = schedule.model
         self.samples = SampleSlicer(model.tensors, trace_batch(model), model.batch)
-        self.elements = element_types(nodes)
+        self.elements, self.no_tensors = element_types(nodes), no_tensors(nodes)
         self.calls: list[Call] = []
         made = [t for t in nodes.graph.outputs if self._is_made(t)]
         self.outputs: dict[int, list[str]] = {tensor: [] for tensor in made}
@@ -225,7 +228,7 @@ class _Writer:
         except UncoveredError as error:
             raise BuildError("uncovered", label, f"{label}: {error}") from None
         part = instance - int(graph.first[graph.subgraph[instance]])
-        outputs = {t: f"{self.name(t)}#{part}@{one.index}" for t in function.outputs}
+        outputs = {t: self._made_name(t, f"#{part}@{one.index}") for t in function.outputs}
         constants = [self.constants.get(name, name) for name in function.constants]
         self.builder.node(
             function.proto.name, [*inputs.values(), *constants],
@@ -239,6 +242,14 @@ class _Writer:
         for tensor, name in outputs.items():
             self.made[instance, tensor] = RegionValue(name, wanted[tensor])
         self.calls.append(Call(one.index, instance, function, inputs, outputs))
+
+    def _made_name(self, tensor: int, suffix: str) -> str:
+        """Return the name of what a call makes; whole sequences have their own.
+
+        They are made once, and the Identity that would name an output takes none before opset 14.
+        """
+        name = self.name(tensor)
+        return name if tensor in self.no_tensors else name + suffix
 
     def _input(self, instance: int, tensor: int, want: Region) -> str:
         """Return the name of the region of a tensor that an instance reads."""
@@ -271,7 +282,7 @@ class _Writer:
         name = slice_region(self.builder, value, region)
         timeline = schedule.timelines[schedule.cluster[reader] if schedule.cluster else 0]
         movement = _MOVEMENTS.get(int(timeline.movements.kind[link]))
-        if movement is not None:
+        if movement is not None and tensor not in self.no_tensors:
             name = self.builder.one("Identity", name)
             source = schedule.placement.scopes[maker].name
             facts = {"movement": movement, "from": source, "to": Scope.LB.name}
@@ -317,13 +328,15 @@ class _Writer:
             ir_version=max(self.nodes.ir_version, IR_VERSION),
             producer_name="autoturbo", producer_version=__version__,
         )  # fmt: skip
+        if not NARROW.isdisjoint(self.elements.values()):
+            widen_moves(proto)
         helper.set_model_props(proto, model_facts(self.schedule))
         return ScheduledModel(proto, tuple(self.calls), self.passes)
 
     def _output(self, name: str, value: Operand) -> ValueInfoProto:
         given = value.tensor < 0
         shape = value.shape if given else self.samples.shape(value.tensor, self.batch)
-        return tensor_info(name, value.element, shape)
+        return declared(name, value, shape)
 
 
 # ------------------------------------------------------------------------------------------ files
