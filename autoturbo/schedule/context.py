@@ -192,7 +192,8 @@ def _samples_behind(graph: Graph) -> dict[int, int]:
     recurrent = any(operator.recurrent for operator in graph.operators)
     if recurrent or not any(graph.samples.values()):
         return {}
-    return {tensor: dim for tensor, (dim, _) in trace_batch(graph).tensors.items()}
+    trace = trace_batch(graph)
+    return {} if trace.obstacle else {tensor: dim for tensor, (dim, _) in trace.tensors.items()}
 
 
 def _is_image(graph: Graph, tensor: int) -> bool:

@@ -37,7 +37,9 @@ _INNER = re.compile(
 _BATCH = re.compile(r"batch|(^|[^a-z])(bs|bsz|bsize)($|[^a-z])", re.IGNORECASE)
 """Names that exporters give the batch."""
 
-_COMPUTED = re.compile(r"[*/+()]|seq|len|tok|node|edge|point|frame|box", re.IGNORECASE)
+_COMPUTED = re.compile(
+    r"[*/+()]|_x_|head|beam|seq|len|tok|node|edge|point|frame|box", re.IGNORECASE
+)
 """What a name of the batch does not hold: then it counts something else for the whole batch."""
 
 _ANOTHER = "--batch-dim NAME or INPUT:AXIS for another"
@@ -120,8 +122,7 @@ def _by_name(declared: Declared) -> dict[str, int]:
     """Return the dimension of samples of the inputs of which a name says it.
 
     A dimension called batch, whatever inputs have it; else one that all inputs with names share,
-    unless B or N stand before it; else B; else N. Of several names that all share and that say
-    nothing, none does.
+    unless B or N stand before it; else B; else N.
     """
     names = {name: _suits(name) for name in _names(declared)}
     batches = [name for name, suits in names.items() if suits == _NAMED]
@@ -133,11 +134,21 @@ def _by_name(declared: Declared) -> dict[str, int]:
     chosen = [name for name in shared if names[name] == best]
     letters = [name for name in possible if names[name] in (_B, _N)]
     letter = min(letters, key=names.__getitem__, default="")
-    if best == _OPEN and [n for n in names if names[n] == _OPEN and _shared(n, declared)] != chosen:
+    if best == _OPEN and not _telling(chosen, names, declared):
         chosen = []
     if letter and (not chosen or (names[letter] < best and _leads(letter, chosen, declared))):
         return _all_places([letter], declared)
     return _all_places(chosen, declared) if len(chosen) == 1 else {}
+
+
+def _telling(chosen: Sequence[str], names: Mapping[str, int], declared: Declared) -> bool:
+    """Return whether a name that says nothing tells the batch from other dimensions.
+
+    It does not where all inputs share others, or where all begin with it anyway.
+    """
+    others = [name for name in names if names[name] == _OPEN and _shared(name, declared)]
+    first = {dims[0] for dims in declared.values() if dims and len(dims) > 1}
+    return others == [*chosen] and first != {*chosen}
 
 
 def _all_places(names: Sequence[str], declared: Declared) -> dict[str, int]:
@@ -288,6 +299,10 @@ def _voted(graph: Graph, asked: int | None) -> _Verdict:
         batch = asked if asked in counts and asked is not None else 1
         return _noted(graph, _Verdict(batch, _leading(graph, batch)))
     passing = _passing(graph, _joint(graph, counts))
+    if passing and not _single(graph) and not any(_everywhere(graph, dims) for dims in passing):
+        # queries apart from each other beside a memory: what both have behind are samples
+        alike = _passing(graph, _behind_alike(graph))
+        passing = [dims for dims in alike if _everywhere(graph, dims)] or passing
     doubtful = len(counts) > 1 or any(_mixes(graph, n) for n in counts)
     if not passing and doubtful and not _single(graph):
         # a first dimension of all inputs is given up only where operators compute across it
@@ -336,19 +351,30 @@ def _joint(graph: Graph, counts: Counter[int]) -> Iterator[dict[int, int]]:
     yield from ({t: 0} for t in _kinds(graph))
 
 
-def _behind(graph: Graph) -> Iterator[dict[int, int]]:
-    """Return further dimensions that may be samples: the same of all inputs, or one of one."""
+def _behind_alike(graph: Graph) -> Iterator[dict[int, int]]:
+    """Return further dimensions that all inputs of so many have of one extent."""
     shapes = {t: _countable(graph, t) for t in _data(graph)}
     for dim in range(1, max(map(len, shapes.values()), default=0)):
         extents = {shape[dim] for shape in shapes.values() if dim < len(shape)}
         if len(extents) == 1 and extents != {1}:
             yield {t: dim for t, shape in shapes.items() if dim < len(shape)}
+
+
+def _behind(graph: Graph) -> Iterator[dict[int, int]]:
+    """Return further dimensions that may be samples: the same of all inputs, or one of one."""
+    yield from _behind_alike(graph)
     for t in _kinds(graph):
-        yield from ({t: dim} for dim, extent in enumerate(shapes[t]) if dim and extent > 1)
+        extents = enumerate(_countable(graph, t))
+        yield from ({t: dim} for dim, extent in extents if dim and extent > 1)
 
 
 _WORDS = ("int64", "int32")
 """Types of inputs whose last dimension may count samples: words, time before samples."""
+
+
+def _everywhere(graph: Graph, dims: Mapping[int, int]) -> bool:
+    """Return whether all inputs of several dimensions have samples."""
+    return dims.keys() >= {*_data(graph)}
 
 
 def _covers(graph: Graph, dims: Mapping[int, int]) -> bool:

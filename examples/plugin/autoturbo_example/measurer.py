@@ -34,7 +34,7 @@ def _measured(schedule: Schedule) -> Measurement:
     seconds = seconds_of(schedule, document)
     return Measurement(
         latency=seconds,
-        batch=schedule.model.batch,
+        batch=schedule.model.known_batch,
         ddr_bytes=round(bound.ddr_s * target.ddr.bandwidth),
         gb_bytes=0,
         matrix_utilization=bound.matrix_s / seconds,
