@@ -137,16 +137,32 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
             works[index] = _without_bias(operator)
             works |= {i: NO_WORK for end in ends for i in end[:-1]}
             works |= {end[-1]: _requantised(graph, operator, end) for end in ends}
+        elif _reads_bytes(graph, operator, back) and _is_activated(graph, operator):
+            cores.add(index)
+            works[index] = _without_bias(operator)
     return works, cores
+
+
+def _is_activated(graph: Graph, operator: Operator) -> bool:
+    """Return whether operators of the vector engine are all that reads a product, its sums."""
+    readers = {index for tensor in operator.outputs for index in graph.consumers[tensor]}
+    return (
+        operator.engine is Engine.MATRIX
+        and not operator.recurrent
+        and bool(readers)
+        and all(_is_on_vectors(graph.operators[index]) for index in readers)
+        and not set(operator.outputs).intersection(graph.outputs)
+    )
 
 
 def _on_vectors(graph: Graph) -> set[int]:
     """Return the operators of the vector engine but for conversions."""
-    return {
-        index for index, operator in enumerate(graph.operators)
-        if operator.engine is Engine.VECTOR and not operator.opaque
-        and operator.kind not in QUANTISE | DEQUANTISE
-    }  # fmt: skip
+    return {index for index, operator in enumerate(graph.operators) if _is_on_vectors(operator)}
+
+
+def _is_on_vectors(operator: Operator) -> bool:
+    conversion = operator.kind in QUANTISE | DEQUANTISE
+    return operator.engine is Engine.VECTOR and not (operator.opaque or conversion)
 
 
 def _is_moved(graph: Graph, tensor: int) -> bool:
@@ -155,8 +171,7 @@ def _is_moved(graph: Graph, tensor: int) -> bool:
         return True
     readers = [graph.operators[index] for index in graph.consumers[tensor]]
     return any(
-        _is_moved(graph, one.outputs[0]) if one.kind in DEQUANTISE
-        else one.engine is not Engine.VECTOR or bool(one.opaque) or one.kind in QUANTISE
+        _is_moved(graph, one.outputs[0]) if one.kind in DEQUANTISE else not _is_on_vectors(one)
         for one in readers
     )  # fmt: skip
 

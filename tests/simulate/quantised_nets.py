@@ -122,3 +122,24 @@ def quantised_dynamically(model: Path) -> Path:
     )
     logging.disable(logging.NOTSET)
     return out
+
+
+def with_pairs_at_products(model: Path) -> Path:
+    """Return the file beside a model of pairs that has them at the operands of products alone."""
+    proto = onnx.load(model)
+    made = {node.output[0]: node for node in proto.graph.node}
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        for place, name in enumerate(node.input):
+            back = made.get(name)
+            inner = node.op_type not in {"Conv", "MatMul", "QuantizeLinear"}
+            if (
+                inner
+                and back
+                and back.op_type == "DequantizeLinear"
+                and back.input[0] not in stored
+            ):
+                node.input[place] = made[back.input[0]].input[0]
+    out = model.with_name(f"{model.stem}_at_products.onnx")
+    onnx.save(proto, out)  # pairs that nobody reads any more are dropped at import
+    return out

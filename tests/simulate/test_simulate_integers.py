@@ -35,6 +35,7 @@ from tests.simulate.quantised_nets import (
     quantised,
     quantised_dynamically,
     residual,
+    with_pairs_at_products,
 )
 from tests.simulate.simulate_samples import target_of
 
@@ -336,7 +337,7 @@ def hard_swish(net: Net, data: str) -> str:
 
 
 ACTIVATIONS = {"gelu": gelu, "silu": silu, "hard_swish": hard_swish}
-FORMS = ("pairs", "operators", "dynamic")
+FORMS = ("pairs", "pairs at products", "operators", "dynamic")
 
 
 @functools.cache
@@ -348,7 +349,8 @@ def activated(kind: str, folder: Path) -> dict[str, Graph]:
         data = ACTIVATIONS[kind](net, net.conv(data, (32, 32, 3)))
     file = folder / f"{kind}.onnx"
     onnx.save(net.model(data), file)
-    made = (quantised(file), quantised(file, pairs=False), quantised_dynamically(file))
+    pairs, operators = quantised(file), quantised(file, pairs=False)
+    made = (pairs, with_pairs_at_products(pairs), operators, quantised_dynamically(file))
     return {"real": import_model(file), **dict(zip(FORMS, map(import_model, made), strict=True))}
 
 
