@@ -38,6 +38,8 @@ _FIND_RANGE = Work(real=3.0)
 """Of a DynamicQuantizeLinear: the least and the largest value, then a conversion, whose division by
 the scale is a multiplication by its reciprocal."""
 
+_WIDE = frozenset(("int16", "uint16"))
+
 _SATURATING = frozenset(("Relu", "Clip"))
 
 _IN_INTEGERS = ("QLinear", "ConvInteger", "MatMulInteger")
@@ -67,9 +69,10 @@ def with_integers(graph: Graph) -> Graph:
         if operator.kind in DEQUANTISE and graph.tensors[operator.inputs[0]].dtype in BYTES
     }
     works, cores = _integer_works(graph, back)
-    readers = cores | _on_vectors(graph) if works else cores
+    told = works or _is_wide(graph)
+    readers = cores | _on_vectors(graph) if told else cores
     held = _read_as_bytes(graph, back, cores, readers)
-    if works:
+    if told:
         works |= _conversions(graph, works, readers) | _dynamic(graph)
     if not works and not any(tensor.integer_bytes for tensor in graph.tensors):
         return graph
@@ -176,6 +179,14 @@ def _is_moved(graph: Graph, tensor: int) -> bool:
     )  # fmt: skip
 
 
+def _is_wide(graph: Graph) -> bool:
+    """Return whether activations are quantised to 16 bits: rounded reals, to most devices."""
+    return any(
+        one.kind in QUANTISE and graph.tensors[one.outputs[0]].dtype in _WIDE
+        for one in graph.operators
+    )
+
+
 def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> dict[int, Work]:
     """Return the work of the conversions that no chain of integers has taken in.
 
@@ -189,11 +200,22 @@ def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> 
         if index in works or not _converts(graph, operator):
             continue
         if operator.kind in QUANTISE:
-            beside = graph.producer[operator.inputs[0]] in readers
+            beside = _is_rounded_with(graph, operator, readers)
         else:
             beside = _is_read_back(graph, operator, readers)
         found[index] = NO_WORK if beside else CONVERT
     return found
+
+
+def _is_rounded_with(graph: Graph, operator: Operator, readers: set[int]) -> bool:
+    """Return whether an operator rounds what it makes: its values, or a product with its bias."""
+    data = operator.inputs[0]
+    maker = graph.producer[data]
+    if maker < 0 or maker in readers:
+        return maker >= 0
+    alone = graph.operators[maker].engine is Engine.MATRIX and _only_reader(graph, data) is not None
+    moved = _is_moved(graph, operator.outputs[0])
+    return alone and (_has_bias(graph.operators[maker]) or not moved)
 
 
 def _is_read_back(graph: Graph, operator: Operator, readers: set[int]) -> bool:
@@ -221,7 +243,7 @@ def _converts(graph: Graph, operator: Operator) -> bool:
     if operator.kind not in QUANTISE | DEQUANTISE or not _alone(graph, operator):
         return False
     ends = (operator.inputs[0], operator.outputs[0])
-    return graph.tensors[ends[operator.kind in QUANTISE]].dtype in BYTES
+    return graph.tensors[ends[operator.kind in QUANTISE]].dtype in BYTES | _WIDE
 
 
 def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
