@@ -20,7 +20,7 @@ what a target makes of that is :func:`autoturbo.schedule.codegen.work.priced`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -442,20 +442,25 @@ def _dynamic(graph: Graph) -> dict[int, Work]:
     for product, end in rescalings(graph).items():
         works[product] = replace(graph.operators[product].work, vector=0.0)
         works |= {end.cast: NO_WORK, end.scale: CONVERT}
-        bias = _only_reader(graph, graph.operators[end.scale].outputs[0])
-        if bias is not None and _adds_constant(graph, graph.operators[bias]):
-            works[bias] = NO_WORK
+        works |= dict.fromkeys(_summands(graph, end.scale), NO_WORK)
     return works
 
 
-def _adds_constant(graph: Graph, operator: Operator) -> bool:
-    """Return whether an operator adds a constant smaller than what it makes: a bias."""
+def _summands(graph: Graph, scale: int) -> Iterator[int]:
+    """Yield what is part of the multiply-add behind an operator: further scales, then a bias."""
+    last: int | None = scale
+    while last is not None and graph.operators[last].kind == "Mul":
+        last = _only_reader(graph, graph.operators[last].outputs[0])
+        if last is None or not _by_channel(graph, graph.operators[last]):
+            return
+        yield last
+
+
+def _by_channel(graph: Graph, operator: Operator) -> bool:
+    """Return whether an operator multiplies or adds a constant: one for all, or one a channel."""
     constants = [graph.tensors[t] for t in operator.inputs if graph.tensors[t].constant]
-    return (
-        operator.kind == "Add"
-        and len(constants) == 1
-        and (sum(extent > 1 for extent in constants[0].shape) <= 1)
-    )
+    plain = operator.kind in ("Add", "Mul") and len(constants) == 1
+    return plain and sum(extent > 1 for extent in constants[0].shape) <= 1
 
 
 def _scales(graph: Graph, works: Mapping[int, Work]) -> set[int]:

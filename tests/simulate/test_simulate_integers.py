@@ -406,14 +406,28 @@ def test_the_scale_of_a_dynamic_quantisation_ends_its_product(folder: Path) -> N
     assert (kinds["Cast"], kinds["Add"]) == (NO_WORK, NO_WORK)
 
 
+def dynamic_sums(net: Net) -> str:
+    """Make a convolution of dynamically quantised values real: ``s`` is their scale."""
+    net.nodes += [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    net.stored.append(numpy_helper.from_array(np.ones((64, 64, 1, 1), np.uint8), "w"))
+    return net.node("Cast", [net.node("ConvInteger", ["q", "w", "z"])], to=TensorProto.FLOAT)
+
+
+def test_scales_of_both_operands_one_after_the_other_are_one_step() -> None:
+    def net_of(net: Pairs) -> str:
+        channels = [net.store(name, np.ones((1, 64, 1, 1))) for name in ("scales", "bias")]
+        scaled = net.node("Mul", [net.node("Mul", [dynamic_sums(net), "s"]), channels[0]])
+        return net.node("Add", [scaled, channels[1]])
+
+    works = [x.integer for x in built(net_of).operators if x.kind in ("Mul", "Add")]
+    assert works == [CONVERT, NO_WORK, NO_WORK]
+
+
 def test_a_scale_from_elsewhere_stays_outside_of_the_product() -> None:
     """It may depend on the product itself, or be another's: that would be a circle."""
 
     def net_of(net: Pairs) -> str:
-        net.nodes += [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
-        net.stored.append(numpy_helper.from_array(np.ones((64, 64, 1, 1), np.uint8), "w"))
-        sums = net.node("ConvInteger", ["q", "w", "z"])
-        real = net.node("Cast", [sums], to=TensorProto.FLOAT)
+        real = dynamic_sums(net)
         largest = net.node("ReduceMax", [net.node("Relu", ["x"])], keepdims=0)
         return net.node("Mul", [real, net.node("Mul", ["s", largest])])
 
