@@ -20,7 +20,7 @@ what a target makes of that is :func:`autoturbo.schedule.codegen.work.priced`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -37,6 +37,8 @@ CONVERT = Work(real=1.0)
 _FIND_RANGE = Work(real=3.0)
 """Of a DynamicQuantizeLinear: the least and the largest value, then a conversion, whose division by
 the scale is a multiplication by its reciprocal."""
+
+_WIDE = frozenset(("int16", "uint16"))
 
 _SATURATING = frozenset(("Relu", "Clip"))
 
@@ -67,9 +69,10 @@ def with_integers(graph: Graph) -> Graph:
         if operator.kind in DEQUANTISE and graph.tensors[operator.inputs[0]].dtype in BYTES
     }
     works, cores = _integer_works(graph, back)
-    readers = cores | _on_vectors(graph) if works else cores
+    told = works or _is_wide(graph)
+    readers = cores | _on_vectors(graph) if told else cores
     held = _read_as_bytes(graph, back, cores, readers)
-    if works:
+    if told:
         works |= _conversions(graph, works, readers) | _dynamic(graph)
     if not works and not any(tensor.integer_bytes for tensor in graph.tensors):
         return graph
@@ -137,16 +140,32 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
             works[index] = _without_bias(operator)
             works |= {i: NO_WORK for end in ends for i in end[:-1]}
             works |= {end[-1]: _requantised(graph, operator, end) for end in ends}
+        elif _reads_bytes(graph, operator, back) and _is_activated(graph, operator):
+            cores.add(index)
+            works[index] = _without_bias(operator)
     return works, cores
+
+
+def _is_activated(graph: Graph, operator: Operator) -> bool:
+    """Return whether operators of the vector engine are all that reads a product, its sums."""
+    readers = {index for tensor in operator.outputs for index in graph.consumers[tensor]}
+    return (
+        operator.engine is Engine.MATRIX
+        and not operator.recurrent
+        and bool(readers)
+        and all(_is_on_vectors(graph.operators[index]) for index in readers)
+        and not set(operator.outputs).intersection(graph.outputs)
+    )
 
 
 def _on_vectors(graph: Graph) -> set[int]:
     """Return the operators of the vector engine but for conversions."""
-    return {
-        index for index, operator in enumerate(graph.operators)
-        if operator.engine is Engine.VECTOR and not operator.opaque
-        and operator.kind not in QUANTISE | DEQUANTISE
-    }  # fmt: skip
+    return {index for index, operator in enumerate(graph.operators) if _is_on_vectors(operator)}
+
+
+def _is_on_vectors(operator: Operator) -> bool:
+    conversion = operator.kind in QUANTISE | DEQUANTISE
+    return operator.engine is Engine.VECTOR and not (operator.opaque or conversion)
 
 
 def _is_moved(graph: Graph, tensor: int) -> bool:
@@ -155,10 +174,17 @@ def _is_moved(graph: Graph, tensor: int) -> bool:
         return True
     readers = [graph.operators[index] for index in graph.consumers[tensor]]
     return any(
-        _is_moved(graph, one.outputs[0]) if one.kind in DEQUANTISE
-        else one.engine is not Engine.VECTOR or bool(one.opaque) or one.kind in QUANTISE
+        _is_moved(graph, one.outputs[0]) if one.kind in DEQUANTISE else not _is_on_vectors(one)
         for one in readers
     )  # fmt: skip
+
+
+def _is_wide(graph: Graph) -> bool:
+    """Return whether activations are quantised to 16 bits: rounded reals, to most devices."""
+    return any(
+        one.kind in QUANTISE and graph.tensors[one.outputs[0]].dtype in _WIDE
+        for one in graph.operators
+    )
 
 
 def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> dict[int, Work]:
@@ -174,11 +200,22 @@ def _conversions(graph: Graph, works: Mapping[int, Work], readers: set[int]) -> 
         if index in works or not _converts(graph, operator):
             continue
         if operator.kind in QUANTISE:
-            beside = graph.producer[operator.inputs[0]] in readers
+            beside = _is_rounded_with(graph, operator, readers)
         else:
             beside = _is_read_back(graph, operator, readers)
         found[index] = NO_WORK if beside else CONVERT
     return found
+
+
+def _is_rounded_with(graph: Graph, operator: Operator, readers: set[int]) -> bool:
+    """Return whether an operator rounds what it makes: its values, or a product with its bias."""
+    data = operator.inputs[0]
+    maker = graph.producer[data]
+    if maker < 0 or maker in readers:
+        return maker >= 0
+    alone = graph.operators[maker].engine is Engine.MATRIX and _only_reader(graph, data) is not None
+    moved = _is_moved(graph, operator.outputs[0])
+    return alone and (_has_bias(graph.operators[maker]) or not moved)
 
 
 def _is_read_back(graph: Graph, operator: Operator, readers: set[int]) -> bool:
@@ -206,7 +243,7 @@ def _converts(graph: Graph, operator: Operator) -> bool:
     if operator.kind not in QUANTISE | DEQUANTISE or not _alone(graph, operator):
         return False
     ends = (operator.inputs[0], operator.outputs[0])
-    return graph.tensors[ends[operator.kind in QUANTISE]].dtype in BYTES
+    return graph.tensors[ends[operator.kind in QUANTISE]].dtype in BYTES | _WIDE
 
 
 def _is_on_bytes(graph: Graph, operator: Operator) -> bool:
@@ -405,20 +442,25 @@ def _dynamic(graph: Graph) -> dict[int, Work]:
     for product, end in rescalings(graph).items():
         works[product] = replace(graph.operators[product].work, vector=0.0)
         works |= {end.cast: NO_WORK, end.scale: CONVERT}
-        bias = _only_reader(graph, graph.operators[end.scale].outputs[0])
-        if bias is not None and _adds_constant(graph, graph.operators[bias]):
-            works[bias] = NO_WORK
+        works |= dict.fromkeys(_summands(graph, end.scale), NO_WORK)
     return works
 
 
-def _adds_constant(graph: Graph, operator: Operator) -> bool:
-    """Return whether an operator adds a constant smaller than what it makes: a bias."""
+def _summands(graph: Graph, scale: int) -> Iterator[int]:
+    """Yield what is part of the multiply-add behind an operator: further scales, then a bias."""
+    last: int | None = scale
+    while last is not None and graph.operators[last].kind == "Mul":
+        last = _only_reader(graph, graph.operators[last].outputs[0])
+        if last is None or not _by_channel(graph, graph.operators[last]):
+            return
+        yield last
+
+
+def _by_channel(graph: Graph, operator: Operator) -> bool:
+    """Return whether an operator multiplies or adds a constant: one for all, or one a channel."""
     constants = [graph.tensors[t] for t in operator.inputs if graph.tensors[t].constant]
-    return (
-        operator.kind == "Add"
-        and len(constants) == 1
-        and (sum(extent > 1 for extent in constants[0].shape) <= 1)
-    )
+    plain = operator.kind in ("Add", "Mul") and len(constants) == 1
+    return plain and sum(extent > 1 for extent in constants[0].shape) <= 1
 
 
 def _scales(graph: Graph, works: Mapping[int, Work]) -> set[int]:

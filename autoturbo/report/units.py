@@ -89,9 +89,7 @@ def vector_sentence(number: int) -> str:
     """Return which multiply-accumulates the matrix engine does not do; empty for none."""
     if not number:
         return ""
-    return (
-        f"matrix use is without {macs(number)} of depthwise and narrow layers on the vector engine"
-    )
+    return f"matrix use is without {macs(number)} on the vector engine (depthwise, narrow)"
 
 
 def percent(share: float) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from autoturbo.commands.schedules.inspect import model_facts
@@ -124,3 +127,26 @@ def test_no_schedule_beats_the_bound(case: str, preset: str, tmp_path: Path) -> 
     assert isinstance(found, Measurement)
     assert found.latency >= lower_bound(graph, target, compute).seconds
     assert found.ddr_bytes >= weight_bytes(graph, compute)
+
+
+MIXED = (
+    ("DequantizeLinear",), ("Transpose", "DequantizeLinear"), ("Cast",), ("Cast", "Transpose"),
+    ("DequantizeLinear", "Transpose", "Reshape"),
+)  # fmt: skip
+
+
+@settings(max_examples=15, deadline=None)
+@given(kinds=st.lists(st.sampled_from(MIXED), min_size=READERS, max_size=READERS))
+def test_views_of_all_kinds_take_the_bytes_of_the_widest(kinds: list[tuple[str, ...]]) -> None:
+    target = load_target("goya")
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        alone = [
+            weight_bytes(model(file, chain(*kind), dtype=np.int8), "float32") for kind in set(kinds)
+        ]
+        graph = model(file, lambda k: chain(*kinds[k])(k), dtype=np.int8)
+    assert max(alone) <= weight_bytes(graph, "float32") <= max(alone) + 4  # and a scale
+    found = Evaluator(graph, target, "float32").evaluate(Knobs())
+    assert isinstance(found, Measurement)
+    assert found.bound.seconds <= found.latency
+    assert weight_bytes(graph, "float32") <= found.ddr_bytes

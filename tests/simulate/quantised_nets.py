@@ -98,16 +98,22 @@ class _Samples(CalibrationDataReader):  # type: ignore[misc]  # untyped
         return next(self.samples, None)
 
 
-def quantised(model: Path, *, pairs: bool = True, per_channel: bool = False) -> Path:
-    """Return the file beside a model's that the quantiser makes: with pairs, or of operators."""
+def quantised(
+    model: Path, *, pairs: bool = True, per_channel: bool = False, wide: bool = False
+) -> Path:
+    """Return the file beside a model's that the quantiser makes: with pairs, or of operators.
+
+    Activations are of 8 bits, or of 16 if they are ``wide``.
+    """
     (given,) = onnx.load(model, load_external_data=False).graph.input
     shape = tuple(dim.dim_value for dim in given.type.tensor_type.shape.dim)
-    out = model.with_name(f"{model.stem}_{'qdq' if pairs else 'operators'}.onnx")
+    out = model.with_name(f"{model.stem}_{'qdq' if pairs else 'operators'}{wide:d}.onnx")
     logging.disable(logging.WARNING)
     quantize_static(
         model, out, _Samples(given.name, shape), per_channel=per_channel,
         quant_format=QuantFormat.QDQ if pairs else QuantFormat.QOperator,
-        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+        activation_type=QuantType.QUInt16 if wide else QuantType.QUInt8,
+        weight_type=QuantType.QInt8, extra_options={"UseQDQContribOps": wide},
     )  # fmt: skip
     logging.disable(logging.NOTSET)
     return out
@@ -121,4 +127,25 @@ def quantised_dynamically(model: Path) -> Path:
         model, out, weight_type=QuantType.QUInt8, op_types_to_quantize=["Conv", "MatMul"]
     )
     logging.disable(logging.NOTSET)
+    return out
+
+
+def with_pairs_at_products(model: Path) -> Path:
+    """Return the file beside a model of pairs that has them at the operands of products alone."""
+    proto = onnx.load(model)
+    made = {node.output[0]: node for node in proto.graph.node}
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        for place, name in enumerate(node.input):
+            back = made.get(name)
+            inner = node.op_type not in {"Conv", "MatMul", "QuantizeLinear"}
+            if (
+                inner
+                and back
+                and back.op_type == "DequantizeLinear"
+                and back.input[0] not in stored
+            ):
+                node.input[place] = made[back.input[0]].input[0]
+    out = model.with_name(f"{model.stem}_at_products.onnx")
+    onnx.save(proto, out)  # pairs that nobody reads any more are dropped at import
     return out
