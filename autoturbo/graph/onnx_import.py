@@ -38,11 +38,11 @@ from autoturbo.graph.importer.freeze import (
     Extents,
     Frozen,
     declared_dims,
+    flags_for,
     freeze,
     in_doubt,
     resolve,
     symbols_of,
-    to_type,
 )
 from autoturbo.graph.importer.inputs import NO_SAMPLES, real_inputs, sample_dims
 from autoturbo.graph.importer.model_file import open_model
@@ -347,7 +347,11 @@ class _Trials:
         symbol, extent = next(iter(changed.items()))
         text = f"dimension {symbol!r} is {known[symbol]}, which the other extents make {extent}"
         inputs = self.importer.inputs
-        flags = (to_type(name, other, self.asked, inputs) for name, other in changed.items())
+        flags = [
+            flag
+            for name, other in changed.items()
+            for flag in flags_for(name, other, self.asked, inputs)
+        ]
         return self.importer.source.error(text, error.at.field, f"give {' '.join(flags)}")
 
     def _relations(self, known: Mapping[str, int]) -> Relations:

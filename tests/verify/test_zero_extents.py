@@ -138,6 +138,18 @@ MODELS = {
         [X, value("b", [8, 0, 8])],
         [Y],
     ),
+    "integers over nothing": model(
+        [
+            node("MatMulInteger", ["a", "b", "z"], ["p"]),
+            node("Cast", ["p"], ["q"], to=1),
+            node("Add", ["q", "x"], ["y"]),
+        ],
+        [
+            X, value("a", [6, 0], TensorProto.UINT8), value("b", [0, 8], TensorProto.UINT8),
+            value("z", [], TensorProto.UINT8),
+        ],
+        [Y],
+    ),
     "a scatter of nothing": model(
         [node("ScatterND", ["x", "i", "u"], ["s"]), node("Relu", ["s"], ["y"])],
         [X, value("i", [0, 1], INT64), value("u", [0, 6, 8])],

@@ -134,6 +134,8 @@ WRITTEN: dict[str, Callable[[Writer], None]] = {
     "Einsum": product,
     "Conv": product,
     "ConvTranspose": product,
+    "MatMulInteger": product,
+    "ConvInteger": product,
 }
 """Functions that write a node of ONNX's own domain out, by operator type.
 

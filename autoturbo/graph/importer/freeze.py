@@ -317,7 +317,10 @@ def _leading(
         baked = Counter(own[name] for name in own if name in known or not known)
         open_ones = {name: dim for name, dim in own.items() if dim == baked.most_common(1)[0][0]}
     elif asked.batch is not None and not open_ones and asked.dims and (own or not asked.shapes):
-        raise source.error("--batch was given, but --dim gives every leading dimension its extent")
+        raise source.error(
+            "--batch was given, but --dim gives every leading dimension its extent",
+            hint="leave one of them out",
+        )
     # samples of one input are those of all
     given = {extent for name in known & own.keys() if (extent := _value(own[name], bindings))}
     batch = asked.batch or (given.pop() if len(given) == 1 else 1)
@@ -469,18 +472,24 @@ def _extent_of(place: str, dim: Dim, extents: Mapping[str, int]) -> int:
     return extents.get(place, _EXAMPLE) if named is None else named
 
 
-def to_type(symbol: str, extent: int, asked: Extents, inputs: Sequence[ValueInfoProto]) -> str:
-    """Return the flag that gives a symbol another extent."""
+def flags_for(
+    symbol: str, extent: int, asked: Extents, inputs: Sequence[ValueInfoProto]
+) -> list[str]:
+    """Return the flags that give a symbol another extent, wherever it has been given one."""
     declared = {value.name: _declared(value) for value in inputs}
+    flags = [f"--dim {shlex.quote(f'{symbol}={extent}')}"]
+    if symbol not in asked.dims and any(
+        symbol in _symbols(n, declared[n] or []) for n in asked.shapes
+    ):
+        flags = []
     for name, shape in asked.shapes.items():
-        dims = declared.get(name) or []
         changed = [
             extent if symbol in (dim, f"{name}:{axis}") else old
-            for axis, (dim, old) in enumerate(zip(dims, shape, strict=False))
+            for axis, (dim, old) in enumerate(zip(declared[name] or [], shape, strict=False))
         ]
-        if changed != list(shape):
-            return f"--shape {shlex.quote(_spelt(name, changed))}"
-    return f"--dim {shlex.quote(f'{symbol}={extent}')}"
+        if declared[name] is not None and changed != list(shape):
+            flags.append(f"--shape {shlex.quote(_spelt(name, changed))}")
+    return flags
 
 
 def _called(dim: Dim) -> str:

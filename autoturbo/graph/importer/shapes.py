@@ -224,7 +224,8 @@ def _n_bits(step: Step) -> Shape:
 
 def _attention(step: Step) -> Shape:
     """Return ``[batch, sequence, hidden]``: the packed weight makes query, key and value."""
-    return (*_shape(step, 0)[:-1], _shape(step, 1)[-1] // 3)
+    sizes = [n for a in step.node.attribute if a.name == "qkv_hidden_sizes" for n in a.ints]
+    return (*_shape(step, 0)[:-1], sizes[-1] if sizes else _shape(step, 1)[-1] // 3)
 
 
 def _multi_head(step: Step) -> Shape:

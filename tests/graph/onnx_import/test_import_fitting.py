@@ -146,6 +146,12 @@ def test_a_shape_that_does_not_fit_is_given_anew(load: Load) -> None:
         load(decoder(), shapes=shapes)
 
 
+def test_an_extent_that_is_given_twice_is_given_anew_in_both(load: Load) -> None:
+    dims = {"s_mask": 4, "s_x": 2, "s_pk0": 3, "s_pv0": 3}
+    with pytest.raises(ModelError, match=r"give --dim s_mask=5 --shape mask=1,5$"):
+        load(decoder(), dims=dims, shapes={"mask": [1, 4]})
+
+
 def test_extents_without_symbols_are_refused_as_inference_does(load: Load) -> None:
     made = attention()
     for given_input, shape in zip(

@@ -408,7 +408,10 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
     "dimension and batch": (
         mlp("N"),
         {"dims": {"N": 2}, "batch": 3},
-        "--batch was given, but --dim gives every leading dimension its extent",
+        (
+            "--batch was given, but --dim gives every leading dimension its extent;"
+            " leave one of them out"
+        ),
     ),
     "batch of zero": (mlp("N"), {"batch": 0}, "--batch 0 is not a positive number"),
     "batch without inputs": (
