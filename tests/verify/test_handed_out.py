@@ -10,6 +10,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
@@ -125,6 +126,24 @@ def test_branches_that_data_choose_are_written_with_their_weights(
 ) -> None:
     numbers = [", ".join(f"{x:.2f}" for x in _RNG.normal(size=64)) for _ in range(3)]
     found = checked(onnx.parser.parse_model(BRANCHES % tuple(numbers)), tmp_path, seed)
+    assert (found.skipped, found.findings) == (None, ())
+
+
+BESIDE = """<ir_version: 8, opset_import: ["": 17]>
+net (float[4,80] x, bool c) => (float[4,80] y) {
+    y = If(c)<
+        then_branch = a () => (float[4,80] t) { t = Neg(x) },
+        else_branch = b () => (float[4,80] e) <float[80,80] own> { e = MatMul(x, own) }>
+}"""
+
+
+def test_weights_of_branches_may_be_beside_the_model(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(BESIDE)
+    branch = next(item.g for item in model.graph.node[0].attribute if item.name == "else_branch")
+    own = numpy_helper.from_array(np.ones((80, 80), np.float32), "own")
+    set_external_data(own, "w.bin")
+    branch.initializer.append(own)
+    found = checked(model, tmp_path)
     assert (found.skipped, found.findings) == (None, ())
 
 
