@@ -165,6 +165,33 @@ SEQUENCES = {
         z = SequenceAt(q, k)
         y = Tanh(z)
     }""",
+    "grown in a branch": """(float[4,8] x, bool c) => (float[12,8] y) <float[12,8] z> {
+        n = Neg(x)
+        s = SequenceConstruct(x, n)
+        q = If(c)<
+            then_branch = a () => (seq(float[4,8]) t) { e = Exp(n) t = SequenceInsert(s, e) },
+            else_branch = b () => (seq(float[4,8]) u) { u = SequenceInsert(s, x) }
+        >
+        z = ConcatFromSequence<axis = 0>(q)
+        y = Tanh(z)
+    }""",
+    "of constants": """(float[4,8] x, bool c) => (float[4,8] y) {
+        k = Constant<value = int64 {0}>()
+        w = Constant<value = float[1,8] {1,2,3,4,5,6,7,8}>()
+        s = SequenceConstruct(w, w)
+        q = If(c)<
+            then_branch = a () => (seq(float[1,8]) t) { t = SequenceInsert(s, w) },
+            else_branch = b () => (seq(float[1,8]) u) {
+                v = Constant<value = float[1,8] {8,7,6,5,4,3,2,1}>()
+                u = SequenceConstruct(v, v)
+            }
+        >
+        z = SequenceAt(q, k)
+        o = SequenceAt(s, k)
+        a = Mul(x, z)
+        m = Mul(a, o)
+        y = Tanh(m)
+    }""",
     "of unlike tensors": """(float[4,8] x) => (seq(float[A,B]) q) {
         n = Neg(x)
         m = Concat<axis = 1>(x, n)

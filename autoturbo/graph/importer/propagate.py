@@ -474,6 +474,8 @@ class Propagation:
             raise FoldError("it gives other values each time")
         if step.captured or any(True for _ in bodies(node)):
             raise FoldError("it runs a body")
+        if not all(kind.HasField("tensor_type") for kind in types.values()):
+            raise FoldError("it makes no tensor")
         for value in step.inputs:
             if value is not None and value.data is None:
                 why = f"has {TOO_LARGE}" if _is_large(value.type) else "has no values in the file"
