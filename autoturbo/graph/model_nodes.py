@@ -14,7 +14,7 @@ from autoturbo.graph.importer.external_data import reference
 from autoturbo.graph.importer.freeze import Extents
 from autoturbo.graph.importer.propagate import Program
 from autoturbo.graph.importer.structure import outer_names, stored_tensor
-from autoturbo.graph.importer.values import Repetition, Step, Value, element_type
+from autoturbo.graph.importer.values import Repetition, Step, Value, element_type, holds_tensors
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
@@ -163,7 +163,7 @@ def load_nodes(
 
 
 def _operand(value: Value, names: Tensors) -> Operand:
-    kind = None if value.type.HasField("tensor_type") else value.type
+    kind = value.type if holds_tensors(value.type) else None
     return Operand(
         names.name(value), names.known(value), value.shape or (), element_type(value.type),
         value.constant, value.data, kind,

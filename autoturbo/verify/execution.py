@@ -20,6 +20,7 @@ from onnx import ModelProto, ValueInfoProto, helper, inliner
 from autoturbo.errors import Location, UnrunnableError
 from autoturbo.graph.expand import ROUNDED_INSIDE
 from autoturbo.graph.extract import entering, leaving
+from autoturbo.graph.importer.constants import gather
 from autoturbo.graph.importer.external_data import attach, is_stored
 from autoturbo.graph.importer.shapes import drop_unknown_attributes
 from autoturbo.graph.importer.structure import drop_shared_names, nodes_in
@@ -285,7 +286,8 @@ def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array
 def _readable(proto: ModelProto, path: Path) -> ModelProto:
     """Return a model without local functions, unknown attributes and names that nodes share.
 
-    Values beside it that the import reads are moved into it: schedules depend on indices.
+    Constants of bodies become those of the graph. Values beside it that the import reads are moved
+    into it: schedules depend on indices.
     """
     if proto.functions:
         proto = inliner.inline_local_functions(proto)
@@ -295,6 +297,7 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
     for node in proto.graph.node:
         drop_unknown_attributes(node, source)
     drop_shared_names(proto.graph)
+    gather(proto.graph)
     attach(proto.graph, source)
     for tensor in proto.graph.initializer:
         if is_stored(tensor):

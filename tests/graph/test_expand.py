@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -648,6 +649,29 @@ def test_a_loop_that_data_end_or_nothing_stays_whole(condition: str, tmp_path: P
     }}""", tmp_path))  # fmt: skip
     (loop,) = graph.opaque
     assert loop.opaque == "no row for Loop: its end depends on data"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(int64 i, bool c, float[4] v, float[4] w) => (bool d, float[4] u)",
+        "(int64 i, bool c, float[4] v, float[4] w) => (bool d, float[4] u, float[4] w)",
+        "(int64 i) => (bool d, float[4] u)",
+        "(int64 i, bool c, float[4] v) => ()",
+    ],
+)
+def test_a_body_that_does_not_fit_its_loop_ends_in_no_traceback(body: str, tmp_path: Path) -> None:
+    path = _text(f"""(float[4] x) => (float[4] y) {{
+        n = Constant<value = int64 {{3}}>()
+        y = Loop(n, , x)<body = b {body} {{
+            u = Neg(x)
+            e = ReduceSum(w)
+            k = Constant<value = float {{0}}>()
+            d = Less(e, k)
+        }}>
+    }}""", tmp_path)  # fmt: skip
+    with contextlib.suppress(ModelError):
+        import_model(path)
 
 
 def _loop_of_products(trips: str, tmp_path: Path) -> Graph:

@@ -10,6 +10,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
@@ -128,6 +129,24 @@ def test_branches_that_data_choose_are_written_with_their_weights(
     assert (found.skipped, found.findings) == (None, ())
 
 
+BESIDE = """<ir_version: 8, opset_import: ["": 17]>
+net (float[4,80] x, bool c) => (float[4,80] y) {
+    y = If(c)<
+        then_branch = a () => (float[4,80] t) { t = Neg(x) },
+        else_branch = b () => (float[4,80] e) <float[80,80] own> { e = MatMul(x, own) }>
+}"""
+
+
+def test_weights_of_branches_may_be_beside_the_model(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(BESIDE)
+    branch = next(item.g for item in model.graph.node[0].attribute if item.name == "else_branch")
+    own = numpy_helper.from_array(np.ones((80, 80), np.float32), "own")
+    set_external_data(own, "w.bin")
+    branch.initializer.append(own)
+    found = checked(model, tmp_path)
+    assert (found.skipped, found.findings) == (None, ())
+
+
 SEQUENCES = {
     "of a branch": """(float[4,8] x, bool c) => (seq(float[4,8]) q) {
         n = Neg(x)
@@ -145,6 +164,33 @@ SEQUENCES = {
         >
         z = SequenceAt(q, k)
         y = Tanh(z)
+    }""",
+    "grown in a branch": """(float[4,8] x, bool c) => (float[12,8] y) <float[12,8] z> {
+        n = Neg(x)
+        s = SequenceConstruct(x, n)
+        q = If(c)<
+            then_branch = a () => (seq(float[4,8]) t) { e = Exp(n) t = SequenceInsert(s, e) },
+            else_branch = b () => (seq(float[4,8]) u) { u = SequenceInsert(s, x) }
+        >
+        z = ConcatFromSequence<axis = 0>(q)
+        y = Tanh(z)
+    }""",
+    "of constants": """(float[4,8] x, bool c) => (float[4,8] y) {
+        k = Constant<value = int64 {0}>()
+        w = Constant<value = float[1,8] {1,2,3,4,5,6,7,8}>()
+        s = SequenceConstruct(w, w)
+        q = If(c)<
+            then_branch = a () => (seq(float[1,8]) t) { t = SequenceInsert(s, w) },
+            else_branch = b () => (seq(float[1,8]) u) {
+                v = Constant<value = float[1,8] {8,7,6,5,4,3,2,1}>()
+                u = SequenceConstruct(v, v)
+            }
+        >
+        z = SequenceAt(q, k)
+        o = SequenceAt(s, k)
+        a = Mul(x, z)
+        m = Mul(a, o)
+        y = Tanh(m)
     }""",
     "of unlike tensors": """(float[4,8] x) => (seq(float[A,B]) q) {
         n = Neg(x)

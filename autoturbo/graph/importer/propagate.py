@@ -67,6 +67,7 @@ from autoturbo.graph.importer.values import (
     Value,
     element_type,
     holds_nothing,
+    holds_tensors,
     nothing,
     static_shape,
     tensor_type,
@@ -318,7 +319,7 @@ class Propagation:
         try:
             limit = math.inf if most is None else int(np.asarray(most.data).item())
             return self._counted(step, limit, scope)
-        except ValueError:  # not as its definition says
+        except (ValueError, LookupError):  # not as its definition says
             return None
 
     def _counted(self, step: Step, limit: float, scope: Scope) -> int | None:
@@ -553,6 +554,8 @@ class Propagation:
             raise FoldError("it gives other values each time")
         if step.captured or any(True for _ in bodies(node)):
             raise FoldError("it runs a body")
+        if any(holds_tensors(kind) for kind in types.values()):
+            raise FoldError("it makes no tensor")
         for value in step.inputs:
             if value is not None and value.data is None:
                 why = f"has {TOO_LARGE}" if _is_large(value.type) else "has no values in the file"

@@ -176,9 +176,14 @@ def dims_of(kind: TypeProto) -> list[int | None] | None:
     return [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
 
 
+def holds_tensors(kind: TypeProto) -> bool:
+    """Return whether a type is that of a sequence, an optional or a map."""
+    return kind.WhichOneof("value") in ("sequence_type", "optional_type", "map_type")
+
+
 def static_shape(kind: TypeProto) -> tuple[int, ...] | None:
     """Return the static extents of a type, None if unknown; ``()`` for sequences and optionals."""
-    if kind.WhichOneof("value") in ("sequence_type", "optional_type", "map_type"):
+    if holds_tensors(kind):
         return ()
     dims = dims_of(kind)
     if dims is None or any(dim is None for dim in dims):

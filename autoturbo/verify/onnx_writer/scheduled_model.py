@@ -244,12 +244,12 @@ class _Writer:
         self.calls.append(Call(one.index, instance, function, inputs, outputs))
 
     def _made_name(self, tensor: int, suffix: str) -> str:
-        """Return the name of what a call makes; whole sequences have their own.
+        """Return the name of what a call makes; a sequence of the first pass has its own.
 
-        They are made once, and the Identity that would name an output takes none before opset 14.
+        The Identity that would name an output takes no sequences before opset 14.
         """
-        name = self.name(tensor)
-        return name if tensor in self.no_tensors else name + suffix
+        own = tensor in self.no_tensors and self.one is self.passes[0]
+        return self.name(tensor) + ("" if own else suffix)
 
     def _input(self, instance: int, tensor: int, want: Region) -> str:
         """Return the name of the region of a tensor that an instance reads."""
