@@ -23,7 +23,7 @@ from autoturbo.schema import (
     Whole,
 )
 
-SIMULATOR_VERSION = "6"
+SIMULATOR_VERSION = "7"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
 
 VERSION: Final = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"

@@ -550,19 +550,24 @@ class Propagation:
             if array is None:
                 raise FoldError(TOO_LARGE)
             return [array]
-        if node.op_type in RANDOM:
-            raise FoldError("it gives other values each time")
-        if step.captured or any(True for _ in bodies(node)):
-            raise FoldError("it runs a body")
-        if any(holds_tensors(kind) for kind in types.values()):
-            raise FoldError("it makes no tensor")
-        for value in step.inputs:
-            if value is not None and value.data is None:
-                why = f"has {TOO_LARGE}" if _is_large(value.type) else "has no values in the file"
-                raise FoldError(f"its input {value.name!r} {why}")
-        if any(map(_is_large, types.values())):
-            raise FoldError(TOO_LARGE)
+        _check_computable(step, types)
         return self._folder.evaluate(node, step.inputs)
+
+
+def _check_computable(step: Step, types: Mapping[str, TypeProto]) -> None:
+    """Raise FoldError if the elements of constant outputs are not to be computed."""
+    if step.node.op_type in RANDOM:
+        raise FoldError("it gives other values each time")
+    if step.captured or any(True for _ in bodies(step.node)):
+        raise FoldError("it runs a body")
+    if any(holds_tensors(kind) for kind in types.values()):
+        raise FoldError("it makes no tensor")
+    for value in step.inputs:
+        if value is not None and value.data is None:
+            why = f"has {TOO_LARGE}" if _is_large(value.type) else "has no values in the file"
+            raise FoldError(f"its input {value.name!r} {why}")
+    if any(map(_is_large, types.values())):
+        raise FoldError(TOO_LARGE)
 
 
 _KEPT = frozenset(("DequantizeLinear",))
