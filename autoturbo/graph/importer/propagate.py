@@ -77,6 +77,9 @@ from autoturbo.graph.stored import DEQUANTISE, QUANTISE, stored_as, view_of
 if TYPE_CHECKING:
     from autoturbo.graph.importer.rebatch import Rebatch
 
+CHOSEN_BRANCH = "--value "
+"""How the note begins of a branch that a given value has chosen."""
+
 Scope = ChainMap[str, Value]
 """Values by name; the bodies of control flow see those around them."""
 
@@ -239,7 +242,8 @@ class Propagation:
             which = "then" if bool(condition.data.ravel()[0]) else "else"
             numbers = dict(self.source.given)
             flags = (f"{name}={','.join(map(str, numbers[name]))}" for name in condition.given)
-            self.source.note(f"{step.name} takes its {which} branch: --value {' '.join(flags)}")
+            chosen = f"{CHOSEN_BRANCH}{' '.join(flags)}"
+            self.source.note(f"{chosen} takes the {which} branch of {step.name}")
 
     def _check_fit(self, step: Step, scope: Scope) -> None:
         """Refuse what inference lets pass: an attention's or a recurrence's inputs that differ.
