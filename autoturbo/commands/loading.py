@@ -293,9 +293,10 @@ def tell_notes(graph: Graph, console: Console, *, everything: bool = False) -> M
         The notes as a field of a command's object; nothing where there are none.
     """
     from autoturbo.graph.importer.freeze import ASSUMED_BATCH
+    from autoturbo.graph.importer.propagate import CHOSEN_BRANCH
     from autoturbo.graph.importer.samples import UNKNOWN_BATCH
 
-    needed = (ASSUMED_BATCH, UNKNOWN_BATCH)
+    needed = (ASSUMED_BATCH, UNKNOWN_BATCH, CHOSEN_BRANCH)
     told = [note for note in graph.notes if everything or note.startswith(needed)]
     for note in told:
         console.say(f"note: {note}")

@@ -339,13 +339,16 @@ class _Trials:
 
     def explained(self, error: ModelError, known: Mapping[str, int]) -> ModelError:
         """Return what is wrong with the extents given, or the error if they go together."""
-        if len(known) < 2 or self._fit(known):  # noqa: PLR2004 - one is in no relation
+        told = error.hint is not None and "--" in error.hint
+        if not known or told or self._fit(known):
             return error
-        changed = mended(self._relations(known), known)
+        found = self._relations(known)
+        changed = mended(found, known)
         if not changed or not self._fit({**known, **changed}):
             return error
         symbol, extent = next(iter(changed.items()))
-        text = f"dimension {symbol!r} is {known[symbol]}, which the other extents make {extent}"
+        by = "weights" if symbol in found and not found[symbol].terms else "other extents"
+        text = f"dimension {symbol!r} is {known[symbol]}, which the {by} make {extent}"
         inputs = self.importer.inputs
         flags = [
             flag
@@ -356,8 +359,6 @@ class _Trials:
 
     def _relations(self, known: Mapping[str, int]) -> Relations:
         symbols = list(dict.fromkeys(s for several in self._symbols.values() for s in several))
-        if len(symbols) < 2:  # noqa: PLR2004 - as above
-            return {}
         given = {name: known[name] for name in symbols if name in known}
         tied = self._tied() if len(symbols) > MOST_SYMBOLS else {}
         return relations(symbols, given, self._try, tied)

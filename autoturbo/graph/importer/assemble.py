@@ -342,24 +342,6 @@ def _unique_names(steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def _check_channels(step: Step, name: str, source: Source) -> None:
-    """Refuse a convolution whose data and weights differ in channels: ONNX does not check it.
-
-    Raises:
-        ModelError: They differ.
-    """
-    if step.node.op_type != "Conv" or domain_of(step.node):
-        return
-    data, weights = (value.shape if value else None for value in step.inputs[:2])
-    group = attributes_of(step.node).get("group", 1)
-    if not data or not weights or len(data) < 2 or len(weights) < 2:  # noqa: PLR2004
-        return
-    takes = weights[1] * group if isinstance(group, int) else data[1]
-    if data[1] != takes:
-        message = f"its input has {data[1]} channels, its weights take {takes}"
-        raise source.error(message, name, "give shapes that the model was made for")
-
-
 def _operator(
     step: Step, name: str, needed: set[Value], tensors: Tensors, source: Source
 ) -> tuple[Operator, tuple[int, ...]]:
@@ -368,7 +350,6 @@ def _operator(
     An output that its node must have but that nobody reads is in the node only: nothing is
     computed or stored for it.
     """
-    _check_channels(step, name, source)
     inputs = [*step.inputs, *step.captured]
     spec = describe(
         NodeView(

@@ -42,7 +42,7 @@ _BROADCASTS = frozenset(
 RECURRENCES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Operators that begin with a state per sample, and its inputs."""
 
-UNCHECKED = frozenset(("Attention", *RECURRENCES))
+UNCHECKED = frozenset(("Attention", "Conv", "ConvTranspose", *RECURRENCES))
 """Operators of which ONNX's inference lets pass what does not fit together."""
 
 _MATRIX = 2
@@ -56,18 +56,17 @@ _PADS_MASKS = 24
 
 
 def misfit(step: Step, opset: int) -> tuple[int, int] | None:
-    """Return two extents that the node's operator wants equal and that are not; None if all fit."""
-    return next((pair for pair in _agreements(step, opset) if pair[0] != pair[1]), None)
+    """Return two extents that a node's operator wants equal and that are not; None if all fit."""
+    if domain_of(step.node) or any(value and value.shape is None for value in step.inputs):
+        return None
+    pairs = (*_agreements(step, opset), *channels(step))
+    return next((pair for pair in pairs if pair[0] != pair[1]), None)
 
 
 def _agreements(step: Step, opset: int) -> Iterator[tuple[int, int]]:
     """Return pairs of extents that must be equal."""
     kind = step.node.op_type
     shapes = [None if value is None else value.shape for value in step.inputs]
-    if domain_of(step.node) or any(
-        value is not None and value.shape is None for value in step.inputs
-    ):
-        return
     given = [shape for shape in shapes if shape is not None]
     if kind in _BROADCASTS:
         yield from _broadcast(given)
@@ -82,6 +81,23 @@ def _agreements(step: Step, opset: int) -> Iterator[tuple[int, int]]:
         yield from _attention(shapes, opset)
     elif kind in ("Gather", "GatherND"):
         yield from _picked(step)
+
+
+def channels(step: Step) -> Iterator[tuple[int, int]]:
+    """Return the channels of the data with those that the weights take."""
+    kind = step.node.op_type
+    first, second = [(v.shape if v else None) or () for v in (*step.inputs, None, None)][:2]
+    if len(first) <= 1 or not second:
+        return
+    if kind == "Conv" and len(second) > 1:
+        yield first[1], second[1] * integer_of(step.node, "group", 1)
+    elif kind in ("ConvTranspose", "BatchNormalization"):
+        yield first[1], second[0]
+    elif kind == "Gemm" and len(first) == len(second) == _MATRIX:
+        places = integer_of(step.node, "transA"), 1 - integer_of(step.node, "transB")
+        yield first[1 - places[0]], second[1 - places[1]]
+    elif kind in RECURRENCES:
+        yield first[-1], second[-1]
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[int, int]]:

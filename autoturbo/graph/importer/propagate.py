@@ -30,6 +30,7 @@ from autoturbo.graph.importer.fitting import (
     RECURRENCES,
     UNCHECKED,
     MisfitError,
+    channels,
     misfit,
     states_apart,
 )
@@ -77,6 +78,9 @@ from autoturbo.graph.stored import DEQUANTISE, QUANTISE, stored_as, view_of
 
 if TYPE_CHECKING:
     from autoturbo.graph.importer.rebatch import Rebatch
+
+CHOSEN_BRANCH = "--value "
+"""How the note begins of a branch that a given value has chosen."""
 
 Scope = ChainMap[str, Value]
 """Values by name; the bodies of control flow see those around them."""
@@ -240,10 +244,11 @@ class Propagation:
             which = "then" if bool(condition.data.ravel()[0]) else "else"
             numbers = dict(self.source.given)
             flags = (f"{name}={','.join(map(str, numbers[name]))}" for name in condition.given)
-            self.source.note(f"{step.name} takes its {which} branch: --value {' '.join(flags)}")
+            chosen = f"{CHOSEN_BRANCH}{' '.join(flags)}"
+            self.source.note(f"{chosen} takes the {which} branch of {step.name}")
 
     def _check_fit(self, step: Step, scope: Scope) -> None:
-        """Refuse what inference lets pass: an attention's or a recurrence's inputs that differ.
+        """Refuse what inference lets pass: channels, samples of states, an attention's inputs.
 
         Raises:
             MisfitError: This is a trial, and extents that any node reads differ.
@@ -253,13 +258,20 @@ class Propagation:
         pair = misfit(step, self.source.opsets.get("", 1))
         if pair is not None and self.trial:
             raise MisfitError(pair)
-        if pair is not None and step.node.op_type in RECURRENCES:
-            raise self._other_samples(step)
         if pair is not None:
-            raise self._misfit(step, f"extents {pair[0]} and {pair[1]} would have to be equal")
+            raise self._unfit(step, pair)
         for body in bodies(step.node) if step.node.op_type == "If" else ():
             with contextlib.suppress(ModelError):
                 self._graph(body, scope.new_child())
+
+    def _unfit(self, step: Step, pair: tuple[int, int]) -> ModelError:
+        """Return the error of a node that reads two extents that would have to be equal."""
+        if pair in channels(step):
+            text = f"its input has {pair[0]} channels, its weights take {pair[1]}"
+            return self.source.error(text, step.name, "give shapes that the model was made for")
+        if step.node.op_type in RECURRENCES:
+            return self._other_samples(step)
+        return self._misfit(step, f"extents {pair[0]} and {pair[1]} would have to be equal")
 
     def _other_samples(self, step: Step) -> ModelError:
         """Return the error of a recurrence whose states are for more or fewer samples."""

@@ -21,6 +21,7 @@ from tests.graph.onnx_import.import_models import (
     node,
     scalar,
     value,
+    weight,
 )
 
 WIDTH = 8
@@ -144,6 +145,41 @@ def test_a_shape_that_does_not_fit_is_given_anew(load: Load) -> None:
     shapes |= {"pk0": [1, 1, 3, WIDTH], "pv0": [1, 1, 3, WIDTH]}
     with pytest.raises(ModelError, match=r"which the other extents make 5; give --shape mask=1,5$"):
         load(decoder(), shapes=shapes)
+
+
+def _layers(width: str | None) -> list[tuple[ModelProto, str]]:
+    conv = model(
+        [node("Conv", ["x", "w"], ["y"], group=2)], [value("x", ["n", width, 9, 9])],
+        [value("y", None)], [weight("w", 4, 3, 3, 3)],
+    )  # fmt: skip
+    gemm = model(
+        [node("Gemm", ["x", "w"], ["y"], transB=1)], [value("x", ["n", width])],
+        [value("y", None)], [weight("w", 4, 6)],
+    )  # fmt: skip
+    back = model(
+        [node("ConvTranspose", ["x", "w"], ["y"])], [value("x", ["n", width, 9, 9])],
+        [value("y", None)], [weight("w", 6, 3, 3, 3)],
+    )  # fmt: skip
+    product = model(
+        [node("MatMul", ["x", "w"], ["y"])], [value("x", ["n", 4, width])],
+        [value("y", None)], [weight("w", 6, 3)],
+    )  # fmt: skip
+    recurrence = model(
+        [node("GRU", ["x", "w", "r"], ["y"], hidden_size=4)], [value("x", [5, "n", width])],
+        [value("y", None)], [weight("w", 1, 12, 6), weight("r", 1, 12, 4)],
+    )  # fmt: skip
+    return [(made, made.graph.node[0].op_type) for made in (conv, gemm, back, product, recurrence)]
+
+
+@pytest.mark.parametrize("width", ["width", None])
+@pytest.mark.parametrize("place", range(5))
+def test_what_weights_determine_is_proposed(place: int, width: str | None, load: Load) -> None:
+    made, _ = _layers(width)[place]
+    (said,) = follow(load, made)
+    assert "128" not in said
+    if width is not None and place:  # a group of a convolution is seen by its row alone
+        with pytest.raises(ModelError, match=r"is 5, which the weights make 6; give --dim width=6"):
+            load(made, dims={"width": 5})
 
 
 def test_an_extent_that_is_given_twice_is_given_anew_in_both(load: Load) -> None:

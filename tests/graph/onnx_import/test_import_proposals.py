@@ -92,7 +92,7 @@ def test_a_state_that_is_no_input_is_not_called_one(load: Load) -> None:
 @pytest.mark.parametrize(("rate", "branch"), [(16000, "then"), (8000, "else"), (0, "else")])
 def test_a_value_chooses_a_branch_and_a_note_says_which(rate: int, branch: str, load: Load) -> None:
     result = load(detector("n", 1), batch=1, values={"sr": [rate]})
-    assert f"choice takes its {branch} branch: --value sr={rate}" in result.notes
+    assert f"--value sr={rate} takes the {branch} branch of choice" in result.notes
     assert out_shapes(result) == [(6 if branch == "then" else 12, 1, 1, 4)]
 
 
