@@ -584,6 +584,24 @@ def test_concats_are_joined_along_one_axis_where_nobody_else_reads(
     assert [operator.kind for operator in graph.operators] == ["Concat"] * count
 
 
+@given(st.lists(st.tuples(st.integers(-2, 1), st.sampled_from("abc")), min_size=1, max_size=6))
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_joined_concats_compute_the_same(tmp_path: Path, steps: list[tuple[int, str]]) -> None:
+    """Each step puts the value so far beside itself, beside its negative, or alone."""
+    lines, name = [], "x"
+    for k, (axis, form) in enumerate(steps):
+        other = {"a": f", {name}", "b": f", n{k}", "c": ""}[form]
+        lines += [f"n{k} = Neg({name})", f"v{k} = Concat<axis = {axis}>({name}{other})"]
+        name = f"v{k}"
+    body = f"(float[2,3] x) => (float[A,B] y) {{ {' '.join(lines)} y = Relu({name}) }}"
+    path = _text(body, tmp_path)
+    feeds = {"x": real(2, 3)}
+    (want,), (got,) = run(onnx.load(path), feeds), run(plain_model(load_nodes(path)), feeds)
+    np.testing.assert_array_equal(got, want)
+
+
 def _counting(start: int, step: int, end: int, most: int | None, op: str = "Less") -> str:
     """A loop as Keras exports have it: two counters, the data entered by one of them."""
     limit = "" if most is None else "n"
