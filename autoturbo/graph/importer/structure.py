@@ -142,8 +142,12 @@ def check_names(graph: GraphProto, outer: Iterable[str], source: Source) -> None
 
 
 def shared_names(graph: GraphProto) -> list[str]:
-    """Return the names that several nodes of a graph, or of one body in it, have."""
-    times = Counter(node.name for node in graph.node if node.name)
+    """Return the names that several nodes of a graph, or of one body in it, have.
+
+    Constants are not nodes for ONNX Runtime: it keeps them as stored values.
+    """
+    nodes = (node for node in graph.node if node.op_type != "Constant" or domain_of(node))
+    times = Counter(node.name for node in nodes if node.name)
     inner = (name for node in graph.node for body in bodies(node) for name in shared_names(body))
     return list(dict.fromkeys([*(name for name, n in times.items() if n > 1), *inner]))
 

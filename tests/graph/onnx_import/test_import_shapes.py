@@ -210,3 +210,19 @@ def test_a_name_that_nodes_share_is_noted_in_one_line(load: Load) -> None:
     graph = load(made)
     assert graph.notes == ("the node name 'same' is not unique: ONNX Runtime refuses the file",)
     assert [operator.name for operator in graph.operators] == ["same", "same_2", "other"]
+
+
+def test_constants_may_share_a_name(load: Load) -> None:
+    """ONNX Runtime runs such files, which the converter of a voice detector writes."""
+    made = model(
+        [
+            node("Constant", [], ["one"], name="same", value_float=1.0),
+            node("Constant", [], ["two"], name="same", value_float=2.0),
+            node("Add", ["x", "one"], ["a"]),
+            node("Mul", ["a", "two"], ["y"]),
+        ],
+        [value("x", [2, 3])],
+        [value("y", None)],
+    )
+    assert load(made).notes == ()
+    onnxruntime.InferenceSession(made.SerializeToString())
