@@ -141,16 +141,37 @@ def read_text(path: Path) -> str:
     return content.decode("utf-8")
 
 
+class RepeatedFieldError(ValueError):
+    """A JSON object has a field twice: readers differ in which of the two they take."""
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object.
+
+    Raises:
+        RepeatedFieldError: One is there twice.
+    """
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RepeatedFieldError(f"the field {twice!r:.60} is there twice")
+    return values
+
+
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        json.JSONDecodeError: it is not JSON, nested too deeply, or has a number of too many digits.
+        json.JSONDecodeError: It is not JSON, nested too deeply, has a number of too many digits, or
+            a field twice.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=distinct)
     except json.JSONDecodeError:
         raise
+    except RepeatedFieldError as error:
+        raise json.JSONDecodeError(str(error), text, 0) from None
     except RecursionError:
         raise json.JSONDecodeError("nested too deeply", text, 0) from None
     except ValueError:  # Python refuses to convert thousands of digits

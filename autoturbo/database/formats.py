@@ -29,6 +29,7 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.tables import CHECK
 from autoturbo.errors import DatabaseError, KnobsError, Location, MeasurerError
+from autoturbo.files import distinct
 from autoturbo.schema import (
     Choice,
     ExactlyOne,
@@ -122,7 +123,7 @@ def parse_line(line: bytes, at: Location) -> Record:
         DatabaseError: What the line holds is not a record, and which field is wrong.
     """
     try:
-        values = json.loads(line.decode("utf-8"), object_pairs_hook=_distinct)
+        values = json.loads(line.decode("utf-8"), object_pairs_hook=distinct)
     except json.JSONDecodeError as error:
         place = Location(at.file, at.line, error.colno)
         raise DatabaseError(f"not JSON: {error.msg}", place, _LINE) from None
@@ -242,15 +243,6 @@ def unpack(kept: str | bytes) -> str:
 def dictionary() -> bytes:
     """Return the compression dictionary; never edited, since every packed row was made with it."""
     return Path(__file__).with_name("common.txt").read_bytes()
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the field {twice!r:.60} is there twice")
-    return values
 
 
 def _field(at: Location, name: str) -> Location:

@@ -130,6 +130,29 @@ def model_text(cli: Cli) -> list[str]:
 
 
 @case
+def model_nested_too_deeply(cli: Cli) -> list[str]:
+    """A graph in an attribute of a node, thousands of times."""
+    inner = b"\x52" + _varint(40_000) + bytes(40_000)  # a long text: what is long is looked into
+    for _ in range(500):
+        for field in (b"\x32", b"\x2a", b"\x0a"):  # g of an attribute of a node of a graph
+            inner = field + _varint(len(inner)) + inner
+    return ["inspect", str(cli.write("deep.onnx", b"\x08\x08\x3a" + _varint(len(inner)) + inner))]
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + _varint(rest) if rest else bytes([low])
+
+
+@case
+def model_of_a_shape_of_thousands_of_digits(cli: Cli) -> list[str]:
+    node = helper.make_node("Einsum", ["x", "x"], ["y"], "e", equation="a,b->" + "ab" * 9000)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph([node], "net", [value("x", 1, [8])], [value("y", 1, None)])
+    return ["inspect", saved(cli, helper.make_model(graph, ir_version=8), "wide.onnx")]
+
+
+@case
 def model_of_torch(cli: Cli) -> list[str]:
     return ["inspect", str(cli.write("net.pt", b"PK\x03\x04" + bytes(60)))]
 
@@ -350,6 +373,11 @@ def knobs_nested_too_deeply(cli: Cli) -> list[str]:
 
 
 @case
+def knobs_with_a_field_twice(cli: Cli) -> list[str]:
+    return knobs(cli, '{"max_layers": 2, "max_layers": 3}')
+
+
+@case
 def knobs_not_json(cli: Cli) -> list[str]:
     return knobs(cli, "{\n  lb_occupancy_limit: 0.5\n}")
 
@@ -460,6 +488,11 @@ def schedule_without_end(cli: Cli) -> list[str]:
 @case
 def schedule_nested_too_deeply(cli: Cli) -> list[str]:
     return schedule_text(cli, "[" * 200_000)
+
+
+@case
+def schedule_with_a_field_twice(cli: Cli) -> list[str]:
+    return schedule_text(cli, '{"share": {"clusters": 1, "clusters": 4}}')
 
 
 @case

@@ -20,7 +20,13 @@ GOLDEN = Path(__file__).parent / "bad_input.txt"
 FAST = {
     *("model_misspelt_workload", "model_text", "model_truncated", "model_newer_opset"),
     *("model_cyclic", "model_dynamic_dimension", "model_of_2_to_the_40_elements"),
-    *("model_external_data_outside_of_its_folder", "model_of_rank_17", "model_of_nested_functions"),
+    *(
+        "model_external_data_outside_of_its_folder",
+        "model_of_rank_17",
+        "model_of_nested_functions",
+        "model_nested_too_deeply",
+    ),
+    *("model_of_a_shape_of_thousands_of_digits", "knobs_with_a_field_twice"),
     *("target_unknown", "target_misspelt_field", "target_zero_cores", "target_not_yaml"),
     *("knobs_missing", "knobs_not_json", "knobs_misspelt", "knobs_out_of_range"),
     *("knobs_override_of_no_layer", "schedule_of_another_model", "schedule_newer_version"),

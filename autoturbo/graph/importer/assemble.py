@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""
 
+_SHOWN = 12
+"""Extents of a shape that a message shows."""
+
+_LONG_BITS = 1 << 10
+"""Bits of a number that is told by its size: Python refuses to write thousands of digits."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assembled:
@@ -253,11 +259,19 @@ def check_size(values: Sequence[Value], source: Source) -> None:
     if sum(sizes) < MOST_ELEMENTS:
         return
     largest = max(range(len(values)), key=sizes.__getitem__)
+    extents = [*map(_spelt, values[largest].shape or ())]
+    more = [f"... {len(extents)} in all"] if len(extents) > _SHOWN else []
+    shape = ", ".join(extents[:_SHOWN] + more)
     raise source.error(
-        f"shape {list(values[largest].shape or ())} makes {sizes[largest]} elements;"
+        f"shape [{shape}] makes {_spelt(sizes[largest])} elements;"
         f" all tensors together must have fewer than 2^{MOST_ELEMENTS.bit_length() - 1}",
         values[largest].name,
     )
+
+
+def _spelt(number: int) -> str:
+    """Return a number as text, one of thousands of digits by its size."""
+    return str(number) if number.bit_length() < _LONG_BITS else f"over 2^{number.bit_length() - 1}"
 
 
 # --------------------------------------------------------------------------- tensors and operators

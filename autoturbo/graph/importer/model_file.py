@@ -100,6 +100,8 @@ def _read(source: Source, *, weights: bool) -> ModelProto:
         if head[0] != _ONNX_START:
             raise source.error("not an ONNX file") from None
         raise source.error(f"truncated: {error}", hint="copy or download the file again") from None
+    except RecursionError:
+        raise source.error("its messages are nested too deeply") from None
     except WireError:
         raise source.error("not an ONNX file, or a damaged one") from None
 
