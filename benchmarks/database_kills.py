@@ -216,12 +216,16 @@ def undisturbed(folder: Path, trials: int) -> tuple[dict[str, bytes], float]:
 
 
 def kill(kills: int, seed: int, trials: int, folder: Path) -> Tally:
-    """Kill drivers until so many are killed; raises AssertionError where anything is lost."""
+    """Kill drivers until so many are killed, and some had told of a trial before.
+
+    Raises:
+        AssertionError: Anything is lost.
+    """
     write_model(folder / "small.onnx")
     warm(folder / "warm")
     expected, most_s = undisturbed(folder / "undisturbed", trials)
     tally, chance, number = Tally(), random.Random(seed), 0  # noqa: S311
-    while tally.kills < kills:
+    while tally.kills < kills or not tally.acknowledged:  # else nothing could have been lost
         place = folder / f"at-{number}"
         place.mkdir(exist_ok=True)
         # At most a little longer than a run takes: less, and it would never reach its end.

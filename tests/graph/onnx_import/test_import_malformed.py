@@ -201,11 +201,17 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
     ),
     "no samples": (
         relu([0, 3]),
-        "x: dimension 0 (0) has no value; give the extents, for example --shape x=1,3",
+        (
+            "y: its only output is empty, of shape [0, 3]: nothing to schedule;"
+            " give its input elements: --shape x=1,3"
+        ),
     ),
     "zero extent": (
         relu([2, 0]),
-        "x: dimension 1 (0) has no value; give the extents, for example --shape x=2,128",
+        (
+            "y: its only output is empty, of shape [2, 0]: nothing to schedule;"
+            " give its input elements: --shape x=2,1"
+        ),
     ),
     "no shape": (
         relu(None),
