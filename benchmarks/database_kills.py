@@ -216,11 +216,7 @@ def undisturbed(folder: Path, trials: int) -> tuple[dict[str, bytes], float]:
 
 
 def kill(kills: int, seed: int, trials: int, folder: Path) -> Tally:
-    """Kill drivers until so many are killed, and some had told of a trial before.
-
-    Raises:
-        AssertionError: Anything is lost.
-    """
+    """Kill drivers until so many are killed and some told of a trial; AssertionError for a loss."""
     write_model(folder / "small.onnx")
     warm(folder / "warm")
     expected, most_s = undisturbed(folder / "undisturbed", trials)
