@@ -141,6 +141,9 @@ PUBLISHED: Final = "graphturbo"
 HEURISTIC: Final = "heuristic"
 """What people call it: trial 0 of a run, GraphTurbo's rules at their best batches per cluster."""
 
+HEURISTICS: Final = (PUBLISHED, "partition_tuner")
+"""The schedulers that trial 0 of a run is of, on a target and on a machine of several units."""
+
 COST_MODEL: Final = "cost-model"
 """Our sampler: evolution guided by a model of kernel times."""
 

@@ -131,12 +131,12 @@ class Console:
         self.answer(title)
         self.table(headers, rows, close=True, **how)
 
-    def compare(self, outcomes: Mapping[str, Outcome], *references: str) -> None:
+    def compare(self, outcomes: Mapping[str, Outcome], *how: Any) -> None:
         """Show schedulers side by side; see :func:`autoturbo.report.tables.comparison`."""
         if not self.json:
             from autoturbo.report.tables import comparison
 
-            self.show(comparison(outcomes, *references))
+            self.show(comparison(outcomes, *how))
 
     def emit(self, value: Mapping[str, Any]) -> None:
         """Print the result as one line of JSON; nothing without ``--json``."""

@@ -37,7 +37,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.schema import TypedDict
 
 if TYPE_CHECKING:
-    from autoturbo.database import Database, RunInfo, TrialRecord, Verified
+    from autoturbo.database import Database, HandedOut, RunInfo, TrialRecord, Verified
     from autoturbo.hardware import Target
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.heterogeneous.evaluator import MachineEvaluator
@@ -121,12 +121,23 @@ class StoredRun(NamedTuple):
         return next((trial for trial in self.trials if trial.number == number), None)
 
     @property
-    def heuristic(self) -> TrialRecord | None:
-        """Return trial 0; None where its schedule failed a check."""
-        return None if self.info.refuses(0) else self.trial(0)
+    def handed_out(self) -> HandedOut | None:
+        """Return what the run handed out, or would by what is recorded; None where nothing fits."""
+        from autoturbo.database import HandedOut
+        from autoturbo.simulate.measurement import Measurement
+
+        if self.info.handed_out is not None:
+            return self.info.handed_out
+        best = self.trial(self.info.best_trial)
+        if best is None or not isinstance(best.outcome, Measurement):
+            return None
+        first = self.trial(0)
+        base = None if first is None or self.info.default_latency is None else first.outcome
+        base = base if isinstance(base, Measurement) else None
+        return HandedOut(best.number, len(self.trials), best.outcome, base)
 
     def best(self) -> TrialRecord:
-        """Return the best trial.
+        """Return the trial that was handed out.
 
         Raises:
             RunError: No trial of the run fits the target.

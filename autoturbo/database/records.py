@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from autoturbo.errors import RunError
 from autoturbo.files import masked
-from autoturbo.registry import HEURISTIC
+from autoturbo.registry import HEURISTIC, SIMULATOR
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import Bool, Choice, Seconds, Text, Whole
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -50,7 +50,7 @@ Batch = Annotated[int, Whole(least=1)]
 DERIVED = ("trials", "best_trial", "best_latency", "default_latency")
 """Fields of a run that follow from its trials."""
 
-_OPTIONAL = ("refused", "verified", "decisions", "handed_out")
+_OPTIONAL = ("refused", "verified", "decisions", "lacking", "handed_out")
 """Fields that are left out where they are empty."""
 
 _OUTCOMES = ("measurement", "failure")
@@ -162,7 +162,7 @@ class Race(Document):
     Attributes:
         objective: What it was about.
         reference: The entrant to beat: trial 0 where it is an entrant.
-        winner: The entrant handed out: the leader, or the reference where no gain is shown.
+        leader: The entrant that did best against the others.
         gain: How many times as much the reference takes as the leader.
         low: Lower end of the interval of that gain; 0 where too little was measured for one.
         high: Upper end of it; None likewise.
@@ -175,7 +175,7 @@ class Race(Document):
 
     objective: str
     reference: int
-    winner: int
+    leader: int
     gain: float
     low: float
     high: float | None
@@ -190,6 +190,11 @@ class Race(Document):
         """Return whether the leader is better than the reference at the stated confidence."""
         return self.low > 1
 
+    @property
+    def winner(self) -> int:
+        """Return what is handed out: the leader, or the reference where no gain is shown."""
+        return self.leader if self.demonstrated else self.reference
+
 
 @dataclass(frozen=True, slots=True)
 class HandedOut(Document):
@@ -202,8 +207,6 @@ class HandedOut(Document):
         heuristic: Of trial 0, the published heuristic, likewise; None where it has none or is
             refused.
         baselines: Of other schedulers by name.
-        lacking: Why a base has no measurement or not all that it should be the best of, by its name
-            (``"heuristic"`` or a scheduler's): no gain over it is stated.
         race: How it was chosen where measurements vary; None where they repeat, or without time.
         doubt: Why the measurement was not confirmed; empty where it was.
         varies: Whether the same schedule does not always take as long.
@@ -214,19 +217,13 @@ class HandedOut(Document):
     measurement: Measurement
     heuristic: Measurement | None = None
     baselines: Mapping[str, Measurement] = field(default_factory=dict)
-    lacking: Mapping[str, str] = field(default_factory=dict)
     race: Race | None = None
     doubt: str = ""
     varies: Bool = False
 
-    def gain(self, base: str = HEURISTIC) -> float | None:
-        """Return how many times as fast it is as a base; None where that is not known."""
-        measured = self.heuristic if base == HEURISTIC else self.baselines.get(base)
-        if measured is None or base in self.lacking:
-            return None
-        if self.varies and self.race is None:  # single figures: the best of many is luck
-            return None
-        return measured.latency / self.measurement.latency
+    def base(self, name: str) -> Measurement | None:
+        """Return what it is compared with: ``"heuristic"`` or a scheduler by name."""
+        return self.heuristic if name == HEURISTIC else self.baselines.get(name)
 
 
 LIMITS = "limits"
@@ -258,6 +255,8 @@ class RunInfo(Document):
         created: ISO 8601, UTC.
         state: ``"running"`` also after a kill: nobody was left to say otherwise.
         refused: Trials whose schedules failed a check.
+        lacking: Why a base of comparison has no measurement or not all that it should be the best
+            of, by its name (``"heuristic"`` or a scheduler's): no gain over it is stated.
         handed_out: What it handed out at its last end; None where it has not ended yet, or where
             an earlier version carried it out.
         trials: Recorded so far.
@@ -279,6 +278,7 @@ class RunInfo(Document):
     created: Time
     state: Annotated[RunState, Choice(of=RUN_STATES, kind="state")] = "running"
     refused: tuple[RefusedTrial, ...] = ()
+    lacking: Mapping[str, str] = field(default_factory=dict)
     handed_out: HandedOut | None = None
     trials: int = field(default=0)
     best_trial: int | None = None
@@ -289,14 +289,23 @@ class RunInfo(Document):
         """Return whether the schedule of a trial failed a check."""
         return any(one.trial == number for one in self.refused)
 
-    @property
-    def gain(self) -> float | None:
-        """Return how many times as fast as the heuristic its best schedule is; None if unknown."""
-        if self.handed_out is not None:
-            return self.handed_out.gain()
-        if self.best_latency is None or self.default_latency is None:
+    def gain(self, base: str = HEURISTIC) -> float | None:
+        """Return how many times as fast as a base its best schedule is; None if that is not known.
+
+        Args:
+            base: ``"heuristic"`` or a scheduler that the run was compared with.
+        """
+        if base in self.lacking:
             return None
-        return self.default_latency / self.best_latency
+        if (handed := self.handed_out) is not None:
+            measured = handed.base(base)
+            # single figures say little: the best of many is luck
+            known = measured is not None and (handed.race is not None or not handed.varies)
+            return measured.latency / handed.measurement.latency if measured and known else None
+        exact = self.settings.get("measurer", SIMULATOR) == SIMULATOR or self.state == "done"
+        if not exact or self.best_latency is None or self.default_latency is None:
+            return None
+        return self.default_latency / self.best_latency if base == HEURISTIC else None
 
     @property
     def asked(self) -> Mapping[str, Any]:

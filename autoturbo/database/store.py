@@ -38,6 +38,7 @@ from autoturbo.database.records import (
 from autoturbo.database.run_folder import hold, is_held
 from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
 from autoturbo.files import Outputs, check_writable
+from autoturbo.registry import HEURISTIC
 from autoturbo.schedule.knobs import Knobs
 
 _R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
@@ -193,6 +194,15 @@ class Database:
         """
         with self._writing():
             self._change(self._run(run), refused=tuple(refused))
+
+    def set_lacking(self, run: str, lacking: Mapping[str, str]) -> None:
+        """Record why bases of comparison are not complete, in place of what was recorded before.
+
+        Raises:
+            RunError: No such run.
+        """
+        with self._writing():
+            self._change(self._run(run), lacking=dict(lacking))
 
     def hand_out(self, run: str, handed: HandedOut, state: RunState) -> None:
         """Record what a run handed out, and its state.
@@ -519,7 +529,7 @@ class Database:
             raise DatabaseError(message, Location(self.path), tables.CHECK)
         if info.refused:
             figures |= zip(DERIVED[1:3], self._best_but(info), strict=True)
-        if info.refuses(0):
+        if info.refuses(0) or HEURISTIC in info.lacking:
             figures[DERIVED[3]] = None
         if (handed := info.handed_out) is not None:
             base = handed.heuristic and handed.heuristic.latency

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autoturbo.graph.operators import Graph
+from autoturbo.registry import HEURISTIC, HEURISTICS
 from autoturbo.report.units import (
     capacity,
     clock,
@@ -23,9 +25,10 @@ from autoturbo.report.units import (
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schema import Natural, TypedDict
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
+    from autoturbo.database.records import HandedOut, Race, RunInfo
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.schedule import Schedule
 
@@ -449,11 +452,89 @@ def schedule_view(schedule: Schedule) -> View:
     return View(f"schedule of {of}, {schedule.context.dtype}", tuple(facts))
 
 
-def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:
-    """Return a view of schedulers side by side."""
+def compared(info: RunInfo, handed: HandedOut | None) -> dict[str, Outcome]:
+    """Return what a run's best schedule is compared with, by name, then ``"best"`` itself.
+
+    The published heuristic is ``"default"``; whatever has no figure is a failure that says why.
+
+    Args:
+        info: The run.
+        handed: What it handed out, or would; None where it has no schedule.
+    """
+    outcomes: dict[str, Outcome] = {}
+    if handed is not None:
+        outcomes |= {n: m for n, m in handed.baselines.items() if n not in HEURISTICS}
+    absent = {name: Failure("raised", reason) for name, reason in info.lacking.items()}
+    outcomes |= {name: failure for name, failure in absent.items() if name != HEURISTIC}
+    if handed is not None and handed.heuristic is not None:
+        outcomes["default"] = handed.heuristic
+    elif HEURISTIC in absent:
+        outcomes["default"] = absent[HEURISTIC]
+    return outcomes if handed is None else {**outcomes, "best": handed.measurement}
+
+
+def gain_sentence(info: RunInfo) -> str:
+    """Return how much faster than its bases a run's best schedule is; empty without a base."""
+    from autoturbo.search.objectives import OF_KERNELS
+
+    handed, gain = info.handed_out, info.gain()
+    if reason := info.lacking.get(HEURISTIC):
+        return f"not known: the heuristic was not measured in full: {reason}"
+    if handed is None or handed.heuristic is None:
+        return ""
+    if gain is None:
+        return f"not known, measurements vary: {handed.doubt}"
+    race = handed.race
+    interval = "" if race is None else _interval(race)
+    if race is not None and not race.demonstrated:
+        text = f"none demonstrated: {interval}, over the heuristic"
+    elif race is not None and race.objective not in OF_KERNELS:
+        text = f"{ratio(race.gain)} in {race.objective} over the heuristic ({interval})"
+    elif gain <= 1:
+        text = "none: no trial is faster than the heuristic"
+    else:
+        base = info.gain(REFERENCE)
+        text = (
+            f"{ratio(gain)} over the heuristic{f' ({interval})' if interval else ''}"
+            f"{'' if base is None else f', {ratio(base)} over {REFERENCE}'}"
+        )
+    return text
+
+
+def _interval(race: Race) -> str:
+    """Return the interval of a race's gain: ``1.37x to 1.40x at 95 % confidence``."""
+    high = "any" if race.high is None else ratio(race.high)
+    return f"{ratio(race.low)} to {high} at {percent(race.confidence)} confidence"
+
+
+def failed_sentence(outcomes: Iterable[Outcome]) -> str:
+    """Return how many trials failed for which reason, and what the first says; empty for none.
+
+    Those that do not fit a memory are no failures of measuring.
+    """
+    outcomes = list(outcomes)
+    failed = [o for o in outcomes if isinstance(o, Failure) and not o.infeasible]
+    if not failed:
+        return ""
+    counts = Counter(failure.reason for failure in failed).most_common()
+    reasons = ", ".join(f"{reason} {number}" for reason, number in counts)
+    return f"{len(failed)} of {len(outcomes)} trials ({reasons}); the first: {failed[0].message}"
+
+
+def unsure(info: RunInfo) -> frozenset[str]:
+    """Return the names of outcomes whose gain is not stated, as :func:`compared` calls them."""
+    handed = info.handed_out
+    known = handed is None or handed.race is not None or not handed.varies
+    return frozenset() if known else frozenset({"best"})
+
+
+def comparison_view(
+    title: str, outcomes: Mapping[str, Outcome], unsure: Collection[str] = ()
+) -> View:
+    """Return a view of schedulers side by side; of those that are unsure no gain is stated."""
     from autoturbo.report.tables import comparison_notes, comparison_rows
 
-    headers, rows = comparison_rows(outcomes, REFERENCE)
+    headers, rows = comparison_rows(outcomes, REFERENCE, unsure)
     notes = tuple(("note", note) for note in comparison_notes(outcomes))
     return View(title, notes, headers, rows)
 

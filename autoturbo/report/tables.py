@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from autoturbo.registry import HEURISTIC
 from autoturbo.report.units import (
-    HEURISTIC,
     count,
     duration,
     many,
@@ -85,15 +85,18 @@ def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
     return grid
 
 
-def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) -> Table:
+def comparison(
+    outcomes: Mapping[str, Outcome], reference: str | None = None, unsure: Collection[str] = ()
+) -> Table:
     """Return a table of schedulers side by side, in the order given.
 
     Args:
         outcomes: What each scheduler's schedule measured, by its name (``"default"`` is the
             published heuristic of a run, ``"best"`` the tuned schedule).
         reference: The scheduler that speed-ups refer to; the first that has a latency by default.
+        unsure: Those of which no gain is stated.
     """
-    compared = table(*comparison_rows(outcomes, reference), close=True)
+    compared = table(*comparison_rows(outcomes, reference, unsure), close=True)
     if notes := comparison_notes(outcomes):
         compared.caption, compared.caption_justify = Text(plain("\n".join(notes))), "left"
     return compared
@@ -108,13 +111,16 @@ def comparison_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
 
 def comparison_rows(
-    outcomes: Mapping[str, Outcome], reference: str | None = None
+    outcomes: Mapping[str, Outcome], reference: str | None = None, unsure: Collection[str] = ()
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return headers and cells of the comparison of schedulers."""
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
     name = reference if reference in measured else next(iter(measured), None)
     base = None if name is None else measured[name]
-    rows = [_row(_TITLES.get(name, name), outcome, base) for name, outcome in outcomes.items()]
+    rows = [
+        _row(_TITLES.get(name, name), outcome, None if name in unsure else base)
+        for name, outcome in outcomes.items()
+    ]
     headers = tuple(text or versus(name) for text in _COMPARISON)
     if len(rows) == 1:  # it is compared with nothing
         apart = _COMPARISON.index("")

@@ -114,6 +114,10 @@ class Journal(Protocol):
         ...
 
 
+MOST_RACED = 1 / 3
+"""Share of a time budget that is kept back for a race at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """The definition of a search: its space, objectives and limits.
@@ -130,6 +134,7 @@ class Search:
         time_budget: Seconds; no measurement begins that would not end within them, but for one.
         began: When these began, by the monotonic clock; with the search if 0.
         after: Measurements after the last round, where they take as long as others.
+        race_after: Measurements of a race after these; it gets a third of the time at most.
         checks_s: Seconds of the time budget that go after the last round, besides these.
         cost_s: Seconds that a measurement takes by what its measurer says; 0 if it says nothing.
         starts: Candidates that are measured in the first round, with the published heuristic.
@@ -154,6 +159,7 @@ class Search:
     time_budget: float | None = None
     began: float = 0.0
     after: float = 0.0
+    race_after: int = 0
     checks_s: float = 0.0
     cost_s: float = 0.0
     starts: tuple[Knobs, ...] = ()
@@ -320,13 +326,14 @@ class SearchLoop:
         Args:
             width: Candidates that are measured at a time.
         """
-        if self.search.time_budget is None:
-            return False
         search, trial_s = self.search, self._gaps.seconds
+        if search.time_budget is None:
+            return False
         if not trial_s and search.after:  # nothing is compiled then
             trial_s = self._gaps.first or search.cost_s
-        ahead_s = (1 + search.after) * width * trial_s + search.checks_s
-        return self._elapsed + ahead_s > self.search.time_budget
+        race_s = min(search.race_after * width * trial_s, MOST_RACED * search.time_budget)
+        ahead_s = (1 + search.after) * width * trial_s + race_s + search.checks_s
+        return self._elapsed + ahead_s > search.time_budget
 
     @property
     def over(self) -> bool:

@@ -109,6 +109,9 @@ class Evaluator:
         self._heuristic: tuple[Schedule, Outcome] | None = None
         self.until = math.inf
         """By the monotonic clock, when schedulers by name have to be done with all they try."""
+        self.lacking: dict[str, str] = {}
+        """Why not all schedules of a named scheduler were measured, its best one perhaps among
+        them: nothing is better than it for sure."""
 
     def schedule(self, knobs: Knobs) -> Schedule:
         """Return the schedule of a candidate, with its expected measurement if it is measured here.
@@ -177,12 +180,30 @@ class Evaluator:
         tried: list[tuple[Schedule, Outcome]] = []
         for schedule in candidates(name, self.model_scheduler):
             over = time.monotonic() > self.until and (tried or not partly)
-            tried.append((schedule, TIME_IS_UP if over else self.measure(schedule)))
+            tried.append((schedule, TIME_IS_UP if over else self._tried(schedule)))
             if tried[-1][1] is TIME_IS_UP:
-                if not partly:
-                    return tried[-1]
                 break
+        self._note_lacking(name, [outcome for _, outcome in tried])
+        if tried[-1][1] is TIME_IS_UP and not partly:
+            return tried[-1]
         return min(tried, key=lambda pair: _latency(pair[1]))
+
+    def _tried(self, schedule: Schedule) -> Outcome:
+        """Return what measuring a schedule gives, tried once more where its measurer failed."""
+        outcome = self.measure(schedule)
+        again = isinstance(outcome, Failure) and outcome.may_pass
+        return self.measure(schedule) if again else outcome
+
+    def _note_lacking(self, name: str, outcomes: Sequence[Outcome]) -> None:
+        """Record why a scheduler's best is not known for sure, if it is not."""
+        failed = [o for o in outcomes if isinstance(o, Failure) and not o.infeasible]
+        if not failed:
+            self.lacking.pop(name, None)
+            return
+        which = f"{len(failed)} of {len(outcomes)} schedules were not measured"
+        if len(outcomes) == 1:
+            which = "it was not measured"
+        self.lacking[name] = f"{which}: {failed[0].message}"
 
     @property
     def known_heuristic(self) -> Outcome | None:

@@ -32,6 +32,9 @@ VERSION: Final = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
 ROUNDING = 1e-9
 """Share of a bound that rounding may take from a latency: sums of some thousand kernels."""
 
+RESOLUTION: Final = 1e-6
+"""Share of a latency below which nothing is told apart: of single precision, and of any clock."""
+
 REASONS: Final = ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker", "memory", "build")
 """Classes of failures; the first three are the setting's fault, and say demand and capacity."""
 
@@ -192,6 +195,10 @@ class Measurement(Shown):
         """Return the lower bound over the latency: 1 is optimal."""
         return self.bound.seconds / self.latency
 
+    def agrees(self, other: Measurement) -> bool:
+        """Return whether another measurement gives the same latency, as far as that is told."""
+        return abs(self.latency - other.latency) <= RESOLUTION * self.latency
+
     def is_valid(self) -> bool:
         """Return whether the latency is finite and positive, unlike a broken measurer's."""
         return math.isfinite(self.latency) and self.latency > 0
@@ -278,6 +285,11 @@ class Failure:
     def infeasible(self) -> bool:
         """Return whether the knobs are at fault, not the measurer."""
         return self.reason in REASONS[:3]
+
+    @property
+    def may_pass(self) -> bool:
+        """Return whether measuring once more may succeed: the measurer is at fault."""
+        return not self.infeasible and self.reason != "timeout"
 
     def as_dict(self) -> FailureJson:
         """Return all fields as JSON values."""

@@ -35,7 +35,7 @@ from autoturbo.files import lock
 from autoturbo.registry import MEASURERS, broken
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.measurement import RESOLUTION, Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import outcome_of
 from autoturbo.simulate.sequence import subgraph_times
 
@@ -397,7 +397,7 @@ def measurement_of(
         kernels=len(schedule.order) * schedule.share.loops,
         bound=bound,
         samples=tuple(samples),
-        noise=noise or None,
+        noise=noise if noise > RESOLUTION else None,
     )
 
 

@@ -9,17 +9,18 @@ if TYPE_CHECKING:
 
     from autoturbo.search.study import StudyMirror
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoturbo.database.records import RefusedTrial, RunState
+from autoturbo.database.records import RefusedTrial, RunInfo, RunState
 from autoturbo.registry import SIMULATOR, Printer
-from autoturbo.report.lines import View, comparison_view
+from autoturbo.report.lines import View, compared, comparison_view, unsure
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.objectives import Stop
 from autoturbo.search.progress import Trial
 from autoturbo.search.selection.verified_selection import Best
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,9 +34,11 @@ class TuneResult:
         trials: Made so far.
         seed: Of all chance.
         default: Trial 0, the published heuristic at its own best batches per cluster; None where
-            it does not fit or fails a check.
+            it does not fit, fails a check or was not measured in full.
         best: The best trial; trial 0 itself where nothing was better.
-        baselines: Other schedulers by name, those that fit.
+        baselines: Other schedulers by name, those that fit and were measured in full.
+        info: What the database keeps of it: :meth:`~autoturbo.database.RunInfo.gain` is its gain,
+            ``lacking`` says what was not measured.
         schedule_file: The best schedule.
         run_folder: Manifest, schedule, log; a temporary folder that goes with this result where
             it was called without a database.
@@ -63,6 +66,7 @@ class TuneResult:
     default: Measurement | None
     best: Best
     baselines: dict[str, Measurement]
+    info: RunInfo
     schedule_file: Path
     run_folder: Path
     mirror: StudyMirror
@@ -85,16 +89,12 @@ class TuneResult:
         return self.mirror.study
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Return the outcomes to compare, without a baseline that equals trial 0."""
-        outcomes: dict[str, Outcome] = dict(self.baselines)
-        if self.on_machine:  # what trial 0 is has a row of its own
-            return {**outcomes, "best": self.best.measurement}
-        if self.default is not None:
-            ours = outcomes.get("graphturbo")
-            if isinstance(ours, Measurement) and ours.latency == self.default.latency:
-                del outcomes["graphturbo"]
-            outcomes["default"] = self.default
-        return {**outcomes, "best": self.best.measurement}
+        """Return what to compare: bases, why one has no figure, and the best."""
+        return compared(self.info, self.info.handed_out)
+
+    def failures(self) -> Counter[str]:
+        """Return how many trials failed, by the class of the failure."""
+        return Counter(t.outcome.reason for t in self.history if isinstance(t.outcome, Failure))
 
     def __repr__(self) -> str:
         of = f"{self.model!r} on {self.target!r}"
@@ -102,9 +102,8 @@ class TuneResult:
 
     def view(self) -> View:
         """Return the speedup, and where the files are."""
-        best, faster = self.best.measurement, ""
-        if self.default is not None:
-            faster = f", {ratio(self.default.latency / best.latency)} the heuristic's speed"
+        best, gain = self.best.measurement, self.info.gain()
+        faster = "" if gain is None else f", {ratio(gain)} the heuristic's speed"
         at = f"trial {self.best.trial} of {self.trials}"
         facts = (
             ("best", f"{duration(best.latency)} at {at}{faster}"),
@@ -113,7 +112,7 @@ class TuneResult:
             ("verified", ", ".join(self.best.verified) or "no"),
             ("schedule", str(self.schedule_file)),
         )
-        table = comparison_view("", self.outcomes())
+        table = comparison_view("", self.outcomes(), unsure(self.info))
         return View(f"{self.model} @ {self.target}", facts, table.headers, table.rows)
 
     def _repr_html_(self) -> str:

@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.database import (
     BestSchedule,
     Database,
+    HandedOut,
     RunFolder,
     RunInfo,
     RunState,
@@ -33,13 +34,14 @@ from autoturbo.errors import (
     MeasurerError,
 )
 from autoturbo.hardware import known_error
-from autoturbo.registry import ANNEALING, PROGRAM, PUBLISHED, SIMULATOR
+from autoturbo.registry import ANNEALING, HEURISTIC, PROGRAM, PUBLISHED, SIMULATOR
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import make_ranker
 from autoturbo.search.executors.base import RemoteEvaluator, guarded
 from autoturbo.search.loop import Search, SearchLoop
 from autoturbo.search.objectives import OF_KERNELS, Stop, find_objectives
 from autoturbo.search.progress import Journal, Trial, now
+from autoturbo.search.selection.racing import race_measurements
 from autoturbo.search.selection.verified_selection import Best, VerifiedSelection, verifier_of
 from autoturbo.simulate.contract import EvaluatorFactory, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -101,6 +103,8 @@ class Run:
         """Measures for this process with code of others; none for what the caller hands in."""
         self.tuning_evaluator = self._own_evaluator()
         self.checks_s = 0.0
+        self.until = math.inf
+        """When measurements for this process end, by the monotonic clock."""
         self.space = self.task.space(self.info.settings, self.evaluator or self.tuning_evaluator)
         """What is searched."""
 
@@ -132,6 +136,7 @@ class Run:
         """Set the time at which measurements for this process end."""
         from autoturbo.simulate.evaluator import Evaluator
 
+        self.until = when
         if isinstance(self.tuning_evaluator, Evaluator):
             self.tuning_evaluator.until = when
         if self.elsewhere is not None:
@@ -142,8 +147,13 @@ class Run:
         return VerifiedSelection(
             f"{self.info.model} on {self.info.target}", trials, self.tuning_evaluator,
             self.execution.verifier or verifier_of(self.graph.source, numbers=numbers),
-            self.folder.log, functools.partial(self._expected, trials),
+            self.folder.log, functools.partial(self._expected, trials), self.measurements_left,
         )  # fmt: skip
+
+    def measurements_left(self) -> float:
+        """Return how many measurements for this process there is time for, about."""
+        took_s = self.elsewhere.typical_s if self.elsewhere else 0.0
+        return (self.until - time.monotonic()) / took_s if took_s else math.inf
 
     def _expected(self, learned: Sequence[Trial], asked: Sequence[Trial]) -> Floats | None:
         """Return figures of some trials by a kernel model; None without one.
@@ -192,7 +202,8 @@ class Run:
             trials=asked.total,
             time_budget=asked.time_budget,
             began=self.execution.began,
-            after=0 if self.config.measurer == SIMULATOR else pairs * MEASURED_AFTER,
+            after=pairs * self.measured_after(),
+            race_after=pairs * self.raced_after(),
             checks_s=self.checks_s,
             cost_s=cost_of(self.config.measurer),
             starts=tuple(knobs for knobs in first if knobs != heuristic),
@@ -205,6 +216,18 @@ class Run:
             initial=initial,
             here=None if self.elsewhere else functools.partial(guarded, self.tuning_evaluator),
         )
+
+    def measured_after(self) -> float:
+        """Return how many measurements follow the last trial, whatever the time."""
+        return 0 if self.config.measurer == SIMULATOR else MEASURED_AFTER
+
+    def raced_after(self) -> int:
+        """Return how many measurements a race takes; 0 where nobody says that they vary."""
+        from autoturbo.simulate.measurers import declared
+
+        info = declared(self.config.measurer)
+        exact = info is None or info.deterministic or self.execution.evaluator is not None
+        return 0 if exact else race_measurements(self.config.total or 0)
 
     def _heuristic(self, recorded: Mapping[int, Trial]) -> Knobs:
         """Return trial 0, the published heuristic at its best number of samples, or as recorded."""
@@ -251,19 +274,38 @@ class Run:
         self.checks_s = time.monotonic() - began
 
     def baselines(self) -> dict[str, Measurement]:
-        """Return the baselines' measurements, the heuristic first; failures are logged."""
-        names, measured = self.config.baselines, {}
+        """Return the baselines' measurements, the heuristic first; why one lacks is recorded."""
+        names, measured = self.config.baselines, dict[str, Measurement]()
+        known = self.info.lacking.items()
+        self.info = replace(self.info, lacking={n: why for n, why in known if n == HEURISTIC})
         for name in sorted(names, key=lambda name: name != PUBLISHED):
             outcome = self.tuning_evaluator.measure_scheduler(name)
-            if isinstance(outcome, Measurement):
-                measured[name] = outcome
+            if name == PUBLISHED and not self.task.on_machine:
+                continue  # that is trial 0, which stands in a row of its own
+            if isinstance(outcome, Failure):
+                self._lacks(name, outcome.message)
+            elif reason := self._incomplete(name):
+                self._lacks(name, reason)
             else:
-                self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
+                measured[name] = outcome
         return {name: measured[name] for name in names if name in measured}
+
+    def _incomplete(self, name: str) -> str:
+        """Return why not all schedules of a scheduler were measured; empty where they were."""
+        lacking: Mapping[str, str] = getattr(self.tuning_evaluator, "lacking", {})
+        return lacking.get(name, "")
+
+    def _lacks(self, name: str, reason: str) -> None:
+        """Record why nothing is compared with a base."""
+        self.folder.log(f"no gain over {name} is stated: {reason}")
+        self.info = replace(self.info, lacking={**self.info.lacking, name: reason})
+        self.store.set_lacking(self.info.id, self.info.lacking)
 
     def loop(self, pairs: int) -> SearchLoop:
         """Return its loop, with all the time that is left to a number of runs."""
         search = self.search(self.journal.recorded, pairs)
+        if reason := self._incomplete(PUBLISHED):
+            self._lacks(HEURISTIC, reason)
         self.end_by(self.deadline)
         known = getattr(self.tuning_evaluator, "known_heuristic", None) if self.elsewhere else None
         if not self.journal.recorded and isinstance(known, Measurement):
@@ -324,6 +366,8 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
                     run.use(executor)
             ended: list[TuneResult | AutoTurboError] = []
             for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
+                share = max(run.deadline - time.monotonic(), 0.0) / (len(runs) - index)
+                run.end_by(time.monotonic() + share)
                 ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
                 open_runs.remove(run)
     except BaseException as error:
@@ -409,7 +453,13 @@ def _tell_state(run: Run, error: BaseException) -> None:
 
 
 def hand_out(
-    run: Run, trials: Sequence[Trial], why: str, *, numbers: bool, state: RunState
+    run: Run,
+    trials: Sequence[Trial],
+    why: str,
+    baselines: Mapping[str, Measurement],
+    *,
+    numbers: bool,
+    state: RunState,
 ) -> tuple[Best, tuple[Trial, ...], Path]:
     """Check the best trials and the heuristic, write them, and record them and the run's state.
 
@@ -417,6 +467,7 @@ def hand_out(
         run: The run.
         trials: All trials of the run, by number.
         why: Why the run ended, for its log.
+        baselines: Other schedulers that it is compared with, the heuristic left out.
         numbers: Whether schedules are run in ONNX Runtime as well.
         state: What has become of the run.
 
@@ -425,7 +476,6 @@ def hand_out(
 
     Raises:
         RefusedError: No schedule passes.
-        MeasurerError: The best one measures differently the second time.
         DatabaseError: The database cannot be written.
     """
     selection = run.selection(trials, numbers=numbers)
@@ -439,9 +489,27 @@ def hand_out(
         _keep_refused(run, selection)
     file = run.folder.write_schedule(best.schedule.text)
     _keep_best(run, fastest)
-    run.store.set_state(run.info.id, state)
+    run.store.hand_out(run.info.id, _handed(run, trials, best, baselines), state)
     run.folder.log(f"{state} ({why}): best #{best.trial}, {best.measurement.latency!r} s")
     return best, front, file
+
+
+def _handed(
+    run: Run, trials: Sequence[Trial], best: Best, baselines: Mapping[str, Measurement]
+) -> HandedOut:
+    """Return what is recorded of what a run hands out."""
+    info, first = run.store.run(run.info.id), trials[0].outcome
+    base = best.reference or (first if isinstance(first, Measurement) else None)
+    return HandedOut(
+        best.trial, len(trials), best.measurement,
+        None if info.refuses(0) or HEURISTIC in info.lacking else base,
+        dict(baselines), best.race, best.doubt, best.varies,
+    )  # fmt: skip
+
+
+def _doubts(best: Best) -> list[str]:
+    """Return a line on a best schedule whose figure is not confirmed; none where it is."""
+    return [f"trial {best.trial} is as measured once: {best.doubt}"] if best.doubt else []
 
 
 def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> TuneResult:
@@ -451,14 +519,13 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
     # Whoever interrupts waits: what is handed out is run when the run is done.
     numbers = bool(run.config.verify) and not loop.interrupted
     state: RunState = "interrupted" if loop.interrupted else "done"
-    best, front, file = hand_out(run, loop.trials, f"{loop.stopped}", numbers=numbers, state=state)
+    best, front, file = hand_out(
+        run, loop.trials, f"{loop.stopped}", baselines, numbers=numbers, state=state
+    )
     info = run.store.run(run.info.id)
-    default, first = None, loop.trials[0].outcome
-    if info.refuses(0):  # the published scheduler makes it too
-        baselines = {name: found for name, found in baselines.items() if name != PUBLISHED}
-    elif isinstance(first, Measurement):
-        default = best.reference or first
-    once = ("there was no time to measure the best again",) if best.once else ()
+    handed = info.handed_out
+    default = handed.heuristic if handed else None
+    known = {**baselines, **({PUBLISHED: default} if default else {})}
     return TuneResult(
         run=run.info.id,
         model=run.info.model,
@@ -471,7 +538,8 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         known_error=known_error(run.target),
         default=default,
         best=best,
-        baselines=baselines,
+        baselines={name: known[name] for name in run.config.baselines if name in known},
+        info=info,
         schedule_file=file,
         run_folder=run.folder.path,
         mirror=loop.mirror,
@@ -481,7 +549,7 @@ def _finish(run: Run, loop: SearchLoop, baselines: dict[str, Measurement]) -> Tu
         refused=info.refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
         origins=tuple(run.info.settings.get("origins", ())),
-        notes=(*run.info.settings.get("notes", ()), *once),
+        notes=(*run.info.settings.get("notes", ()), *best.notes, *_doubts(best)),
     )
 
 

@@ -465,7 +465,7 @@ def _finish(one: _Point, execution: ExecutionConfig, store: Database) -> None:
             with closing(make_executor(apart=run.elsewhere is not None)) as executor:
                 run.use(executor)
                 try:
-                    hand_out(run, trials, PHASE, numbers=bool(run.config.verify), state=state)
+                    hand_out(run, trials, PHASE, {}, numbers=bool(run.config.verify), state=state)
                 except (RefusedError, MeasurerError) as error:
                     state, one.failure = "failed", error
         store.set_state(info.id, state)

@@ -32,7 +32,7 @@ def run(cli: Cli) -> str:
 def test_what_people_see(cli: Cli) -> None:
     shown = cli("tune", "fork.onnx", *ON, "--trials", "12").out
     assert "12 trials; sampler annealing over units and cuts, seed 0" in shown
-    assert "partition_tuner" in shown
+    assert "heuristic" in shown
     assert "graphturbo" not in shown
     assert "autoturbo report" not in shown  # which is of targets
     assert "\nunits        busy cpu " in shown

@@ -64,7 +64,7 @@ def test_a_long_run_shows_smaller_gains() -> None:
     shown = {0: 0, 400: 0}
     for trials in shown:
         for seed in range(40):
-            result = race(measured({0: 1.0, 1: 0.99}, 0.02, seed), {1: 0.97}, 0, trials)
+            result = race(measured({0: 1.0, 1: 0.99}, 0.02, seed), {1: 0.97}, 0, trials=trials)
             shown[trials] += result is not None and result.demonstrated
     assert shown[400] > 2 * shown[0]
 
@@ -73,7 +73,7 @@ def test_three_looks_claim_no_more_than_one_would() -> None:
     """Equal schedules: 2.5 % of races end above zero; three looks at that level would make it 5."""
     false = 0
     for seed in range(1000):
-        result = race(measured({0: 1.0, 1: 1.0}, 0.02, seed), {1: 0.97}, 0, 200)
+        result = race(measured({0: 1.0, 1: 1.0}, 0.02, seed), {1: 0.97}, 0, trials=200)
         assert result is not None
         assert result.measurements <= 200
         false += result.demonstrated
@@ -84,7 +84,7 @@ def test_a_run_is_measured_longer_where_a_gain_is_nearly_shown() -> None:
     rounds = {1.01: 0, 1.1: 0}
     for reference in rounds:
         for seed in range(40):
-            result = race(measured({0: reference, 1: 1.0}, 0.02, seed), {1: 0.97}, 0, 200)
+            result = race(measured({0: reference, 1: 1.0}, 0.02, seed), {1: 0.97}, 0, trials=200)
             assert result is not None
             assert result.demonstrated or reference < 1.1
             rounds[reference] += result.rounds
@@ -101,6 +101,7 @@ def test_one_look_is_at_the_stated_confidence() -> None:
         pairs.append(math.log(taken[0] / taken[1]))
     error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
     half = student((1 - SEARCH.confidence) / 2, len(pairs) - 1) * error
+    assert result.high is not None
     assert math.log(result.high / result.low) == pytest.approx(2 * half)
     assert result.confidence == SEARCH.confidence
     assert sorted(_SHARES, reverse=True) == [*_SHARES]

@@ -186,7 +186,8 @@ def test_a_storage_mirrors_the_study(go: Tune, tmp_path: Path) -> None:
 def test_baselines_that_do_not_fit_are_left_out(go: Tune) -> None:
     result = go(trials=1, baselines=("tvm", "graphturbo", "O9"))
     assert set(result.baselines) == {"tvm", "graphturbo"}
-    assert "baseline O9: DDR" in (result.run_folder / "log.txt").read_text()
+    assert result.info.lacking["O9"] == "too small"
+    assert "no gain over O9 is stated: too small" in (result.run_folder / "log.txt").read_text()
 
 
 def test_the_same_seed_gives_the_same_run_and_another_id(go: Tune) -> None:
@@ -246,9 +247,11 @@ def test_a_measurer_that_always_fails_ends_the_run_early(go: Tune, tmp_path: Pat
         assert store.runs()[0].state == "failed"
 
 
-def test_a_measurer_that_changes_its_mind_is_a_defect(go: Tune) -> None:
-    with pytest.raises(MeasurerError, match="measures differently each time"):
-        go(evaluator=unsteady, baselines=())
+def test_a_measurer_that_changes_its_mind_is_taken_to_vary(go: Tune) -> None:
+    result = go(evaluator=unsteady, baselines=())
+    assert result.state == "done"
+    assert result.best.race is not None
+    assert any("measurements are taken to vary" in note for note in result.notes)
 
 
 def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

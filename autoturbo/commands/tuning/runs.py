@@ -9,7 +9,7 @@ from autoturbo.commands.console import Console, Dtype, Moment
 from autoturbo.commands.loading import opened, origins_of
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import RefusedJson, refused_json
-from autoturbo.report.units import duration, gain, versus
+from autoturbo.report.units import duration, ratio, versus
 from autoturbo.schema import Choice, Natural, Real, TypedDict
 
 if TYPE_CHECKING:
@@ -78,4 +78,5 @@ def budget(info: RunInfo) -> str:
 def _row(info: RunInfo, state: str) -> tuple[str, ...]:
     best = "-" if info.best_latency is None else duration(info.best_latency)
     names = (info.id, info.model, info.target, state)
-    return (*names, budget(info), best, gain(info.best_latency, info.default_latency))
+    gain = info.gain()
+    return (*names, budget(info), best, "-" if gain is None else ratio(gain))

@@ -13,7 +13,15 @@ from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
-from autoturbo.report.lines import held, sharing
+from autoturbo.commands.tuning.tune import ConfidenceJson, confidence_json
+from autoturbo.report.lines import (
+    compared,
+    failed_sentence,
+    gain_sentence,
+    held,
+    sharing,
+    unsure,
+)
 from autoturbo.report.units import origin_of
 from autoturbo.schedule.knobs import Knobs, KnobsJson
 from autoturbo.schema import Natural
@@ -33,6 +41,9 @@ class ShowLine(RunJson):
     best: MeasurementJson | None
     knobs: KnobsJson | None
     verified: VerifiedJson | None
+    baselines: dict[str, MeasurementJson]
+    confidence: ConfidenceJson | None
+    lacking: dict[str, str]
 
 
 _LONG = ("starts", "target_description")
@@ -48,9 +59,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Print what the database knows of it."""
     run = stored_run(options.run, options.db)
     info = run.info
-    chosen = {"default": run.heuristic, "best": run.trial(info.best_trial)}
-    outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
-    best = chosen["best"]
+    handed, best = run.handed_out, run.trial(info.best_trial)
+    outcomes = compared(info, handed)
     measured = {n: o.as_json() for n, o in outcomes.items() if isinstance(o, Measurement)}
     line: ShowLine = {
         **as_json(info, run.state), "settings": dict(info.settings),
@@ -58,6 +68,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         "default": measured.get("default"), "best": measured.get("best"),
         "knobs": None if best is None else best.knobs.as_dict(),
         "verified": verified_json(run.verified),
+        "baselines": {n: m.as_json() for n, m in (handed.baselines if handed else {}).items()},
+        "confidence": confidence_json(info), "lacking": dict(info.lacking),
     }  # fmt: skip
     console.emit(line)
     if not console.json:
@@ -87,7 +99,7 @@ def _failures(run: StoredRun) -> Counter[str]:
 def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) -> None:
     from autoturbo.tuning.keys import measurer_of
 
-    info, best = run.info, run.trial(run.info.best_trial)
+    info = run.info
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
     console.answer(name)
     failures = _failures(run)
@@ -95,20 +107,15 @@ def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) ->
     failed = f"{failures.total()} failed ({reasons})" if failures else "none failed"
     origin = origin_of(measurer_of(info))
     console.answer(f"{run.state}, {budget(info)} trials ({origin}), {failed}")
-    units = "units" in (info.settings.get("target_description") or {})
-    console.compare(outcomes, "default")
+    console.compare(outcomes, "default", unsure(info))
     for refused in info.refused:
         why = "; ".join(refused.failures)
         console.answer(f"trial {refused.trial} is not handed out, it fails a check: {why}")
-    if run.verified is not None:
-        console.answer(f"verified: {', '.join(run.verified.checks)}")
-    if best is not None and isinstance(best.outcome, Measurement):
-        shared = sharing(best.knobs, best.outcome, ((t.knobs, t.outcome) for t in run.trials))
-        lines = {"units" if units else "clusters": shared, "memory held": held(best.outcome)}
-        for what, line in lines.items():
-            if line:
-                console.answer(f"{what}: {line}")
-    if best is not None:
+    lines = {**_handed_out(run), **_held(run)}
+    for what, line in lines.items():
+        if line:
+            console.answer(f"{what}: {line}")
+    if (best := run.trial(info.best_trial)) is not None:
         console.answer(f"knobs of trial {best.number}:")
         for text in knob_lines(best.knobs):
             console.answer(f"  {text}")
@@ -116,6 +123,36 @@ def _print(run: StoredRun, outcomes: Mapping[str, Outcome], console: Console) ->
         console.detail(f"{key}:")
         for line in _detailed(values):
             console.detail(f"  {line}")
+
+
+def _held(run: StoredRun) -> dict[str, str]:
+    """Return what was checked of the best schedule, and what it holds where, by name."""
+    info, best, handed = run.info, run.trial(run.info.best_trial), run.handed_out
+    lines = {"verified": "" if run.verified is None else ", ".join(run.verified.checks)}
+    if best is not None and handed is not None:
+        shared = sharing(best.knobs, handed.measurement, ((t.knobs, t.outcome) for t in run.trials))
+        units = "units" in (info.settings.get("target_description") or {})
+        lines |= {
+            "units" if units else "clusters": shared, "memory held": held(handed.measurement)
+        }  # fmt: skip
+    return lines
+
+
+def _handed_out(run: StoredRun) -> dict[str, str]:
+    """Return what is said of what a run handed out, by name."""
+    if (handed := run.info.handed_out) is None:
+        return {}
+    since = run.info.trials - handed.covers
+    refuted = [] if handed.race is None else handed.race.refuted
+    others = ", ".join(str(number) for number in refuted)
+    return {
+        "handed out": f"trial {handed.trial}"
+        + (f", before the last {since} trials" if since else ""),
+        "gain": gain_sentence(run.info),
+        "not confirmed": handed.doubt,
+        "looked better, and are not shown to be": others and f"trials {others}",
+        "failed": failed_sentence(trial.outcome for trial in run.trials),
+    }
 
 
 def _detailed(values: Mapping[str, Any]) -> list[str]:

@@ -38,9 +38,12 @@ from autoturbo.registry import HOST
 from autoturbo.report.lines import (
     REFERENCE,
     MixedSamples,
+    failed_sentence,
+    gain_sentence,
     mixed_samples,
     mixed_sentence,
     sharing,
+    unsure,
 )
 from autoturbo.report.units import (
     beyond_error,
@@ -84,6 +87,18 @@ class ConfidenceJson(TypedDict):
     noise: Real
 
 
+def confidence_json(info: RunInfo) -> ConfidenceJson | None:
+    """Return how sure a run's gain is; None where measurements repeat, or nothing is known."""
+    handed = info.handed_out
+    race = None if handed is None or info.gain() is None else handed.race
+    if race is None:
+        return None
+    return {
+        "demonstrated": race.demonstrated, "gain": race.gain, "gain_low": race.low or None,
+        "gain_high": race.high, "confidence": race.confidence, "noise": race.noise,
+    }  # fmt: skip
+
+
 class TunedPair(TypedDict):
     """An object for each model on each target, in the order in which they were given.
 
@@ -108,6 +123,8 @@ class TunedPair(TypedDict):
     refused: list[RefusedJson]
     known_error: Real | None
     confidence: NotRequired[ConfidenceJson]
+    lacking: NotRequired[dict[str, str]]
+    failures: NotRequired[dict[str, Natural]]
     numbers_skipped: NotRequired[str]
     notes: NotRequired[list[str]]
     front: NotRequired[list[FrontPoint]]
@@ -354,7 +371,7 @@ def _complaints(result: TuneResult) -> list[str]:
 
 def _named(trial: int) -> str:
     """Return how people are told of a trial."""
-    return f"trial {trial}" if trial else "the published heuristic"
+    return f"trial {trial}" if trial else "the heuristic"
 
 
 def _skipped(result: TuneResult) -> str | None:
@@ -381,13 +398,12 @@ def as_json(result: TuneResult) -> TunedPair:
     }  # fmt: skip
     if notes := [*result.best.schedule.model.notes, *result.notes]:
         line["notes"] = notes
-    if (race := best.race) is not None:
-        line["confidence"] = {
-            "demonstrated": race.demonstrated, "gain": race.gain, "gain_low": race.low or None,
-            "gain_high": race.high if math.isfinite(race.high) else None,
-            "confidence": race.confidence,
-            "noise": best.measurement.noise or 0.0,
-        }  # fmt: skip
+    if (confidence := confidence_json(result.info)) is not None:
+        line["confidence"] = confidence
+    if lacking := result.info.lacking:
+        line["lacking"] = dict(lacking)
+    if failures := result.failures():
+        line["failures"] = dict(failures)
     if skipped := _skipped(result):
         line["numbers_skipped"] = skipped
     if result.front:
@@ -417,7 +433,7 @@ def _print(
     console.say()
     if titled:
         console.answer(f"{result.model} @ {result.target}")
-    console.compare(result.outcomes(), REFERENCE)
+    console.compare(result.outcomes(), REFERENCE, unsure(result.info))
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
@@ -425,12 +441,13 @@ def _print(
     best, checks, points = result.best, ", ".join(result.best.verified), len(result.front)
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
-        "gain": _gain(result),
+        "gain": gain_sentence(result.info),
         "figures": _figures(result),
         "note": _overtaken(result),
         "warm starts": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
+        "failed": failed_sentence(trial.outcome for trial in result.history),
         "verified": f"{checks} (all {points} of the front)" if checks and points > 1 else checks,
         "schedule": result.schedule_file,
         "copy": ", ".join(map(str, written)),
@@ -449,43 +466,12 @@ def _print(
     console.say()
 
 
-def _gain(result: TuneResult) -> str:
-    """Return how much faster the tuned schedule is than the published heuristic and the baseline.
-
-    Empty where the heuristic fits no schedule.
-    """
-    from autoturbo.search.objectives import OF_KERNELS
-
-    best, default = result.best.measurement, result.default
-    if default is None:
-        return ""
-    race = result.best.race
-    interval = race and f"{ratio(race.low)} to {ratio(race.high)} at {percent(race.confidence)}"
-    if race and not race.demonstrated:
-        return f"none demonstrated: {interval} confidence, over the published heuristic"
-    if race and (sought := result.objective.split(",")[0]) not in OF_KERNELS:
-        return (
-            f"{ratio(race.gain)} in {sought} over the published heuristic ({interval} confidence)"
-        )
-    if best.latency >= default.latency:
-        return "none: no trial is faster than the published heuristic"
-    # on a machine the heuristic is a row of the table by its name
-    base_name = "partition_tuner" if result.on_machine else "the published heuristic"
-    text = f"{ratio(default.latency / best.latency)} over {base_name}"
-    if race:
-        text += f" ({interval} confidence)"
-    base = result.baselines.get(REFERENCE)
-    if base is not None:
-        text += f", {ratio(base.latency / best.latency)} over {REFERENCE}"
-    return text
-
-
 def _figures(result: TuneResult) -> str:
     """Return how the figures are known, and what the target's known error says of the gain."""
-    how, best, default = origin_of(result.measurer), result.best.measurement, result.default
-    if result.measurer != SIMULATOR or default is None or best.latency >= default.latency:
+    how, gain = origin_of(result.measurer), result.info.gain()
+    if result.measurer != SIMULATOR or gain is None or gain <= 1:
         return how
-    return f"{how}, {beyond_error(default.latency / best.latency, result.known_error)}"
+    return f"{how}, {beyond_error(gain, result.known_error)}"
 
 
 _DOUBTED = "*"
@@ -496,7 +482,7 @@ def _matrix(results: Sequence[TuneResult], console: Console) -> None:
     """Print the tuned latency and the gain of every model on every target."""
     cells = {(r.model, r.target): _cell(r) for r in results}
     targets = list(dict.fromkeys(r.target for r in results))
-    console.answer("tuned latency and gain over the published heuristic")
+    console.answer("tuned latency and gain over the heuristic")
     for first in range(0, len(targets), _ABREAST):
         shown = targets[first : first + _ABREAST]
         rows = [
@@ -510,10 +496,9 @@ def _matrix(results: Sequence[TuneResult], console: Console) -> None:
 
 
 def _cell(result: TuneResult) -> str:
-    best, default = result.best.measurement.latency, result.default
-    if default is None:
+    best, gain = result.best.measurement.latency, result.info.gain()
+    if gain is None:
         return duration(best)
-    gain = default.latency / best
     doubted = result.measurer == SIMULATOR and is_doubted(gain, result.known_error)
     return f"{duration(best)} {ratio(gain)}{_DOUBTED if doubted else ''}"
 
@@ -592,7 +577,7 @@ def _stopped(result: TuneResult) -> str:
 
     best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
     gap = percent(1 / best.measurement.bound_fraction - 1)
-    once = "; no time to measure the best again" if best.once else ""
+    once = "; no time to measure the best again" if best.doubt else ""
     since = "" if result.front or result.refused else f" than trial {best.trial}"
     reasons: dict[Stop, str] = {
         Stop.TRIALS: f"trial budget reached ({trials})",

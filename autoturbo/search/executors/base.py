@@ -9,6 +9,7 @@ whichever process the evaluator runs in.
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -163,6 +164,12 @@ class RemoteEvaluator:
     _first: float = math.inf
     _asked: int = 0
     _least_s: float = 0.0
+    _took_s: list[float] = field(default_factory=list)
+
+    @property
+    def typical_s(self) -> float:
+        """Return the median seconds that measurements have taken; 0 before the first."""
+        return statistics.median(self._took_s) if self._took_s else 0.0
 
     def end_by(self, when: float, first: float | None = None) -> None:
         """End measurements under way at a time of the monotonic clock.
@@ -203,6 +210,7 @@ class RemoteEvaluator:
             for answer in pool.take(left_s):
                 took = time.monotonic() - began
                 self._least_s = min(self._least_s or took, took)
+                self._took_s.append(took)
                 return answer.outcome
         pool.abandon()
         return TIME_IS_UP

@@ -14,11 +14,12 @@ fixed beforehand, but for up to two more looks where a gain is nearly shown: a g
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from autoturbo.database import Race
 from autoturbo.search.constants import SEARCH
 
 _FEWEST = 3
@@ -29,39 +30,14 @@ _SHARES = (1.0, 0.588, 0.442)
 them together then err as rarely as one (Pocock, table 1, at 95 % confidence)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
-    """The result of a race.
-
-    Attributes:
-        winner: The entrant handed out: the leader, or the reference where no gain is shown.
-        gain: How many times as much the reference takes as the leader.
-        low: Lower end of the interval of that gain.
-        high: Upper end of it.
-        confidence: That the interval holds the gain.
-        measurements: Made for the race.
-        rounds: The last of them, in which leader and reference alone were measured.
-    """
-
-    winner: int
-    gain: float
-    low: float
-    high: float
-    confidence: float
-    measurements: int
-    rounds: int
-
-    @property
-    def demonstrated(self) -> bool:
-        """Return whether the leader is better than the reference at the stated confidence."""
-        return self.low > 1
-
-
 def race(
     measure: Callable[[int], float | None],
     entrants: Mapping[int, float],
     reference: int,
+    *,
     trials: int = 0,
+    objective: str = "latency",
+    most: float = math.inf,
 ) -> Race | None:
     """Return the result of a race; None where the reference cannot be measured.
 
@@ -70,14 +46,16 @@ def race(
             zero of which less is better; None where that fails.
         entrants: Candidates by number with the figure that made them enter, the most promising
             first; may hold the reference.
-        reference: What the winner has to beat.
+        reference: What the leader has to beat.
         trials: Of the run; more allow to confirm more often.
+        objective: What the figures are of.
+        most: Measurements that there is time for, about; half of them confirm.
     """
     others = {entrant: taken for entrant, taken in entrants.items() if entrant != reference}
-    leader, count = lead(measure, others) if others else (reference, 0)
+    part, looks = _looks(trials, most)
+    leader, count = lead(measure, others, most - 2 * part) if others else (reference, 0)
     # what chose the leader flatters it
     logarithms: dict[int, list[float]] = {reference: [], leader: []}
-    part, looks = _looks(trials)
     for rounds in range(part, part * looks + 1, part):
         for turn in range(rounds - part, rounds):
             count += _round(measure, [*logarithms], logarithms, turn)
@@ -87,21 +65,48 @@ def race(
             break
     if not any(map(math.isfinite, logarithms[reference])):
         return None
-    ends = math.exp(gain), math.exp(low), math.exp(high)
-    return Race(leader if low > 0 else reference, *ends, SEARCH.confidence, count, rounds)
+    found = Race(
+        objective, reference, leader, math.exp(gain), math.exp(low),
+        math.exp(high) if math.isfinite(high) else None, SEARCH.confidence,
+        _noise(logarithms.values()), count, rounds,
+    )  # fmt: skip
+    return dataclasses.replace(found, refuted=_refuted(entrants, found.winner))
 
 
-def _looks(trials: int) -> tuple[int, int]:
+def _refuted(entrants: Mapping[int, float], winner: int) -> tuple[int, ...]:
+    """Return the entrants whose figures were better than the winner's when they entered."""
+    least = entrants.get(winner, math.inf)
+    return tuple(entrant for entrant, taken in entrants.items() if taken < least)
+
+
+def _noise(logarithms: Iterable[Sequence[float]]) -> float:
+    """Return the standard deviation of one figure, from entrants' figures round by round."""
+    taken = [[value for value in one if math.isfinite(value)] for one in logarithms]
+    variances = [statistics.variance(one) for one in taken if one[1:]]
+    return math.sqrt(statistics.fmean(variances)) if variances else 0.0
+
+
+def race_measurements(trials: int) -> int:
+    """Return how often a race measures that is confirmed once, where nothing limits it."""
+    return sum(SEARCH.race_rounds) + 2 * _looks(trials, math.inf)[0]
+
+
+def _looks(trials: int, most: float) -> tuple[int, int]:
     """Return the rounds before each look at a gain, and the looks at most.
 
-    A race does not measure more often than its run did, but for the first look.
+    A race does not measure more often than its run did, but for the first look; nor more often than
+    there is time for, but for the fewest rounds that say anything.
     """
     part = max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)
-    looks = (trials - sum(SEARCH.race_rounds)) // (2 * part)
-    return part, min(max(looks, 1), len(_SHARES))
+    if most < sum(SEARCH.race_rounds) + 2 * part:
+        return max(int(min(most / 4, part)), _FEWEST), 1
+    looks = (min(trials, most) - sum(SEARCH.race_rounds)) // (2 * part)
+    return part, int(min(max(looks, 1), len(_SHARES)))
 
 
-def lead(measure: Callable[[int], float | None], entrants: Mapping[int, float]) -> tuple[int, int]:
+def lead(
+    measure: Callable[[int], float | None], entrants: Mapping[int, float], most: float = math.inf
+) -> tuple[int, int]:
     """Return who is the fastest of several, and how often was measured.
 
     Fewer go on from round to round: whoever is slower than the leader at the stated confidence, or
@@ -111,13 +116,14 @@ def lead(measure: Callable[[int], float | None], entrants: Mapping[int, float]) 
     Args:
         measure: Returns what an entrant takes, measured anew; None where that fails.
         entrants: By number with the figure known before, the most promising first.
+        most: Measurements that there is time for; fewer candidates enter where they are few.
     """
     alive = [*entrants]
     logarithms = {entrant: [math.log(taken)] for entrant, taken in entrants.items()}
     count = 0
-    for turn, most in enumerate(SEARCH.race_rounds):
-        alive = sorted(alive, key=lambda entrant: _mean(logarithms[entrant]))[:most]
-        if len(alive) <= 1:
+    for turn, places in enumerate(SEARCH.race_rounds):
+        alive = sorted(alive, key=lambda entrant: _mean(logarithms[entrant]))[:places]
+        if len(alive) <= 1 or count + len(alive) > most:
             break
         count += _round(measure, alive, logarithms, turn)
         alive = _remaining(alive, logarithms)

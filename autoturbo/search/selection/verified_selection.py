@@ -1,4 +1,4 @@
-"""The schedules that a run hands out: they measure the same twice and pass the checks.
+"""The schedules that a run hands out: measured a second time, or raced, and checked.
 
 The best schedule by what was sought, the fastest (for the database) and all members of a Pareto
 front are checked, each once. A schedule that fails is refused and the next best that passes takes
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from autoturbo.database import RefusedTrial
-from autoturbo.errors import MeasurerError, RefusedError
+from autoturbo.database import Race, RefusedTrial
+from autoturbo.errors import RefusedError
 from autoturbo.registry import VERIFIERS
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
@@ -28,7 +28,7 @@ from autoturbo.search.constants import SEARCH
 from autoturbo.search.executors.base import guarded
 from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
-from autoturbo.search.selection.racing import Race, race
+from autoturbo.search.selection.racing import race
 from autoturbo.simulate.contract import Scheduled, TuningEvaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import TIME_IS_UP
@@ -52,12 +52,15 @@ class Best:
     Attributes:
         trial: Its number.
         knobs: Its candidate.
-        measurement: Taken twice, with the same result.
+        measurement: The recorded one, which was the same a second time, or what a race gave.
         schedule: Has ``text`` and ``save(path)``.
         verification: What checking it gave; None where the verifier knows nothing of it.
-        once: Whether it was measured only once, for the time was up then.
-        race: How it was chosen where measurements vary; None where they repeat to the bit.
+        doubt: Why it was measured only once; empty where it was not.
+        race: How it was chosen where measurements vary; None where they repeat, or where there was
+            no time for a race.
         reference: Trial 0 as that race measured it; None where it was not in it.
+        varies: Whether the same schedule does not always take as long.
+        notes: What people should know of how it was chosen, a line each.
     """
 
     trial: int
@@ -65,9 +68,11 @@ class Best:
     measurement: Measurement
     schedule: Any
     verification: Verification | None = None
-    once: bool = False
+    doubt: str = ""
     race: Race | None = None
     reference: Measurement | None = None
+    varies: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def verified(self) -> tuple[Check, ...]:
@@ -124,6 +129,7 @@ class VerifiedSelection:
         log: Takes a line for people.
         expected: Returns what a kernel model says of trials, in proportion to the first objective;
             None where nothing is known. Asked where measurements vary.
+        left: Returns how many measurements there is time for, about.
     """
 
     name: str
@@ -132,7 +138,11 @@ class VerifiedSelection:
     verifier: Verifier
     log: Callable[[str], None]
     expected: Callable[[Sequence[Trial]], Floats | None] = lambda _: None
-    _again: dict[int, list[Measurement]] = field(default_factory=dict)
+    left: Callable[[], float] = lambda: math.inf
+    _notes: list[str] = field(default_factory=list)
+    _again: dict[int, list[Measurement | None]] = field(default_factory=dict)
+    _doubt: str = ""
+    _varied: bool = False
     _known: dict[int, tuple[Scheduled, Verification | None]] = field(default_factory=dict)
     _refused: dict[int, RefusedTrial] = field(default_factory=dict)
     _winner: Best | None = None
@@ -145,9 +155,10 @@ class VerifiedSelection:
     def best(self, objectives: Sequence[Objective], rather: Best | None = None) -> Best:
         """Return the best trial that passes; of equals ``rather``, else the earliest.
 
+        Where it measures differently the second time, measurements vary from then on.
+
         Raises:
             RefusedError: None passes.
-            MeasurerError: It measures differently the second time.
         """
         liked = -1 if rather is None else rather.trial
         measured = [t for t in self.trials if isinstance(t.outcome, Measurement)]
@@ -156,11 +167,13 @@ class VerifiedSelection:
             return (*figures(objectives, trial.outcome), trial.number != liked, trial.number)
 
         ranked = sorted(measured, key=rank)
-        if ranked and _varies(ranked[0]):
-            return self._raced(ranked, objectives[0])
         for trial in ranked:
+            if self._varied or _varies(trial):
+                return self._raced(ranked, objectives[0])
             if self._passes(trial):
-                return rather if rather and trial.number == liked else self._best(trial)
+                if rather and trial.number == liked:
+                    return rather
+                return self._best(trial) or self._raced(ranked, objectives[0])
         raise self._nothing()
 
     def _raced(self, ranked: Sequence[Trial], objective: Objective) -> Best:
@@ -186,7 +199,10 @@ class VerifiedSelection:
             reference = 0 if 0 in entrants else next(iter(entrants))
             measure = functools.partial(self._figure, entrants, objective)
             tried = {number: promise[number] for number in entrants if number in promise}
-            result = race(measure, tried, reference, len(self.trials))
+            result = race(
+                measure, tried, reference, trials=len(self.trials), objective=objective.name,
+                most=self.left(),
+            )  # fmt: skip
             chosen = entrants[next(iter(entrants)) if result is None else result.winner]
             self._winner = self._of_race(chosen, entrants[reference], result, objective)
         return self._winner
@@ -204,44 +220,62 @@ class VerifiedSelection:
     def _figure(
         self, entrants: Mapping[int, Trial], objective: Objective, number: int
     ) -> float | None:
-        outcome = guarded(self.tuning_evaluator, entrants[number].knobs)
-        if isinstance(outcome, Measurement):
-            self._again.setdefault(number, []).append(outcome)
+        outcome = self._tried(entrants[number])
+        measured = outcome if isinstance(outcome, Measurement) else None
+        self._again.setdefault(number, []).append(measured)
         return _taken(objective, outcome)
+
+    def _tried(self, trial: Trial) -> Outcome:
+        """Return what measuring a trial gives, tried once more where its measurer failed."""
+        outcome = guarded(self.tuning_evaluator, trial.knobs)
+        if isinstance(outcome, Failure) and outcome.may_pass:
+            outcome = guarded(self.tuning_evaluator, trial.knobs)
+        if isinstance(outcome, Failure):
+            self._doubt = f"measuring it again failed: {outcome.message}"
+            if outcome is TIME_IS_UP:
+                self._doubt = "there was no time to measure it again"
+        return outcome
 
     def _of_race(
         self, trial: Trial, reference: Trial, result: Race | None, objective: Objective
     ) -> Best:
         """Return the best trial by a race; None where there was no time for one."""
         schedule, verification = self._known[trial.number]
-        measurement, against = (self._measured_in(t, result) for t in (trial, reference))
+        measurement, against = self._measured_in(trial, reference, result)
         if result is None:
-            self.log(f"trial {trial.number} is not measured again: the time is up")
+            self.log(f"trial {trial.number}: {self._doubt}")
         else:
-            low, high = f"{result.low:.3f}", f"{result.high:.3f}"
+            low = f"{result.low:.3f}"
+            high = "any number of" if result.high is None else f"{result.high:.3f}"
             self.log(
-                f"race of {result.measurements} measurements: trial {trial.number}; the best is "
-                f"{low} to {high} times as good in {objective.name} as trial {reference.number} "
-                f"at {result.confidence:.0%} confidence"
+                f"race of {result.measurements} measurements: trial {result.leader} is {low} to "
+                f"{high} times as good in {objective.name} as trial {reference.number} at "
+                f"{result.confidence:.0%} confidence; trial {trial.number} is handed out"
             )
         schedule = _expecting(schedule, measurement)
         return Best(
-            trial.number, trial.knobs, measurement, schedule, verification, result is None, result,
-            against if reference.number == 0 else None,
+            trial.number, trial.knobs, measurement, schedule, verification,
+            self._doubt if result is None else "", result,
+            against if reference.number == 0 and result else None, varies=True,
+            notes=tuple(self._notes),
         )  # fmt: skip
 
-    def _measured_in(self, trial: Trial, result: Race | None) -> Any:
-        """Return a trial's measurement with the medians of what the race's last rounds gave."""
-        again = self._again.get(trial.number, [])[-result.rounds :] if result else []
-        measurement: Any = trial.outcome
-        if not again:
-            return measurement
-        joules = [m.energy for m in again if m.energy is not None]
-        return dataclasses.replace(
-            measurement,
-            latency=statistics.median(m.latency for m in again),
-            ddr_bytes=round(statistics.median(m.ddr_bytes for m in again)),
-            energy=statistics.median(joules) if joules else None,
+    def _measured_in(
+        self, trial: Trial, reference: Trial, result: Race | None
+    ) -> tuple[Measurement, Measurement]:
+        """Return a trial's and the reference's measurements by the last rounds of a race.
+
+        Their geometric means over the rounds in which both were measured: as the gain is that of
+        the mean of logarithms, these figures are in its ratio.
+        """
+        own, base = (
+            self._again.get(t.number, [])[-result.rounds :] if result else []
+            for t in (trial, reference)
+        )
+        pairs = [(a, b) for a, b in zip(own, base, strict=False) if a and b]
+        return (
+            _together(trial, [a for a, _ in pairs]),
+            _together(reference, [b for _, b in pairs]),
         )
 
     def front(self, objectives: Sequence[Objective]) -> tuple[Trial, ...]:
@@ -288,31 +322,23 @@ class VerifiedSelection:
         self._refused[trial.number] = RefusedTrial(trial.number, VERIFIER_VERSION, failures)
         self.log(f"trial {trial.number} is refused: {failures[0]}")
 
-    def _best(self, trial: Trial) -> Best:
+    def _best(self, trial: Trial) -> Best | None:
+        """Return a trial measured once more; None where the two measurements differ."""
         schedule, verification = self._known[trial.number]
-        measurement, once = self._measured_again(trial)
-        schedule = _expecting(schedule, measurement)
-        return Best(trial.number, trial.knobs, measurement, schedule, verification, once)
-
-    def _measured_again(self, trial: Trial) -> tuple[Measurement, bool]:
-        """Return a second measurement of a trial; the recorded one, and True, once the time is up.
-
-        Raises:
-            MeasurerError: The numbers differ.
-        """
-        repeated, recorded = guarded(self.tuning_evaluator, trial.knobs), trial.outcome
-        if repeated is TIME_IS_UP and isinstance(recorded, Measurement):
-            self.log(f"trial {trial.number} is not measured again: the time is up")
-            return recorded, True
-        if not isinstance(recorded, Measurement) or not isinstance(repeated, Measurement):
-            text = repeated.message if isinstance(repeated, Failure) else "it failed before"
-            raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
-        if repeated.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
-            text = f"{recorded.latency!r} s, then {repeated.latency!r} s"
-            message = f"trial {trial.number} measures differently each time: {text}"
-            hint = "a measurer that varies says so in its info (docs/extending.md)"
-            raise MeasurerError(message, hint=hint)
-        return repeated, False
+        again: Outcome = self._tried(trial)
+        recorded: Any = trial.outcome
+        if isinstance(again, Measurement) and not recorded.agrees(again):
+            self._varied = True
+            text = f"{recorded.latency!r} s, then {again.latency!r} s"
+            note = f"trial {trial.number} measured {text}: measurements are taken to vary"
+            self._notes.append(note)
+            self.log(note)
+            return None
+        if isinstance(again, Failure):
+            self.log(f"trial {trial.number}: {self._doubt}")
+        doubt = self._doubt if isinstance(again, Failure) else ""
+        schedule = _expecting(schedule, recorded)
+        return Best(trial.number, trial.knobs, recorded, schedule, verification, doubt)
 
     def _nothing(self) -> RefusedError:
         """Return the error that no schedule passes, with the reason of the first."""
@@ -330,6 +356,23 @@ def _taken(objective: Objective, outcome: Outcome) -> float | None:
     if not value:
         return None
     return value if objective.direction == "minimize" else 1 / value
+
+
+def _together(trial: Trial, again: Sequence[Measurement]) -> Measurement:
+    """Return the geometric means of a trial's measurements; the recorded one if there is none."""
+    recorded: Any = trial.outcome
+    if not again:
+        measurement: Measurement = recorded
+        return measurement
+    joules = [m.energy for m in again if m.energy]
+    moved = [m.ddr_bytes for m in again]
+    measurement = recorded
+    return dataclasses.replace(
+        measurement,
+        latency=statistics.geometric_mean(m.latency for m in again),
+        ddr_bytes=round(statistics.median(moved)),
+        energy=statistics.geometric_mean(joules) if joules else None,
+    )
 
 
 def _varies(trial: Trial) -> bool:
