@@ -116,6 +116,8 @@ def test_a_scheduler_that_no_trial_equals_is_named(cli: Cli, objective: str, sai
 
 
 def test_resume_says_what_the_run_began_with(cli: Cli, run: str) -> None:
-    lines = cli("resume", run).out.splitlines()
+    ran = cli("resume", run)
+    lines = ran.out.splitlines()
+    assert f"run {run}: if it ends early, go on with: autoturbo resume {run}\n" in ran.err
     assert lines[:2] == ["fork @ zcu102-vta4", f"  run     {run} of autoturbo.db"]
     assert lines[2] == "  starts  every unit alone, and the schedules of published schedulers"

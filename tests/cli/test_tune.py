@@ -18,7 +18,7 @@ import pytest
 from autoturbo.commands.console import Console, LiveLine, standing_of
 from autoturbo.commands.tuning.tune import finish
 from autoturbo.database import Database
-from autoturbo.errors import InterruptedRunError, UsageError
+from autoturbo.errors import ExecutorError, InterruptedRunError, UsageError
 from autoturbo.hardware import Calibration, load_target
 from autoturbo.registry import SCHEDULERS
 from autoturbo.report.lines import RunStatus
@@ -724,6 +724,20 @@ def test_an_interrupted_run_says_how_to_go_on(cli: Cli) -> None:
         finish([stopped], Console(verbosity=-1), "x y.db")
     command = f"autoturbo resume {result.run} --db 'x y.db'"
     assert raised.value.hint == f"go on with '{command}'"
+
+
+def test_what_resumes_a_run_is_said_before_anything_is_measured(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def power_cut(*_: object) -> None:
+        raise ExecutorError("nothing can be measured")
+
+    monkeypatch.setattr("autoturbo.tuning.tuner.carry_out", power_cut)
+    ran = cli("tune", MODEL, "--batch", "1", "--trials", "2", "--db", "of it.db")
+    (run,) = (one["run"] for one in cli("--json", "runs", "--db", "of it.db").object["runs"])
+    goes_on = f"autoturbo resume {run} --db 'of it.db'"
+    assert ran.err.splitlines()[0] == f"run {run}: if it ends early, go on with: {goes_on}"
+    assert "error: nothing can be measured" in ran.err
 
 
 @pytest.mark.full

@@ -541,7 +541,7 @@ def origins(found: Sequence[str], *, on_machine: bool) -> str:
 
 
 def tell_start(info: RunInfo, console: Console, database: str, pair: str = "") -> None:
-    """Say which run it is, what it starts from and what it leaves out.
+    """Say which run it is and what resumes it, what it starts from and what it leaves out.
 
     Args:
         info: The run.
@@ -552,6 +552,9 @@ def tell_start(info: RunInfo, console: Console, database: str, pair: str = "") -
     settings = info.settings
     on_machine = "units" in settings["target_description"]
     console.say(f"  run     {pair}{info.id} of {database}")
+    if console.verbosity >= 0:  # on standard error: whoever keeps the output must still see it
+        resume = command_line(database, "resume", info.id)
+        warn(f"run {info.id}: if it ends early, go on with: {resume}")
     console.say(f"  starts  {pair}{origins(settings.get('origins', ()), on_machine=on_machine)}")
     for note in settings.get("notes", ()):
         console.say(f"  note    {pair}{note}")
