@@ -182,18 +182,27 @@ class StoredRun(NamedTuple):
             raise RunError(message, hint="replay it with the release that its manifest names")
         return self.pair("replay").evaluator()
 
-    def evaluator_on_target(self) -> Evaluator:
-        """Return the evaluator of a run that is not on a machine.
+    def simulating(self, verb: str) -> Evaluator:
+        """Return an evaluator of a run on a target that builds its schedules and simulates them.
+
+        Nothing is measured with it, whatever measured the run: a board may be gone.
+
+        Args:
+            verb: What is to be done with the run, for the remedy.
 
         Raises:
-            RunError: It is, or as :meth:`evaluator`.
+            RunError: It is on a machine, of another version of the scheduler, or as :meth:`pair`.
         """  # noqa: DOC501  not_of_machines() makes the error
         from autoturbo.simulate.evaluator import Evaluator
+        from autoturbo.simulate.measurement import VERSION
 
-        found = self.evaluator()
-        if not isinstance(found, Evaluator):
+        if self.info.key.scheduler_version.partition("+")[0] != VERSION:
+            message = f"run {self.info.id} is of another version of the scheduler"
+            raise RunError(message, hint="replay it with the release that its manifest names")
+        pair = self.pair(verb)
+        if (on := pair.on_target()) is None:
             raise not_of_machines(self.info)
-        return found
+        return Evaluator(on.model, on.target, on.dtype)
 
 
 def opened(path: str | Path) -> Database:

@@ -1,4 +1,7 @@
-"""The facts of a run: its records, and its best schedule built and measured again.
+"""The facts of a run: its records, and where the time of its best schedule goes.
+
+Figures are those that the run recorded: nothing is measured for a report. How they divide, what is
+kept where and when it happens is simulated, whatever measured them.
 
 The time of a schedule is dealt out so that the parts add up to the latency: first what the busiest
 engine works, then what each other engine adds while those before it stand idle, then latencies
@@ -15,13 +18,14 @@ from typing import Final
 
 import numpy as np
 
-from autoturbo.database import RunInfo, TrialRecord, Verified
+from autoturbo.database import HandedOut, RunInfo, TrialRecord, Verified
 from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.graph.operators import Graph
-from autoturbo.registry import COST_MODEL
+from autoturbo.registry import COST_MODEL, HEURISTIC, HEURISTICS, SIMULATOR
 from autoturbo.report.importance import Importance, importance_of
 from autoturbo.report.search import Predictions, predictions
+from autoturbo.report.units import percent
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -31,6 +35,7 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
 )
 from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.constants import SEARCH
 from autoturbo.search.evolution import make_ranker
@@ -43,8 +48,8 @@ from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 from autoturbo.verify import VERIFIER_VERSION, verify_schedule
 from autoturbo.verify.findings import Check
 
-BESIDE = ("tvm", "astitch", "graphturbo")
-"""Schedulers that every report shows beside the tuned schedule."""
+BESIDE = ("tvm", "astitch")
+"""Schedulers that every report of a simulated run shows beside the tuned schedule."""
 
 MOST_JUDGES = 2000
 """Trials that the importance of knobs is judged by: more take long and say the same."""
@@ -52,8 +57,7 @@ MOST_JUDGES = 2000
 TITLES = {
     "tvm": "TVM-like",
     "astitch": "AStitch-like",
-    "graphturbo": "GraphTurbo's heuristics",
-    "default": "trial 0",
+    "default": HEURISTIC,
     "tuned": "tuned",
 }
 
@@ -155,20 +159,22 @@ class Evidence:
 
     Attributes:
         checks: By name ``"ok"``, ``"failed"`` or ``"not run"``.
-        same: The best trial measured the same again, to the bit.
+        same: The best trial simulates the same again, to the bit; None where it was measured.
+        again: What is known of measuring it more than once, in words; empty for nothing.
         refused: Trials whose schedules failed a check.
         findings: What is wrong, one line each.
     """
 
     checks: Mapping[str, str]
-    same: bool
+    same: bool | None
+    again: str
     refused: int
     findings: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
         """Return whether nothing speaks against the figures."""
-        return self.same and "failed" not in self.checks.values()
+        return self.same is not False and "failed" not in self.checks.values()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +186,7 @@ class Facts:
         state: What became of it.
         trials: By number.
         objectives: What was sought.
-        number: Of the fastest trial.
+        handed: What the run handed out, or would.
         best: Its schedule.
         default: Of trial 0; None where it does not fit.
         others: Other schedulers by name; a failure where one does not fit.
@@ -195,7 +201,7 @@ class Facts:
     state: str
     trials: tuple[Trial, ...]
     objectives: tuple[Objective, ...]
-    number: int
+    handed: HandedOut
     best: Measured
     default: Measured | None
     others: Mapping[str, Measured | Failure]
@@ -210,42 +216,40 @@ def gather(
     info: RunInfo,
     state: str,
     records: Sequence[TrialRecord],
+    handed: HandedOut | None,
     verified: Verified | None,
     graph: Graph,
     evaluator: Evaluator,
 ) -> Facts:
-    """Build and measure a record's schedules again.
+    """Return what is recorded, with its schedules built again to say how they use their time.
 
     Args:
         info: The run.
         state: What became of it.
         records: Its trials by number.
+        handed: What it handed out, or would.
         verified: Checks of its best schedule that the database knows of.
         graph: Its model.
-        evaluator: Of its model and target.
+        evaluator: Of its model and target; simulates, whatever measured the run.
 
     Returns:
-        All that a report says of the run; trials are as recorded, the best schedule, that of trial
-        0 if it fits, and the other schedulers' are measured anew.
+        All that a report says of the run.
 
     Raises:
         RunError: Nothing of it fits the target.
     """  # noqa: DOC501  no_schedule() makes the error
     trials = tuple(Trial(r.number, r.knobs, r.outcome) for r in records)
     known = {trial.number: trial for trial in trials}
-    if info.best_trial is None:
+    if handed is None:
         raise no_schedule(info)
-    recorded = known[info.best_trial]
-    best = _measured(evaluator, recorded)
+    best = _of_trial(evaluator, known.get(handed.trial), handed.measurement)
     order = best.use.order
     target = best.schedule.context.target
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
     space = space_of_run(info.settings, evaluator.model_scheduler)
     ranker = make_ranker(evaluator, graph, target, info.key.dtype, seed, lambda _: None)
-    default = known.get(0)
-    fits = default is not None and isinstance(default.outcome, Measurement)
-    fits = fits and not info.refuses(0)
+    base = handed.heuristic
     alone = len(objectives) == 1 and objectives[0].name in OF_KERNELS
     times = [datetime.fromisoformat(record.created) for record in (records[0], records[-1])]
     return Facts(
@@ -253,11 +257,11 @@ def gather(
         state=state,
         trials=trials,
         objectives=objectives,
-        number=info.best_trial,
+        handed=handed,
         best=best,
-        default=_measured(evaluator, default, order) if fits else None,
-        others=_others(evaluator, info.settings.get("baselines", ()), order),
-        trust=_trust(info, recorded, best, verified),
+        default=None if base is None else _of_trial(evaluator, known.get(0), base, order),
+        others=_others(evaluator, info, handed, order),
+        trust=_trust(info, handed, best, evaluator, verified),
         importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
         predictions=predictions(trials, ranker, info.settings.get("round") or SEARCH.round_trials),
         searched_by_model=alone and info.settings.get("sampler", COST_MODEL) == COST_MODEL,
@@ -265,42 +269,64 @@ def gather(
     )
 
 
-def _measured(evaluator: Evaluator, trial: Trial | None, order: Sequence[str] = ()) -> Measured:
-    """Return a trial's schedule, built and measured again.
+def is_simulated(info: RunInfo) -> bool:
+    """Return whether the simulator gave the figures of a run."""
+    return bool(info.settings.get("measurer", SIMULATOR) == SIMULATOR)
+
+
+def _of_trial(
+    evaluator: Evaluator, trial: Trial | None, measured: Measurement, order: Sequence[str] = ()
+) -> Measured:
+    """Return a trial's schedule, built again, with its measurement.
 
     Raises:
-        RunError: It fits no more.
+        RunError: It is not there.
     """
     if trial is None:
         raise RunError("a trial that the run names is not there")
-    schedule = evaluator.schedule(trial.knobs)
-    outcome = evaluator.measure(schedule)
-    if isinstance(outcome, Failure):
-        raise RunError(f"trial {trial.number} cannot be measured again: {outcome.message}")
-    return Measured.of(schedule, outcome, order)
+    schedule = build_schedule(evaluator.model_scheduler, trial.knobs)
+    return Measured.of(schedule, measured, order)
 
 
 def _others(
-    evaluator: Evaluator, asked: Sequence[str], order: Sequence[str]
+    evaluator: Evaluator, info: RunInfo, handed: HandedOut, order: Sequence[str]
 ) -> dict[str, Measured | Failure]:
+    """Return other schedulers: what was measured with the run; simulated ones also otherwise."""
+    asked = info.settings.get("baselines", ())
+    simulated = is_simulated(info)
+    names = dict.fromkeys((*BESIDE, *asked) if simulated else handed.baselines)
     others: dict[str, Measured | Failure] = {}
-    for name in dict.fromkeys((*BESIDE, *asked)):
+    for name in names:
+        if name in HEURISTICS:
+            continue  # trial 0 has a row of its own
         try:
             schedule, outcome = evaluator.scheduler(name)
         except AutoTurboError as error:  # a scheduler of a package that is not installed here
             others[name] = Failure("raised", error.message)
-        else:
-            others[name] = (
-                outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome, order)
-            )
-    return others
+            continue
+        if not simulated:
+            outcome = handed.baselines[name]
+        others[name] = (
+            outcome if isinstance(outcome, Failure) else Measured.of(schedule, outcome, order)
+        )
+    absent = {name: Failure("raised", why) for name, why in info.lacking.items()}
+    return others if simulated else {**others, **absent}
 
 
-def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | None) -> Evidence:
-    same = best.measurement.as_dict() == recorded.outcome.as_dict()
+def _trust(
+    info: RunInfo,
+    handed: HandedOut,
+    best: Measured,
+    evaluator: Evaluator,
+    verified: Verified | None,
+) -> Evidence:
+    same = None
+    if is_simulated(info):
+        same = evaluator.measure(best.schedule) == handed.measurement
+    again, refused = _again(handed, same), len(info.refused)
     if verified is not None and verified.verifier == VERIFIER_VERSION:
         checks = {c.value: "ok" if c in verified.checks else "not run" for c in Check}
-        return Evidence(checks, same, len(info.refused), ())
+        return Evidence(checks, same, again, refused, ())
     now = verify_schedule(best.schedule, numbers=False)
     checks = {
         Check.REGIONS.value: "failed" if now.regions else "ok",
@@ -308,7 +334,16 @@ def _trust(info: RunInfo, recorded: Trial, best: Measured, verified: Verified | 
         Check.NUMBERS.value: "not run",
     }
     lines = tuple(finding.message for finding in now.findings[:5])
-    return Evidence(checks, same, len(info.refused), lines)
+    return Evidence(checks, same, again, refused, lines)
+
+
+def _again(handed: HandedOut, same: bool | None) -> str:
+    """Return what is known of measuring the best schedule more than once, in words."""
+    if same is not None:
+        return "the same, to the bit" if same else "other numbers than the run recorded"
+    if handed.race is not None:
+        return f"raced {handed.race.rounds} rounds, noise {percent(handed.race.noise)}"
+    return f"no: {handed.doubt}" if handed.doubt else ""
 
 
 def time_use(

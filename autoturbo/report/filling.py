@@ -56,9 +56,11 @@ def rendered(name: str, **given: object) -> str:
         "duration",
         "gain",
         "joules",
+        "known_size",
         "percent",
         "ratio",
         "size",
+        "traffic",
         "vector_sentence",
     ):
         environment.filters[unit] = getattr(units, unit)

@@ -14,6 +14,7 @@ from autoturbo.report.units import (
     clock,
     count,
     duration,
+    known_size,
     macs,
     percent,
     plain,
@@ -416,6 +417,7 @@ def target_view(target: Target) -> View:
 
 def measurement_view(measured: Measurement) -> View:
     """Return a view of a measurement's figures."""
+    moved = measured.moved
     facts = [
         (
             "latency",
@@ -424,7 +426,10 @@ def measurement_view(measured: Measurement) -> View:
         ("throughput", speed(measured.throughput)),
         ("DDR", traffic(measured)),
         ("matrix engines", f"{percent(measured.matrix_utilization)} in use"),
-        ("most in LB, GB", f"{size(measured.peak_lb_bytes)}, {size(measured.peak_gb_bytes)}"),
+        (
+            "most in LB, GB",
+            f"{known_size(moved['peak_lb_bytes'])}, {known_size(moved['peak_gb_bytes'])}",
+        ),
         ("kernels", str(measured.kernels)),
     ]
     if elsewhere := vector_sentence(measured.bound.vector_macs):
@@ -485,7 +490,7 @@ def gain_sentence(info: RunInfo) -> str:
     if gain is None:
         return f"not known, measurements vary: {handed.doubt}"
     race = handed.race
-    interval = "" if race is None else _interval(race)
+    interval = interval_sentence(race)
     if race is not None and not race.demonstrated:
         text = f"none demonstrated: {interval}, over the heuristic"
     elif race is not None and race.objective not in OF_KERNELS:
@@ -501,8 +506,17 @@ def gain_sentence(info: RunInfo) -> str:
     return text
 
 
-def _interval(race: Race) -> str:
+def refuted_sentence(race: Race | None) -> str:
+    """Return the trials that looked better than what a race handed out; empty for none."""
+    if race is None or not race.refuted:
+        return ""
+    return f"trial{'s' if race.refuted[1:] else ''} {', '.join(map(str, race.refuted))}"
+
+
+def interval_sentence(race: Race | None) -> str:
     """Return the interval of a race's gain: ``1.37x to 1.40x at 95 % confidence``."""
+    if race is None:
+        return ""
     high = "any" if race.high is None else ratio(race.high)
     return f"{ratio(race.low)} to {high} at {percent(race.confidence)} confidence"
 

@@ -2,7 +2,7 @@
 
 A reader's map::
 
-    facts: all that is known of a run (measured again where the database keeps sums only)
+    facts: all that is known of a run, and how its schedules use their time (simulated)
         -> timeline, graph_view, search: what is shown, as plain values
         -> filling: templates/*.html, one a section, and charts/*.json with their data
         -> page: one file, with its style and scripts
@@ -27,7 +27,7 @@ from markupsafe import Markup
 from autoturbo.config import TuneConfig, extent_flags
 from autoturbo.database import BORROWS, RunInfo
 from autoturbo.hardware import known_error
-from autoturbo.registry import SIMULATOR
+from autoturbo.registry import HEURISTIC, SIMULATOR
 from autoturbo.report.facts import (
     LEAST,
     MOST_JUDGES,
@@ -47,7 +47,14 @@ from autoturbo.report.graph_view import (
     scope_counts,
     subgraph_facts,
 )
-from autoturbo.report.lines import mixed_samples, mixed_sentence
+from autoturbo.report.lines import (
+    failed_sentence,
+    interval_sentence,
+    mixed_samples,
+    mixed_sentence,
+    refuted_sentence,
+    unsure,
+)
 from autoturbo.report.search import (
     MOST_ASKED,
     convergence,
@@ -87,10 +94,8 @@ LEVELS = {
 def side_by_side(facts: Facts) -> dict[str, Measured]:
     """Return every schedule that fits by the title that readers see, the tuned one last."""
     rows = {TITLES.get(n, n): m for n, m in facts.others.items() if isinstance(m, Measured)}
-    own = rows.get(TITLES["graphturbo"])
-    default = facts.default
-    if default is not None and not (own and own.measurement.latency == default.measurement.latency):
-        rows[TITLES["default"]] = default
+    if facts.default is not None:
+        rows[TITLES["default"]] = facts.default
     return {**rows, TITLES["tuned"]: facts.best}
 
 
@@ -100,11 +105,24 @@ def how_known(info: RunInfo) -> str:
     return origin_of(measurer)
 
 
-def reference(facts: Facts) -> tuple[str, Measured] | None:
-    """Return the reference of the gain: TVM's kernels, or the first other schedule that fits."""
-    others = ((TITLES.get(n, n), m) for n, m in facts.others.items() if isinstance(m, Measured))
-    default = () if facts.default is None else ((TITLES["default"], facts.default),)
-    return next(iter((*others, *default)), None)
+def reference(facts: Facts) -> tuple[str, Measured, float | None] | None:
+    """Return what else the best is compared with: TVM's kernels, or the first other that fits.
+
+    With it how many times as fast the best is; None where that is not known.
+    """
+    rows, gains = side_by_side(facts), gains_over(facts)
+    name = next((name for name in rows if name != TITLES["tuned"]), None)
+    return None if name is None else (name, rows[name], gains[name])
+
+
+def gains_over(facts: Facts) -> dict[str, float | None]:
+    """Return how many times as fast as each schedule the best one is; None where not known."""
+    best, doubted = facts.best.measurement.latency, unsure(facts.info)
+    ratios: dict[str, float | None] = {
+        name: None if doubted else row.measurement.latency / best
+        for name, row in side_by_side(facts).items()
+    }
+    return {**ratios, TITLES["default"]: facts.info.gain(), TITLES["tuned"]: 1.0}
 
 
 def saved(name: str, other: Measured, best: Measured) -> str:
@@ -212,7 +230,7 @@ def roofline_chart(
     points = [
         (name, "schedule", macs / moved, macs / row.measurement.latency / 1e12, 0.1)
         for name, row in rows.items()
-        if (macs := row.schedule.model.macs) and (moved := row.measurement.ddr_bytes)
+        if (macs := row.schedule.model.macs) and (moved := row.measurement.moved["ddr_bytes"])
     ]
     points += [
         (g.title, "sub-graph", g.macs / g.ddr_bytes, g.macs * clusters / g.seconds / 1e12, g.share)
@@ -423,6 +441,12 @@ def _of_schedules(facts: Facts) -> dict[str, Any]:
     return {
         "charts": charts,
         "base": reference(facts),
+        "gains": gains_over(facts),
+        "gain": facts.info.gain(),
+        "interval": interval_sentence(facts.handed.race),
+        "doubt": facts.info.lacking.get(HEURISTIC) or (unsure(facts.info) and facts.handed.doubt),
+        "refuted": refuted_sentence(facts.handed.race),
+        "failed": failed_sentence(trial.outcome for trial in facts.trials),
         "saved": saved,
         "parts_saved": parts_saved,
         "titles": PART_TITLES,
@@ -538,7 +562,7 @@ def commands(facts: Facts) -> list[str]:
     pair = ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
     asked = TuneConfig.of_run(info).words(facts.best.schedule.context.target)
     tune = ["autoturbo", "tune", info.model_file, *pair, *asked]
-    replay = ["autoturbo", "replay", info.id, str(facts.number)]
+    replay = ["autoturbo", "replay", info.id, str(facts.handed.trial)]
     simulate = ["autoturbo", "simulate", info.model_file, *pair, "--schedule", "schedule.json"]
     verify = ["autoturbo", "verify", info.model_file, "--run", info.id]
     all_of_it = () if BORROWS in settings else (tune,)

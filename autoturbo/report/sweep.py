@@ -19,7 +19,7 @@ from autoturbo.errors import UsageError
 from autoturbo.hardware.fields import Dtype
 from autoturbo.hardware.grid import Axis, Value
 from autoturbo.report.tables import table
-from autoturbo.report.units import duration, gain, percent, plain, size
+from autoturbo.report.units import duration, gain, percent, plain, traffic
 from autoturbo.schema import Bool, Duration, Natural, Real, TypedDict
 from autoturbo.simulate.measurement import Measurement, MeasurementJson
 
@@ -225,7 +225,7 @@ def _row(point: SweepPoint, mark: str) -> tuple[str, ...]:
         duration(best.latency),
         gain(best.latency, point.default),
         percent(best.bound_fraction),
-        size(best.ddr_bytes),
+        traffic(best),
         mark,
     )
 

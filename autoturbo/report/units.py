@@ -146,10 +146,14 @@ def beyond_error(gain: float, known_error: float | None) -> str:
     return f"{below} error of {percent(known_error)}"
 
 
+def known_size(count: float | None) -> str:
+    """Return bytes as text; ``-`` where they are not known."""
+    return "-" if count is None else size(count)
+
+
 def traffic(measurement: Measurement) -> str:
     """Return the DDR traffic of a measurement; ``-`` where its measurer tells none."""
-    told = measurement.ddr_bytes or measurement.noise is None
-    return size(measurement.ddr_bytes) if told else "-"
+    return known_size(measurement.moved["ddr_bytes"])
 
 
 def clock(seconds: float) -> str:

@@ -109,14 +109,14 @@ class LowerBound:
 
 MeasurementJson = TypedDict("MeasurementJson", {
     "latency_s": Annotated[float, Number(above=0.0)],
-    "throughput_per_s": Annotated[float, Number(above=0.0)] | None, "ddr_bytes": Natural,
-    "gb_bytes": Natural, "matrix_utilization": Real, "vector_utilization": Real,
-    "peak_lb_bytes": Natural, "peak_gb_bytes": Natural, "kernels": Natural,
+    "throughput_per_s": Annotated[float, Number(above=0.0)] | None, "ddr_bytes": Natural | None,
+    "gb_bytes": Natural | None, "matrix_utilization": Real, "vector_utilization": Real,
+    "peak_lb_bytes": Natural | None, "peak_gb_bytes": Natural | None, "kernels": Natural,
     "lower_bound_s": Duration, "bound_fraction": Real,
     "energy_j": Annotated[float, Number(least=0.0, unit="J")] | None,
     "incomplete": UncountedJson | None,
 })  # fmt: skip
-"""One schedule measured, as commands print it."""
+"""One schedule measured, as commands print it; null for what its measurer does not tell."""
 
 Counters = TypedDict("Counters", {
     "busy_s": dict[str, Duration], "overlap_s": dict[str, Duration], "waits_s": dict[str, Duration],
@@ -134,7 +134,8 @@ class Measurement(Shown):
     Attributes:
         latency: Of one evaluation of the whole batch.
         batch: Samples in it; None where the model's inputs do not agree on them.
-        ddr_bytes: Moved from and to DDR by all clusters.
+        ddr_bytes: Moved from and to DDR by all clusters; of this and the next figures of bytes
+            :attr:`moved` says which are known.
         gb_bytes: Moved from and to global buffers by all clusters.
         matrix_utilization: Multiply-accumulates over peak times latency.
         vector_utilization: Vector operations over peak times latency.
@@ -195,6 +196,17 @@ class Measurement(Shown):
         """Return the lower bound over the latency: 1 is optimal."""
         return self.bound.seconds / self.latency
 
+    @property
+    def moved(self) -> dict[str, int | None]:
+        """Return the figures of bytes by name; None for those that its measurer does not tell.
+
+        A board tells no bytes, or those of DDR; only who counts all of them by level knows that
+        there are none in a buffer.
+        """
+        names = ("ddr_bytes", "gb_bytes", "peak_lb_bytes", "peak_gb_bytes")
+        known: dict[str, int] = {name: getattr(self, name) for name in names}
+        return {name: count if count or self.bytes else None for name, count in known.items()}
+
     def agrees(self, other: Measurement) -> bool:
         """Return whether another measurement gives the same latency, as far as that is told."""
         return abs(self.latency - other.latency) <= RESOLUTION * self.latency
@@ -205,15 +217,16 @@ class Measurement(Shown):
 
     def as_json(self) -> MeasurementJson:
         """Return the object M of the command line's ``--json`` (product.md)."""
+        moved = self.moved
         return {
             "latency_s": self.latency,
             "throughput_per_s": self.throughput,
-            "ddr_bytes": self.ddr_bytes,
-            "gb_bytes": self.gb_bytes,
+            "ddr_bytes": moved["ddr_bytes"],
+            "gb_bytes": moved["gb_bytes"],
             "matrix_utilization": self.matrix_utilization,
             "vector_utilization": self.vector_utilization,
-            "peak_lb_bytes": self.peak_lb_bytes,
-            "peak_gb_bytes": self.peak_gb_bytes,
+            "peak_lb_bytes": moved["peak_lb_bytes"],
+            "peak_gb_bytes": moved["peak_gb_bytes"],
             "kernels": self.kernels,
             "lower_bound_s": self.bound.seconds,
             "bound_fraction": self.bound_fraction,

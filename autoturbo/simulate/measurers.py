@@ -394,7 +394,7 @@ def measurement_of(
         vector_utilization=min(bound.vector_s / latency_s, 1.0),
         peak_lb_bytes=0,
         peak_gb_bytes=0,
-        kernels=len(schedule.order) * schedule.share.loops,
+        kernels=max(len(line.order) for line in schedule.timelines) * schedule.share.loops,
         bound=bound,
         samples=tuple(samples),
         noise=noise if noise > RESOLUTION else None,

@@ -69,7 +69,7 @@ def facts_of(graph: Graph, target: Target = STCP920, **how: object) -> Facts:
             info, records = database.run(result.run), database.trials(result.run)
             (best,) = database.best(**dataclasses.asdict(info.key))
     evaluator = Evaluator(graph, target, info.key.dtype)
-    return gather(info, "done", records, best.verified, graph, evaluator)
+    return gather(info, "done", records, info.handed_out, best.verified, graph, evaluator)
 
 
 @functools.cache

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
@@ -171,7 +172,7 @@ def _of_run(name: str, path: str) -> DiffSide:
     from autoturbo.tuning.keys import measurer_of
 
     run = stored_run(name, path)
-    info, best = run.info, run.best()
+    info, best, handed = run.info, run.best(), run.handed_out
     scheduler = "graphturbo"
     if "units" in (info.settings.get("target_description") or {}):
         scheduler = PUBLISHED if best.knobs.units is None else TUNED
@@ -179,7 +180,7 @@ def _of_run(name: str, path: str) -> DiffSide:
         "model": info.model, "batch": info.batch, "target": info.target, "dtype": info.key.dtype,
         "scheduler": scheduler,
     }  # fmt: skip
-    measured = required(best.outcome, f"run {info.id}").as_json()
+    measured = required(handed.measurement if handed else best.outcome, info.id).as_json()
     name = f"run {info.id} ({origin_of(measurer_of(info))})"
     return DiffSide(name, of, measured, best.knobs.as_dict())
 
@@ -256,14 +257,17 @@ def _built(name: str, side: DiffSide, run: StoredRun) -> Compared:
     from autoturbo.report.page import Compared, how_known
     from autoturbo.schedule.files import load_schedule
 
-    evaluator = run.evaluator_on_target()
+    evaluator = run.simulating("diff")
     model_scheduler = evaluator.model_scheduler
     schedule = (
         load_schedule(name, model_scheduler.model, model_scheduler.target)
         if _is_file(name)
         else evaluator.schedule(run.best().knobs)
     )
-    measured = Measured.of(schedule, required(evaluator.measure(schedule), side.name))
+    simulated = required(evaluator.measure(schedule), side.name)
+    measured = Measured.of(
+        schedule, dataclasses.replace(simulated, latency=side.measured["latency_s"])
+    )
     return Compared(_titled(side), str(side.of["model"]), measured, how_known(run.info))
 
 
@@ -288,7 +292,8 @@ def _run_behind(name: str, path: str) -> StoredRun:
 def _figures(first: DiffSide, second: DiffSide) -> Iterator[tuple[str, str, str, str]]:
     for key, (title, shown) in _FIGURES.items():
         one, two = (dict[str, Any](side.measured).get(key) for side in (first, second))
-        if one is None or two is None:
+        if one is None and two is None and shown is not size:
             continue
-        over = ratio(two / one) if one else "-"
-        yield title, shown(one), shown(two), over
+        over = ratio(two / one) if one and two is not None else "-"
+        texts = ["-" if value is None else shown(value) for value in (one, two)]
+        yield title, texts[0], texts[1], over

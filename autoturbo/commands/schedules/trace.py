@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if netron is not None:
         netron = folder_of(info) / netron if str(netron) == _SIDE_CAR else netron
         outputs.check(netron, Kind.SIDE_CAR if side_car else Kind.MODEL)
-    schedule = run.evaluator_on_target().schedule(best.knobs)
+    schedule = run.simulating("trace").schedule(best.knobs)
     events = write_trace(schedule, file, options.detail, outputs)
     shown = None if netron is None else _write_netron(netron, schedule, outputs)
     line: TraceLine = {"run": info.id, "trial": best.number, "file": str(file), "events": events}

@@ -153,15 +153,15 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
 def _schedule(run: StoredRun, console: Console) -> Schedule | None:
     """Build the best schedule; None where nothing fits, or another version made it."""
     from autoturbo.schedule.pipeline import build_schedule
-    from autoturbo.tuning.keys import measurer_of, scheduler_version
+    from autoturbo.simulate.measurement import VERSION
 
     best = run.trial(run.info.best_trial)
     if best is None:
         return None
-    if run.info.key.scheduler_version != scheduler_version(measurer_of(run.info)):
+    if run.info.key.scheduler_version.partition("+")[0] != VERSION:
         console.say("no bounds: another version of the scheduler made the run")
         return None
-    return build_schedule(run.evaluator_on_target().model_scheduler, best.knobs)
+    return build_schedule(run.simulating("explain").model_scheduler, best.knobs)
 
 
 def _space(run: StoredRun) -> Space:

@@ -109,7 +109,7 @@ def _link(info: RunInfo, index: Path) -> str | None:
 
 
 def _report(options: argparse.Namespace, console: Console) -> int:
-    """Measure what the database keeps sums of only, and write the page of a run."""
+    """Write the page of a run; where its time goes is simulated."""
     from autoturbo.report.facts import gather
     from autoturbo.report.filling import library
     from autoturbo.report.page import document
@@ -120,12 +120,14 @@ def _report(options: argparse.Namespace, console: Console) -> int:
     file = options.output or folder_of(info) / _FILE
     outputs = outputs_of(options).reading(model_path_of_run(info))
     outputs.check(file, Kind.REPORT)
-    evaluator = run.evaluator_on_target()
-    facts = gather(info, run.state, run.trials, run.verified, graph, evaluator)
+    evaluator = run.simulating("report")
+    facts = gather(
+        info, run.state, run.trials, run.handed_out, run.verified, graph, evaluator
+    )  # fmt: skip
     page = document(facts).encode()
     outputs.write(file, Kind.REPORT, page)
     line: RunReportLine = {
-        "run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page),
+        "run": info.id, "trial": facts.handed.trial, "file": str(file), "bytes": len(page),
         "trusted": facts.trust.ok,
     }  # fmt: skip
     console.emit(line)

@@ -19,6 +19,7 @@ from autoturbo.report.lines import (
     failed_sentence,
     gain_sentence,
     held,
+    refuted_sentence,
     sharing,
     unsure,
 )
@@ -143,14 +144,12 @@ def _handed_out(run: StoredRun) -> dict[str, str]:
     if (handed := run.info.handed_out) is None:
         return {}
     since = run.info.trials - handed.covers
-    refuted = [] if handed.race is None else handed.race.refuted
-    others = ", ".join(str(number) for number in refuted)
     return {
         "handed out": f"trial {handed.trial}"
         + (f", before the last {since} trials" if since else ""),
         "gain": gain_sentence(run.info),
         "not confirmed": handed.doubt,
-        "looked better, and are not shown to be": others and f"trials {others}",
+        "looked better once, and not when measured again": refuted_sentence(handed.race),
         "failed": failed_sentence(trial.outcome for trial in run.trials),
     }
 
