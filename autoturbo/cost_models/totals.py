@@ -27,6 +27,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.statistics import LEAST_NOISE
 
 OFFSET: Final = 2.0
 """Standard deviation of the offset that all logarithms have in common."""
@@ -37,9 +38,6 @@ SPREADS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 OWNS: Final = (0.5, 0.25, 1.0)
 """Standard deviations of a kernel's own part, over the shared part's; likewise, and the first one
 is taken along in choosing that."""
-
-LEAST_NOISE: Final = 0.003
-"""Standard deviation of a latency's logarithm that no measurer undercuts."""
 
 STEPS: Final = 12
 """Gauss-Newton steps at most; mostly four are enough."""

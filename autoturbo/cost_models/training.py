@@ -16,9 +16,7 @@ from autoturbo.cost_models.totals import Total, TotalsModel
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
-
-_NOISE = 0.02
-"""Relative standard deviation of a latency that something else than the simulator measured."""
+from autoturbo.statistics import ASSUMED_NOISE
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +121,7 @@ def _times(data: Measurements, rows: Rows, base: Floats, start: Booster | None) 
         kernels = [slice(data.offsets[i], data.offsets[i + 1]) for i in settings.tolist()]
         spent = data.launches * base
         totals = [
-            Total(rows[mine], spent[mine], float(data.latency[setting]), _NOISE)
+            Total(rows[mine], spent[mine], float(data.latency[setting]), ASSUMED_NOISE)
             for setting, mine in zip(settings.tolist(), kernels, strict=True)
         ]
         model = TotalsModel.of(totals, start)

@@ -6,14 +6,12 @@ plans, and what seems to be between these two is noise (A/A).
 
 from __future__ import annotations
 
-import functools
-import itertools
 import json
 import math
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Final
@@ -22,8 +20,8 @@ from autoturbo.host.divided import DividedModel
 from autoturbo.host.plan import LOOP, TUNED, WHOLE, HostPlan
 from autoturbo.host.runner import Array, Runner, SessionCache
 from autoturbo.json_lines import JsonLines
-from autoturbo.search.constants import SEARCH
 from autoturbo.search.progress import now
+from autoturbo.statistics import Gain
 
 CONTROL: Final = "whole batch again"
 """What the whole batch is compared with as if it were another plan."""
@@ -142,57 +140,6 @@ def timed(runner: Runner) -> float:
     began = time.perf_counter()
     runner.run()
     return time.perf_counter() - began
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """How many times as fast one plan is as another, and its interval.
-
-    Attributes:
-        ratio: Of most rounds.
-        low: Lower end of the interval at :attr:`confidence`.
-        high: Upper end.
-        confidence: That the interval holds the ratio.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    confidence: float = SEARCH.confidence
-
-    @staticmethod
-    def of(slower: Sequence[float], faster: Sequence[float]) -> Gain:
-        """Return the gain from the seconds of two plans, by round; six or more.
-
-        The estimate is Hodges' and Lehmann's, the interval that of Wilcoxon's signed ranks
-        (Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3): the median of all
-        means of two rounds, and the ranks of these that have the confidence. A few rounds that
-        something else on the computer has disturbed move neither by much.
-        """
-        rounds = [math.log(a / b) for a, b in zip(slower, faster, strict=True)]
-        pairs = itertools.combinations_with_replacement(rounds, 2)
-        means = sorted((a + b) / 2 for a, b in pairs)
-        out = _ranks_left_out(len(rounds))
-        low, high = means[out], means[-1 - out]
-        return Gain(math.exp(statistics.median(means)), math.exp(low), math.exp(high))
-
-    @property
-    def demonstrated(self) -> bool:
-        """Return whether it is a gain at the stated confidence."""
-        return self.low > 1
-
-
-@functools.cache
-def _ranks_left_out(rounds: int) -> int:
-    """Return how many ranks at either end the interval of signed ranks leaves out."""
-    ways = [1]  # by sum, to choose some of the ranks 1, 2, ...
-    for rank in range(1, rounds + 1):
-        longer = [*ways, *([0] * rank)]
-        ways = [n + (longer[i - rank] if i >= rank else 0) for i, n in enumerate(longer)]
-    tail, out = (1 - SEARCH.confidence) / 2 * 2**rounds, 0
-    while sum(ways[: out + 1]) <= tail:
-        out += 1
-    return max(out - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)

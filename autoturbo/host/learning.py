@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.host.plan import ORDERS, HostChoice
+from autoturbo.statistics import ASSUMED_NOISE
 
 Vector = NDArray[np.float64]
 
@@ -31,9 +32,6 @@ _JOINED = 0.005
 
 _TEMPER = 0.25
 """Times the variance of what is believed that a draw has: trials are few, and choices are many."""
-
-_NOISE = 0.02
-"""That of a measurement, likewise."""
 
 
 @dataclass(eq=False)
@@ -84,7 +82,7 @@ class PartTimes:
         if not all(choice.joined):  # without a cut there is no order
             row[start + len(choice.joined) + ORDERS.index(choice.order)] = 1
         reach = self.covariance @ row
-        gain = reach / (row @ reach + (_NOISE * self.total) ** 2)
+        gain = reach / (row @ reach + (ASSUMED_NOISE * self.total) ** 2)
         self.mean = self.mean + gain * (seconds - row @ self.mean)
         self.covariance = self.covariance - np.outer(gain, reach)
 

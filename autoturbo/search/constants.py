@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from autoturbo.statistics import CONFIDENCE
+
 
 @dataclass(frozen=True)
 class SearchConstants:
@@ -132,7 +134,7 @@ class SearchConstants:
     race_rounds: tuple[int, ...] = (8, 5, 5, 3, 3)
     confirm_rounds: int = 12
     confirm_trials: int = 8
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
 
 
 SEARCH: Final = SearchConstants()

@@ -38,6 +38,7 @@ from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.measurement import RESOLUTION, Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import outcome_of
 from autoturbo.simulate.sequence import subgraph_times
+from autoturbo.statistics import OUTLYING, SUSPICIOUS
 
 Built = TypeVar("Built")
 
@@ -58,12 +59,6 @@ LATEST: Final = 64
 
 WALKS: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 10.0)
 """Standard deviations of the drift between two of these, over their noise, that are weighed."""
-
-OUTLYING: Final = 4.0
-"""Such a measurement is made again if it is so many times the noise off."""
-
-SUSPICIOUS: Final = 2.5
-"""A latency is confirmed if it is so many times the noise below the lowest one so far."""
 
 
 class Measurer(Protocol):

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from autoturbo.simulate.measurement import ROUNDING, Failure, Measurement, Outcome
-
-_NOISES = 4
-"""Standard deviations of noise by which a latency may seem to be below the lower bound."""
+from autoturbo.statistics import OUTLYING
 
 TIME_IS_UP = Failure("timeout", "its part of the time budget is over")
 """Outcome of a schedule that is not waited for; it is recognised by identity."""
@@ -68,7 +66,7 @@ def checked(outcome: object, bound_s: float = 0.0) -> Outcome:
         kind = "" if isinstance(figure, Real) else ", which is not a number"
         return Failure("invalid", message + kind)
     least = max(bound_s, outcome.bound.seconds)
-    if outcome.latency < least * (1 - ROUNDING - _NOISES * (outcome.noise or 0.0)):
+    if outcome.latency < least * (1 - ROUNDING - OUTLYING * (outcome.noise or 0.0)):
         message = f"the measurer returned a latency of {float(outcome.latency)!r} s"
         return Failure("invalid", f"{message}, below the lower bound of {least:.6g} s")
     values = {f.name: getattr(outcome, f.name) for f in dataclasses.fields(outcome)}

@@ -22,6 +22,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import REASONS, Failure, Measurement, Outcome
 from autoturbo.simulate.measurers import as_measurer
 from autoturbo.simulate.outcomes import checked
+from autoturbo.statistics import alike
 from autoturbo.testing.contract import ContractError, bounded, check_all
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from autoturbo.simulate.measurers import Measurer
 
 _MEMORIES = ("LB", "GB", "DDR")
+
+_DEVIATIONS = 7.0
+"""Standard deviations by which outcomes may differ: the noise of few figures is found roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,8 @@ def outcomes_are_sound(case: MeasurerCase) -> None:
 def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
     """Check that outcomes repeat: again, after others, and by a second measurer.
 
-    To the bit, unless the measurer's info says that it varies: then within ten times the noise that
-    it was found to have.
+    To the bit, unless the measurer's info says that it varies: then within the noise that it was
+    found to have.
 
     Raises:
         ContractError: A schedule has two different outcomes; they are listed.
@@ -217,7 +221,7 @@ def _agree(outcomes: Sequence[Outcome]) -> bool:
     if not noise:
         return len(set(map(repr, _shown(outcomes)))) == 1
     latencies = [outcome.latency for outcome in measured]
-    return len(measured) == len(outcomes) and max(latencies) < min(latencies) * (1 + 10 * noise)
+    return len(measured) == len(outcomes) and alike(latencies, noise, _DEVIATIONS)
 
 
 def _shown(outcomes: Sequence[Outcome]) -> list[object]:

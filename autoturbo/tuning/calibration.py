@@ -26,7 +26,7 @@ from autoturbo.hardware import Target
 from autoturbo.hardware.fields import Figure, Rates, file_fields
 from autoturbo.hardware.target import ENGINES, PARTS
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.search.selection.racing import student
+from autoturbo.statistics import CONFIDENCE, student
 from autoturbo.tuning.measured_table import Case
 
 WITHIN: Final = 8.0
@@ -44,7 +44,6 @@ _MOVES: Final = 0.02
 _WIDEST: Final = 4.0
 """Upper end of an interval over its lower end beyond which rows do not say what a field is."""
 
-_TAIL: Final = 0.025
 _LEAST_SPREAD: Final = 2e-3
 """Of logarithms: no table is better than this, for intervals."""
 
@@ -467,7 +466,7 @@ def _intervals(
         normal = np.diag(np.diag(normal))
     values, vectors = np.linalg.eigh(normal)
     inverse = vectors / np.maximum(values, 1e-9) @ vectors.T
-    wide = student(_TAIL, max(rows - len(scales), 1)) * solution.spread
+    wide = student((1 - CONFIDENCE) / 2, max(rows - len(scales), 1)) * solution.spread
     found = []
     for index, (scale, inner) in enumerate(zip(scales, solution.at.tolist(), strict=True)):
         half = min(wide * math.sqrt(max(inverse[index, index], 0.0)), 50.0)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from autoturbo.search.constants import SEARCH
-from autoturbo.search.selection.racing import _SHARES, race, student
+from autoturbo.search.selection.racing import _SHARES, race
+from autoturbo.statistics import student
 
 
 def measured(

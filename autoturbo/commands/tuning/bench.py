@@ -26,10 +26,11 @@ from autoturbo.report.units import capacity, duration, many, percent, ratio
 from autoturbo.schema import Choice, Natural, Real, Seconds, TypedDict
 
 if TYPE_CHECKING:
-    from autoturbo.host.compare import Gain, HostComparison
+    from autoturbo.host.compare import HostComparison
     from autoturbo.host.cpu import Cpu
     from autoturbo.host.files import HostSchedule
     from autoturbo.host.tuning import HostResult
+    from autoturbo.statistics import Gain
 
 USAGE = "RUN [--model FILE] [options]"
 EXAMPLE = "autoturbo bench 4f1c"

@@ -7,7 +7,6 @@ the measurement depends on has changed without its version, and the status is 1.
 from __future__ import annotations
 
 import argparse
-import math
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import add_run_argument, stored_run
@@ -22,6 +21,7 @@ from autoturbo.simulate.measurement import (
     MeasurementJson,
     Outcome,
 )
+from autoturbo.statistics import alike
 
 USAGE = "RUN TRIAL [options]"
 EXAMPLE = "autoturbo replay 4f1c 12"
@@ -99,9 +99,4 @@ def _noise_between(recorded: Outcome, replayed: Outcome) -> float | None:
     if recorded.noise is None or replayed.noise is None:
         return None
     noise = max(recorded.noise, replayed.noise)
-    apart = abs(math.log(replayed.latency / recorded.latency))
-    return noise if apart <= _NOISES * math.sqrt(2) * noise else None
-
-
-_NOISES = 3
-"""Standard deviations by which two measurements of one schedule may differ."""
+    return noise if alike((recorded.latency, replayed.latency), noise) else None

@@ -21,9 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from autoturbo.database import Race
 from autoturbo.search.constants import SEARCH
-
-_FEWEST = 3
-"""Pairs without which nothing is said of a difference."""
+from autoturbo.statistics import differences, mean_interval
 
 _SHARES = (1.0, 0.588, 0.442)
 """Share of the stated probability of error that each look has, for one look, two and three: all of
@@ -59,8 +57,8 @@ def race(
     for rounds in range(part, part * looks + 1, part):
         for turn in range(rounds - part, rounds):
             count += _round(measure, [*logarithms], logarithms, turn)
-        differences = _differences(logarithms[reference], logarithms[leader])
-        low, gain, high = _interval(differences, _SHARES[looks - 1])
+        longer = differences(logarithms[reference], logarithms[leader])
+        low, gain, high = mean_interval(longer, _SHARES[looks - 1] * (1 - SEARCH.confidence))
         if low > 0 or gain <= 0:
             break
     if not any(map(math.isfinite, logarithms[reference])):
@@ -152,46 +150,11 @@ def _remaining(alive: Sequence[int], logarithms: dict[int, list[float]]) -> list
     leader = min(able, key=lambda entrant: _mean(logarithms[entrant]))
     return [
         entrant for entrant in able
-        if _interval(_differences(logarithms[entrant][1:], logarithms[leader][1:]))[0] <= 0
+        if mean_interval(differences(logarithms[entrant][1:], logarithms[leader][1:]))[0] <= 0
     ]  # fmt: skip
-
-
-def _differences(slower: Sequence[float], faster: Sequence[float]) -> list[float]:
-    """Return how much longer one takes than the other, as logarithms, by round."""
-    pairs = zip(slower, faster, strict=False)  # whoever dropped out has fewer
-    return [a - b for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
 
 
 def _mean(logarithms: Sequence[float]) -> float:
     """Return the mean of what was measured; infinite where half of it failed."""
     taken = [value for value in logarithms if math.isfinite(value)]
     return statistics.fmean(taken) if 2 * len(taken) > len(logarithms) else math.inf
-
-
-def _interval(differences: Sequence[float], share: float = 1.0) -> tuple[float, float, float]:
-    """Return the lower end, the mean and the upper end of a mean difference's interval.
-
-    Args:
-        differences: By round; the interval is infinite with fewer than three.
-        share: Of the stated probability that the interval misses the mean.
-    """
-    count = len(differences)
-    if count < _FEWEST:
-        mean = statistics.fmean(differences) if differences else 0.0
-        return -math.inf, mean, math.inf
-    mean = statistics.fmean(differences)
-    error = statistics.stdev(differences) / math.sqrt(count)
-    half = student(share * (1 - SEARCH.confidence) / 2, count - 1) * error
-    return mean - half, mean, mean + half
-
-
-def student(tail: float, freedom: int) -> float:
-    """Return the quantile of Student's t.
-
-    Args:
-        tail: Probability above the quantile.
-        freedom: Degrees of freedom.
-    """
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 1 - tail))

@@ -1,0 +1,148 @@
+"""Noise and intervals: what may be said of figures that vary.
+
+Figures are compared as logarithms: a ratio of two times is a difference there, and noise in percent
+is a standard deviation. Of two things that are measured in turn, only the differences within each
+round count: drift hits both alike.
+
+There are two intervals. Student's is that of a mean, says something from three rounds on, and is
+what group-sequential tests are made for: races drop candidates by it. That of signed ranks takes
+six rounds, and a few disturbed ones move it little: computers on which other programs run are
+judged by it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+CONFIDENCE: Final = 0.95
+"""At which a gain is stated where measurements vary."""
+
+FEWEST_PAIRS: Final = 3
+"""Rounds without which Student's interval says nothing of a difference."""
+
+FEWEST_RANKS: Final = math.ceil(math.log2(2 / (1 - CONFIDENCE)))
+"""Rounds without which signed ranks say nothing, however clear each of them is."""
+
+OUTLYING: Final = 4.0
+"""Standard deviations of noise by which a figure that is no outlier may be off."""
+
+SUSPICIOUS: Final = 2.5
+"""Standard deviations below the lowest figure so far beyond which one has to be confirmed."""
+
+ASSUMED_NOISE: Final = 0.02
+"""Relative standard deviation of a measured time of which no noise is known."""
+
+LEAST_NOISE: Final = 0.003
+"""Relative standard deviation of a measured time that no measurer undercuts."""
+
+
+def differences(longer: Sequence[float], shorter: Sequence[float]) -> list[float]:
+    """Return how much longer one thing takes than another, as logarithms, by round.
+
+    Args:
+        longer: Logarithms of its seconds; NaN where measuring failed.
+        shorter: Likewise of the other; whichever dropped out early has fewer.
+    """
+    pairs = zip(longer, shorter, strict=False)
+    return [a - b for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
+
+
+def mean_interval(
+    differences: Sequence[float], missed: float = 1 - CONFIDENCE
+) -> tuple[float, float, float]:
+    """Return the lower end, the mean and the upper end of a mean difference's interval.
+
+    Args:
+        differences: By round; the interval is infinite with fewer than three.
+        missed: Probability that the interval misses the mean.
+    """
+    count = len(differences)
+    if count < FEWEST_PAIRS:
+        mean = statistics.fmean(differences) if differences else 0.0
+        return -math.inf, mean, math.inf
+    mean = statistics.fmean(differences)
+    error = statistics.stdev(differences) / math.sqrt(count)
+    half = student(missed / 2, count - 1) * error
+    return mean - half, mean, mean + half
+
+
+def student(tail: float, freedom: int) -> float:
+    """Return the quantile of Student's t.
+
+    Args:
+        tail: Probability above the quantile.
+        freedom: Degrees of freedom.
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 1 - tail))
+
+
+def alike(figures: Sequence[float], noise: float, deviations: float = OUTLYING) -> bool:
+    """Return whether figures of one thing differ by no more than noise explains.
+
+    Args:
+        figures: Above zero.
+        noise: Relative standard deviation of each; 0 where they have to be equal.
+        deviations: Of the difference of two figures, that it may be away from none.
+    """
+    apart = math.log(max(figures) / min(figures))
+    return apart <= deviations * math.sqrt(2) * noise
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast one thing is as another, and its interval.
+
+    Attributes:
+        ratio: Of most rounds.
+        low: Lower end of the interval at :attr:`confidence`.
+        high: Upper end; infinite where too little was measured for one.
+        confidence: That the interval holds the ratio.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float = CONFIDENCE
+
+    @staticmethod
+    def of(slower: Sequence[float], faster: Sequence[float]) -> Gain:
+        """Return the gain from the seconds of two things, by round.
+
+        The estimate is Hodges' and Lehmann's, the interval that of Wilcoxon's signed ranks
+        (Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3): the median of all
+        means of two rounds, and the ranks of these that have the confidence.
+        """
+        rounds = [math.log(a / b) for a, b in zip(slower, faster, strict=True)]
+        pairs = itertools.combinations_with_replacement(rounds, 2)
+        means = sorted((a + b) / 2 for a, b in pairs)
+        ratio = math.exp(statistics.median(means))
+        if len(rounds) < FEWEST_RANKS:
+            return Gain(ratio, 0.0, math.inf)
+        out = _ranks_left_out(len(rounds))
+        return Gain(ratio, math.exp(means[out]), math.exp(means[-1 - out]))
+
+    @property
+    def demonstrated(self) -> bool:
+        """Return whether it is a gain at the stated confidence."""
+        return self.low > 1
+
+
+@functools.cache
+def _ranks_left_out(rounds: int) -> int:
+    """Return how many ranks at either end the interval of signed ranks leaves out."""
+    ways = [1]  # by sum, to choose some of the ranks 1, 2, ...
+    for rank in range(1, rounds + 1):
+        longer = [*ways, *([0] * rank)]
+        ways = [n + (longer[i - rank] if i >= rank else 0) for i, n in enumerate(longer)]
+    tail, out = (1 - CONFIDENCE) / 2 * 2**rounds, 0
+    while sum(ways[: out + 1]) <= tail:
+        out += 1
+    return max(out - 1, 0)

@@ -1,0 +1,95 @@
+"""Intervals that hold what they say, with one implementation for races, hosts and fits."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from autoturbo.statistics import FEWEST_RANKS, Gain, alike, differences, mean_interval, student
+
+PACKAGE = Path(__file__).parents[1] / "autoturbo"
+
+
+def test_intervals_hold_the_gain_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):
+        slower, faster = np.exp(0.1 * rng.standard_normal((2, 10)))
+        gain = Gain.of((1.2 * slower).tolist(), faster.tolist())
+        held += gain.low <= 1.2 <= gain.high
+    assert 0.93 < held / 400 < 0.98
+
+
+def test_the_interval_is_that_of_signed_ranks() -> None:
+    """Its ends are the shifts at which SciPy's exact test just does not reject."""
+    rng = np.random.default_rng(1)
+    rounds = 0.05 * rng.standard_normal(9) + 0.1
+    gain = Gain.of(np.exp(rounds).tolist(), [1.0] * 9)
+    for end, inside in ((np.log(gain.low), 1e-9), (np.log(gain.high), -1e-9)):
+        assert stats.wilcoxon(rounds - end - inside, method="exact").pvalue > 0.05
+        assert stats.wilcoxon(rounds - end + inside, method="exact").pvalue <= 0.05
+
+
+def test_one_disturbed_round_moves_little() -> None:
+    calm = [1.0] * 10
+    gain = Gain.of([1.1] * 9 + [30.0], calm)
+    assert gain.ratio == pytest.approx(1.1)
+    assert gain.low == pytest.approx(1.1)
+
+
+def test_six_rounds_are_enough_for_a_statement_and_five_are_not() -> None:
+    assert FEWEST_RANKS == 6
+    assert Gain.of([1.1, 1.2, 1.1, 1.2, 1.1, 1.2], [1.0] * 6).demonstrated
+    few = Gain.of([1.1, 1.2, 1.1, 1.2, 1.1], [1.0] * 5)
+    assert (few.low, few.high) == (0.0, math.inf)
+    assert few.ratio == pytest.approx(1.15, abs=0.01)
+    assert not few.demonstrated
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    taken = [0.1, 0.2, 0.15, 0.3]
+    low, mean, high = mean_interval(taken)
+    wanted = stats.t.interval(0.95, 3, np.mean(taken), stats.sem(taken))
+    assert (low, high) == pytest.approx(wanted)
+    assert mean == pytest.approx(np.mean(taken))
+    assert mean_interval(taken, 0.2)[0] > low
+    assert mean_interval([0.25, 0.5]) == (-math.inf, 0.375, math.inf)
+    assert mean_interval([]) == (-math.inf, 0.0, math.inf)
+    assert student(0.025, 10) == pytest.approx(2.228, abs=1e-3)
+
+
+def test_rounds_in_which_something_failed_do_not_count() -> None:
+    assert differences([2.0, math.nan, 3.0, 9.0], [1.0, 1.0, 1.5]) == [1.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("figures", "noise", "same"),
+    [
+        ((1.0, 1.0), 0.0, True),
+        ((1.0, 1.0 + 1e-12), 0.0, False),
+        ((1.0, 1.05), 0.01, True),
+        ((1.0, 1.06), 0.01, False),
+        ((1.02, 1.0, 0.98), 0.01, True),
+    ],
+)
+def test_figures_of_one_thing_differ_by_what_noise_explains(
+    figures: tuple[float, ...], noise: float, same: bool
+) -> None:
+    assert alike(figures, noise) == same
+
+
+def test_nothing_else_has_quantiles_or_deviations_of_its_own() -> None:
+    """Student's quantile, sample deviations and signed ranks are asked of one module."""
+    words = {"stdtrit", "stdev", "pstdev", "NormalDist"}
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "statistics.py":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+        names |= {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+        assert not names & words, path
