@@ -566,7 +566,8 @@ def _nothing(run: Run, loop: SearchLoop) -> AutoTurboError:
     first = next((f for f in failures if f.infeasible), failures[0])
     if not first.infeasible:
         which = "its only trial" if len(failures) == 1 else f"all {len(failures)} trials"
-        return MeasurerError(f"{name}: {which} failed: {first.message}")
+        hint = f"{command} with more --trials goes on"
+        return MeasurerError(f"{name}: {which} failed: {first.message}", hint=hint)
     message = f"{name}: none of {len(failures)} settings fits: {first.message}"
     if first.tensors:
         message += f" (largest: {', '.join(first.tensors)})"

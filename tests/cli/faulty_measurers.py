@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+LAST = 14
+"""The call from which on the measurer that fails at last does."""
+
 MODULE = '''\
 import dataclasses
 import math
@@ -13,6 +16,8 @@ import os
 import random
 import sys
 import time
+
+import numpy as np
 
 from autoturbo.plugin import MeasurerInfo, Reading
 from autoturbo.simulate.evaluator import Simulator
@@ -135,6 +140,87 @@ class Alike(Noisy):
 
     def build(self, schedule):
         return 1.0
+
+
+class Counter(Noisy):
+    """A cycle counter: exact, and says nothing of it."""
+
+    def run(self, built, repeats):
+        return [built] * repeats
+
+
+class Single(Counter):
+    """Figures of single precision."""
+
+    def run(self, built, repeats):
+        return [np.float32(built)] * repeats
+
+
+class Constant(Counter):
+    def build(self, schedule):
+        return 1.0
+
+
+class Drifting(Noisy):
+    """Ever slower, by a tenth of a percent a run, with little noise."""
+
+    def run(self, built, repeats):
+        self.runs += repeats
+        return [built * (1 + self.runs / 5000) * math.exp(self.chance.gauss(0, 0.002))
+                for _ in range(repeats)]
+
+
+class Outlying(Noisy):
+    """Once a third of what it takes."""
+
+    def run(self, built, repeats):
+        self.runs += 1
+        third = 3 if self.runs == 12 else 1
+        return [built / third * math.exp(self.chance.gauss(0, 0.02)) for _ in range(repeats)]
+
+
+class Unsteady(Faulty):
+    """Of version 1, with 2 % of noise."""
+
+    def __init__(self):
+        self.chance = random.Random(3)
+
+    def spoilt(self, outcome):
+        latency = outcome.latency * (1 + abs(self.chance.gauss(0, 0.02)))
+        return dataclasses.replace(outcome, latency=latency)
+
+
+class Failing(Faulty):
+    """Raises at some calls."""
+
+    calls = (1,)
+
+    def __init__(self):
+        self.asked = 0
+
+    def spoilt(self, outcome):
+        self.asked += 1
+        if self.asked in self.calls:
+            raise OSError("the board does not answer")
+        return outcome
+
+
+class FailingTwice(Failing):
+    calls = (2, 4)
+
+
+class FailingThird(Failing):
+    calls = (3, 4)
+
+
+class FailingAtLast(Failing):
+    calls = range(LAST, 1000)
+
+
+class HalfFailing(Failing):
+    def __init__(self):
+        chance = random.Random(11)
+        self.asked, self.calls = 0, [n for n in range(2000) if chance.random() < 0.5]
 '''
 NAMES = {
     "right": "Right",
@@ -151,12 +237,23 @@ NAMES = {
     "noisy": "Noisy",
     "alike": "Alike",
     "metered": "Metered",
+    "counter": "Counter",
+    "single": "Single",
+    "constant": "Constant",
+    "drifting": "Drifting",
+    "outlying": "Outlying",
+    "unsteady": "Unsteady",
+    "failing-1": "Failing",
+    "failing-1-twice": "FailingTwice",
+    "failing-3": "FailingThird",
+    "failing-last": "FailingAtLast",
+    "failing-half": "HalfFailing",
 }
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the package where this process and its workers find it."""
-    (folder / "faulty_boards.py").write_text(MODULE)
+    (folder / "faulty_boards.py").write_text(f"LAST = {LAST}\n{MODULE}")
     facts = folder / "faulty_boards-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-boards\nVersion: 1.0\n")

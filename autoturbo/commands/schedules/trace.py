@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NotRequired
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
+    SIMULATOR,
     add_file_option,
     add_run_argument,
     folder_of,
@@ -21,7 +22,8 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import OneOf, Parser, wrong
 from autoturbo.files import Kind, Outputs
-from autoturbo.schema import Natural, TypedDict
+from autoturbo.report.units import duration
+from autoturbo.schema import Natural, Real, TypedDict
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
@@ -47,6 +49,7 @@ class TraceLine(TypedDict):
 
     run: str
     trial: Natural
+    latency_s: Real | None
     file: str
     events: Natural
     netron: NotRequired[NetronJson]
@@ -68,6 +71,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Build the schedule again and write when everything happens."""
     from autoturbo.report.trace import write_trace
+    from autoturbo.tuning.keys import measurer_of
 
     netron: Path | None = options.netron
     side_car = netron is not None and _is_side_car(netron)  # before anything is built
@@ -82,11 +86,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     schedule = run.simulating("trace").schedule(best.knobs)
     events = write_trace(schedule, file, options.detail, outputs)
     shown = None if netron is None else _write_netron(netron, schedule, outputs)
-    line: TraceLine = {"run": info.id, "trial": best.number, "file": str(file), "events": events}
+    line: TraceLine = {
+        "run": info.id, "trial": best.number, "latency_s": info.best_latency, "file": str(file),
+        "events": events,
+    }  # fmt: skip
     if shown is not None:
         line["netron"] = shown
     console.emit(line)
     console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
+    measurer = measurer_of(info)
+    if measurer != SIMULATOR and info.best_latency is not None:
+        took = duration(info.best_latency)
+        console.answer(f"its times are simulated; the schedule took {took}, measured by {measurer}")
     if shown is not None:
         console.answer(_told(shown, schedule))
     return 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from autoturbo.commands.console import Console
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
+    SIMULATOR,
     ModelNotes,
     StoredRun,
     add_shape_options,
@@ -25,7 +26,7 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser, whole_number, wrong
-from autoturbo.report.units import percent
+from autoturbo.report.units import duration, origin_of, percent, ratio
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
 
@@ -48,6 +49,8 @@ class RunLine(TypedDict):
     """Of a run also which knobs mattered, and how much of each was tried."""
 
     run: str
+    trial: Natural | None
+    latency_s: Real | None
     objective: str
     bounds: BoundsJson | None
     measured: Natural
@@ -139,7 +142,8 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     schedule = _schedule(run, console)
     bounds = None if schedule is None else bounds_of(schedule, what_if=options.what_if)
     line: RunLine = {
-        "run": info.id, "objective": objective.name,
+        "run": info.id, "trial": info.best_trial, "latency_s": info.best_latency,
+        "objective": objective.name,
         "bounds": None if bounds is None else bounds.as_json(),
         "measured": found.measured, "failed": found.failed, "explained": found.explained,
         "obstacle": found.obstacle, "knobs": [dataclasses.asdict(knob) for knob in found.knobs],
@@ -184,6 +188,8 @@ def _print(
 ) -> None:
     console.answer(f"run {info.id}: {info.model} @ {info.target}, objective {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
+    if info.best_latency is not None:
+        console.answer(_handed_out(info, info.best_latency))
     if bounds is not None:
         _print_bounds(bounds, console)
         console.say()
@@ -199,6 +205,16 @@ def _print(
     console.say()
     for line in _advice(found.knobs):
         console.answer(line)
+
+
+def _handed_out(info: RunInfo, latency_s: float) -> str:
+    """Return which trial is explained, what it takes and what that gains."""
+    measurer, gain = info.settings.get("measurer", SIMULATOR), info.gain()
+    faster = "" if gain is None else f", {ratio(gain)} the heuristic's speed"
+    simulated = "" if measurer == SIMULATOR else "; how its time divides is simulated"
+    return (
+        f"trial {info.best_trial}: {duration(latency_s)} ({origin_of(measurer)}){faster}{simulated}"
+    )
 
 
 def _print_bounds(bounds: Bounds, console: Console) -> None:

@@ -443,7 +443,8 @@ def _print(
     files = {
         "gain": gain_sentence(result.info),
         "figures": _figures(result),
-        "note": _overtaken(result),
+        "note": "; ".join(filter(None, (_overtaken(result), *result.best.notes))),
+        "unconfirmed": result.best.doubt,
         "warm starts": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),

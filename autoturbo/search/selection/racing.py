@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from autoturbo.database import Race
 from autoturbo.search.constants import SEARCH
-from autoturbo.statistics import differences, mean_interval
+from autoturbo.statistics import FEWEST_PAIRS, differences, mean_interval
 
 _SHARES = (1.0, 0.588, 0.442)
 """Share of the stated probability of error that each look has, for one look, two and three: all of
@@ -97,7 +97,7 @@ def _looks(trials: int, most: float) -> tuple[int, int]:
     """
     part = max(SEARCH.confirm_rounds, trials // SEARCH.confirm_trials)
     if most < sum(SEARCH.race_rounds) + 2 * part:
-        return max(int(min(most / 4, part)), _FEWEST), 1
+        return max(int(min(most / 4, part)), FEWEST_PAIRS), 1
     looks = (min(trials, most) - sum(SEARCH.race_rounds)) // (2 * part)
     return part, int(min(max(looks, 1), len(_SHARES)))
 

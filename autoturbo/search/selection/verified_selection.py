@@ -329,7 +329,7 @@ class VerifiedSelection:
         recorded: Any = trial.outcome
         if isinstance(again, Measurement) and not recorded.agrees(again):
             self._varied = True
-            text = f"{recorded.latency!r} s, then {again.latency!r} s"
+            text = f"{recorded.latency:.4g} s, then {again.latency:.4g} s"
             note = f"trial {trial.number} measured {text}: measurements are taken to vary"
             self._notes.append(note)
             self.log(note)
@@ -367,9 +367,13 @@ def _together(trial: Trial, again: Sequence[Measurement]) -> Measurement:
     joules = [m.energy for m in again if m.energy]
     moved = [m.ddr_bytes for m in again]
     measurement = recorded
+    latency_s = statistics.geometric_mean(m.latency for m in again)
+    slower = latency_s / measurement.latency
     return dataclasses.replace(
         measurement,
-        latency=statistics.geometric_mean(m.latency for m in again),
+        latency=latency_s,
+        matrix_utilization=measurement.matrix_utilization / slower,
+        vector_utilization=measurement.vector_utilization / slower,
         ddr_bytes=round(statistics.median(moved)),
         energy=statistics.geometric_mean(joules) if joules else None,
     )
