@@ -7,10 +7,11 @@ result or an error of its own.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from autoturbo.database import (
 from autoturbo.errors import (
     AutoTurboError,
     DatabaseError,
+    ExecutorError,
     InfeasibleError,
     InterruptedRunError,
     MeasurerError,
@@ -98,8 +100,8 @@ class Run:
         make = self.execution.evaluator or _factory_of(self.config.measurer)
         recipe = functools.partial(make, self.graph, self.target, self.info.key.dtype)
         self.recipe: Callable[[], TuningEvaluator] = recipe
-        ours = self.config.measurer == SIMULATOR or self.execution.evaluator is not None
-        self.elsewhere = None if ours else RemoteEvaluator(self.info.id)
+        elsewhere = _measured_elsewhere(self.config, self.execution)
+        self.elsewhere = RemoteEvaluator(self.info.id) if elsewhere else None
         """Measures for this process with code of others; none for what the caller hands in."""
         self.tuning_evaluator = self._own_evaluator()
         self.checks_s = 0.0
@@ -330,8 +332,34 @@ def _factory_of(measurer: str) -> EvaluatorFactory:
     return evaluator_of if measurer == SIMULATOR else MeasurerEvaluatorFactory(measurer)
 
 
-def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResult | AutoTurboError]:
+def pool_of(configs: Iterable[TuneConfig], execution: ExecutionConfig) -> Executor:
+    """Return the workers that measure for runs; to be had before any run is recorded.
+
+    Raises:
+        UsageError: No Ray at the address, or none that has what is asked for.
+        ExecutorError: Ray does not start.
+    """
+    from autoturbo.search.executors import make_executor
+
+    return make_executor(
+        jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
+        runtime_env=execution.runtime_env, resource=execution.ray_resource,
+        apart=any(_measured_elsewhere(config, execution) for config in configs),
+    )  # fmt: skip
+
+
+def _measured_elsewhere(config: TuneConfig, execution: ExecutionConfig) -> bool:
+    """Return whether code of others measures, and not what the caller hands in."""
+    return config.measurer != SIMULATOR and execution.evaluator is None
+
+
+def carry_out(runs: Sequence[Run], executor: Executor) -> list[TuneResult | AutoTurboError]:
     """Carry runs out from the first trial to their results, and record how each ends.
+
+    Args:
+        runs: The runs.
+        executor: The workers of :func:`pool_of`; ended after the last trial where nothing more is
+            measured on them.
 
     Returns:
         Each run's result, in order, or why it has none: others go on without it.
@@ -339,7 +367,7 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
     Raises:
         ExecutorError: Workers or the cluster failed.
         DatabaseError: The database cannot be used.
-        UsageError: No Ray at the address, or a storage that cannot be used.
+        UsageError: A storage that cannot be used.
     """
     from autoturbo.search.executors import make_executor
 
@@ -349,10 +377,6 @@ def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResul
             run.write_manifest()
         apart = any(run.elsewhere for run in runs)
         with ExitStack() as held:
-            executor = held.enter_context(closing(make_executor(
-                jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
-                runtime_env=execution.runtime_env, resource=execution.ray_resource, apart=apart,
-            )))  # fmt: skip
             for run in runs:
                 run.use(executor)
             baselines, loops = _begun(runs)
@@ -389,16 +413,18 @@ def _begun(runs: Sequence[Run]) -> tuple[list[dict[str, Measurement]], list[Sear
 
 
 @contextmanager
-def resumable(store: Database, begun: Sequence[str]) -> Iterator[None]:
-    """Tell a user who interrupts the block how to resume its runs, and record the interruption.
+def resumable(store: Database, begun: Sequence[str], execution: ExecutionConfig) -> Iterator[None]:
+    """Tell a user how to resume the runs of the block if it is interrupted or loses its workers.
 
     Args:
-        store: The database.
+        store: The database, in which an interruption is recorded.
         begun: Ids of its runs, as far as they are recorded.
+        execution: How the call is carried out.
 
     Raises:
         InterruptedRunError: In place of ``KeyboardInterrupt``, once a run is recorded.
         KeyboardInterrupt: Interrupted before a run is recorded.
+        ExecutorError: Workers or the cluster failed.
     """
     try:
         yield
@@ -409,6 +435,12 @@ def resumable(store: Database, begun: Sequence[str]) -> Iterator[None]:
         message = "interrupted; all that was measured is saved"
         hint = f"go on with {_resume_command(store, stopped)}"
         raise InterruptedRunError(message, hint=hint) from None
+    except ExecutorError as error:
+        if not begun:
+            raise
+        hint = f"go on with {_resume_command(store, begun, _ray_flags(execution))}"
+        hint = f"{error.hint}, then {hint}" if error.hint else hint
+        raise ExecutorError(error.message, error.at, hint) from None
 
 
 def _mark_stopped(store: Database, run: str) -> bool:
@@ -420,9 +452,18 @@ def _mark_stopped(store: Database, run: str) -> bool:
     return False
 
 
-def _resume_command(store: Database, runs: Sequence[str]) -> str:
+def _ray_flags(execution: ExecutionConfig) -> list[str]:
+    """Return the flags with which a command measures on the same Ray again."""
+    if execution.ray is None:
+        return []
+    flags = {"--jobs": execution.jobs, "--ray-resource": execution.ray_resource}
+    given = [(name, str(value)) for name, value in flags.items() if value is not None]
+    return ["--ray", execution.ray, *itertools.chain(*given)]
+
+
+def _resume_command(store: Database, runs: Sequence[str], flags: Sequence[str] = ()) -> str:
     """Return the quoted command line that resumes runs."""
-    words = ["autoturbo", "resume", runs[0], *(["--all"] if runs[1:] else [])]
+    words = ["autoturbo", "resume", runs[0], *(["--all"] if runs[1:] else []), *flags]
     if str(store.path) != DATABASE:
         words += ["--db", str(store.path)]
     return f"'{shlex.join(words)}'"

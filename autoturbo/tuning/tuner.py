@@ -18,7 +18,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ from autoturbo.tuning.keys import (
     versions_here,
 )
 from autoturbo.tuning.result import TuneResult
-from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, resumable
+from autoturbo.tuning.run import DATABASE, STARTS_FIRST, Run, carry_out, pool_of, resumable
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -163,8 +163,9 @@ def tune_all(
         DatabaseError: The database cannot be used.
     """
     config, execution = config or TuneConfig(), (execution or ExecutionConfig()).started()
-    for pair in pairs:
-        _check(config.resolved(pair.target), execution, pair.target)
+    asked = [config.resolved(pair.target) for pair in pairs]
+    for pair, one in zip(pairs, asked, strict=True):
+        _check(one, execution, pair.target)
         _check_batch(pair.graph, config)
     scratch = ScratchFolder() if execution.database is None else None
     execution = placed(execution, scratch)
@@ -173,22 +174,22 @@ def tune_all(
     with (
         _collecting_rarely(),
         _told_of_compiling(execution, *first) as execution,
+        closing(pool_of(asked, execution)) as executor,
         Database.open(execution.database or DATABASE) as store,
     ):
         known = store if config.transfer else None
         drafts = [_draft(pair, config, execution, known) for pair in pairs]
         runs: list[Run] = []
         begun: list[str] = []
-        with resumable(store, begun), ExitStack() as held:
-            for pair, (draft, evaluator) in zip(pairs, drafts, strict=True):
+        with resumable(store, begun, execution), ExitStack() as held:
+            for pair, one, (draft, evaluator) in zip(pairs, asked, drafts, strict=True):
                 info = register(_in_call(draft, runs), _base_id(pair, config, draft), store)
                 begun.append(info.id)
                 held.enter_context(store.holding(info.id))
-                asked = config.resolved(pair.target)
-                runs.append(Run(pair.graph, pair.target, asked, execution, store, info, evaluator))
+                runs.append(Run(pair.graph, pair.target, one, execution, store, info, evaluator))
                 if execution.on_begin is not None:
                     execution.on_begin(info)
-            ended = carry_out(runs, execution)
+            ended = carry_out(runs, executor)
     if scratch is None:
         return ended
     return [
@@ -362,7 +363,8 @@ def resume_all(
         for info in chosen.values():
             target = load_target(info) if load_target else stored_target(info)
             carried.append(_carried(info, load_graph(info), target, config, execution, store))
-        with resumable(store, [run.info.id for run in carried]), held:
+        executor = held.enter_context(closing(pool_of([run.config for run in carried], execution)))
+        with resumable(store, [run.info.id for run in carried], execution), held:
             for run in carried:
                 held.enter_context(store.holding(run.info.id))
             for run in carried:
@@ -371,7 +373,7 @@ def resume_all(
                 store.set_state(run.info.id, "running")
                 if execution.on_begin is not None:
                     execution.on_begin(run.info)
-            return carry_out(carried, execution)
+            return carry_out(carried, executor)
 
 
 def _carried(

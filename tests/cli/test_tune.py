@@ -17,6 +17,7 @@ import pytest
 
 from autoturbo.commands.console import Console, LiveLine, standing_of
 from autoturbo.commands.tuning.tune import finish
+from autoturbo.config import ExecutionConfig
 from autoturbo.database import Database
 from autoturbo.errors import ExecutorError, InterruptedRunError, UsageError
 from autoturbo.hardware import Calibration, load_target
@@ -24,6 +25,7 @@ from autoturbo.registry import SCHEDULERS
 from autoturbo.report.lines import RunStatus
 from autoturbo.search.progress import Progress
 from autoturbo.tuning.result import TuneResult
+from autoturbo.tuning.run import resumable
 from tests import processes
 from tests.cli.command_line import Cli, Ran, cli_in, narrow_terminal
 from tests.compiled_later import compiled_later
@@ -756,6 +758,40 @@ def test_an_unreachable_ray_address(cli: Cli) -> None:
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith("error: no Ray cluster answers at 127.0.0.1:1: ")
     assert ran.err.count("\n") == 1
+    assert list(cli.folder.iterdir()) == []  # neither a run nor a database
+
+
+def test_a_run_stays_as_it_is_where_ray_does_not_answer(cli: Cli) -> None:
+    run = tuned(cli, trials=2)["run"]
+    ran = cli("resume", run, "-q", "--trials", "4", "--ray", "127.0.0.1:1")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    (info,) = cli("--json", "runs").object["runs"]
+    assert (info["state"], info["trials"]) == ("done", 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "flags"),
+    [
+        ({}, ""),
+        ({"ray": "10.0.0.1:6379"}, " --ray 10.0.0.1:6379"),
+        (
+            {"ray": "local", "jobs": 3, "ray_resource": "big board"},
+            " --ray local --jobs 3 --ray-resource 'big board'",
+        ),
+    ],
+)
+def test_whoever_loses_the_workers_is_told_what_goes_on(
+    tmp_path: Path, how: dict[str, Any], flags: str
+) -> None:
+    failing = ExecutorError("no worker is left", hint="start another")
+    with (
+        Database.open(tmp_path / "a b.db") as store,
+        pytest.raises(ExecutorError) as raised,
+        resumable(store, ["4f1c", "5ee3"], ExecutionConfig(**how)),
+    ):
+        raise failing
+    goes_on = f"autoturbo resume 4f1c --all{flags} --db '{tmp_path}/a b.db'"
+    assert raised.value.hint == f"start another, then go on with '{goes_on}'"
 
 
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,12 +34,16 @@ from autoturbo.search.executors.processes import (
     EvaluatorNotBuilt,
     WorkerEvaluators,
 )
-from autoturbo.search.executors.ray_session import connect, line_of
+from autoturbo.search.executors.ray_session import connect, line_of, watch
+from autoturbo.search.executors.ray_watch import LOG
 from autoturbo.simulate.contract import CandidateEvaluator
 from autoturbo.simulate.outcomes import late
 
-_COUNT_S = 1.0
-"""Seconds between looks at how many CPUs the cluster has, where that decides on the actors."""
+_LOOK_S = 1.0
+"""Seconds between looks at whether actors are overdue, the cluster has grown or its head died."""
+
+_SAY_S = 5.0
+"""Seconds without any actor after which it is said what is waited for."""
 
 _LOST_MACHINE = ("node has died", "node was", "its node", "ActorUnavailable", "unavailable")
 """What Ray writes where the machine was lost and not the process alone."""
@@ -101,7 +106,8 @@ class RayExecutor:
             is measured on by one actor at a time. A cluster that starts here has one per job.
 
     Raises:
-        UsageError: Nothing answers at the address.
+        UsageError: Nothing answers at the address, no machine has the resource, or there is no
+            library.
         ExecutorError: Ray does not start.
     """
 
@@ -118,11 +124,12 @@ class RayExecutor:
 
         self._ray: Any = ray
         self._errors: Any = ray.exceptions
-        self._all, self._jobs, self._counted = jobs is None, jobs or 1, 0.0
-        self._timeout = timeout_s
+        self._all, self._jobs = jobs is None, jobs or 1
+        self._timeout, self._brings = timeout_s, bool(runtime_env)
         takes: Any = {"resources": {resource: 1}} if resource else {}
         self._class = ray.remote(num_cpus=1, max_restarts=0, **takes)(_Actor)
         self._resource = resource or "CPU"
+        self._takes = ["CPU", *([resource] if resource else [])]
         self._recipes: dict[str, Any] = {}
         self._workers: list[_Worker] = []
         self._orders: dict[Any, _Order] = {}
@@ -130,8 +137,15 @@ class RayExecutor:
         self._alone: deque[Task] = deque()
         self._retries, self._pace = RetryPolicy(), Pace()
         self._stillborn = 0
-        self._progressed = time.monotonic()
-        self._cancelled = False
+        self._progressed, self._unused, self._said = time.monotonic(), 0, False
+        self._began = self._cancelled = False
+        with ExitStack() as failing:
+            failing.callback(self._session.close)
+            self._watch = watch(address)
+            failing.callback(self._watch.close)
+            if resource:
+                self._watch.machines.check(resource)
+            failing.pop_all()
         self._count()
 
     @property
@@ -189,12 +203,27 @@ class RayExecutor:
         return answers
 
     def withdraw(self) -> None:
-        """Drop the tasks that have not begun."""
+        """Drop the tasks that have not begun.
+
+        Raises:
+            ExecutorError: No actor was there for any task.
+        """
+        dropped = bool(self._pending or self._alone)
+        self._drop()
+        if dropped and not self._began and not self._cancelled:
+            message = f"nothing was measured: the time is up, and {self._waits_for()}"
+            raise ExecutorError(message)
+
+    def _drop(self) -> None:
         self._pending.clear()
         self._alone.clear()
 
     def abandon(self) -> None:
-        """Drop all tasks: actors that measure are ended."""
+        """Drop all tasks: actors that measure are ended.
+
+        Raises:
+            ExecutorError: No actor was there for any task.
+        """
         self.withdraw()
         for worker in list(self._workers):
             if any(self._orders[order].portion for order in worker.orders):
@@ -203,7 +232,7 @@ class RayExecutor:
     def cancel(self) -> None:
         """Begin no more tasks."""
         self._cancelled = True
-        self.withdraw()
+        self._drop()
 
     def close(self) -> None:
         """End the actors; Ray itself where it is ours."""
@@ -211,19 +240,26 @@ class RayExecutor:
             return
         for worker in self._workers:
             self._ray.kill(worker.actor)
-        self._session.close()
+        self._watch.close()
+        self._session.close(lost=self._watch.lost is not None)
         self._workers, self._orders, self._ray = [], {}, None
-        self._pending.clear()
-        self._alone.clear()
+        self._drop()
 
     def _count(self) -> None:
         """Follow the size of the cluster, where it decides on the number of actors."""
-        if self._all and time.monotonic() - self._counted > _COUNT_S:
-            self._jobs = max(int(self._ray.cluster_resources().get(self._resource, 1)), 1)
-            self._counted = time.monotonic()
+        if self._all:
+            self._jobs = max(self._watch.machines.places(self._takes), 1)
+        if not self._workers:
+            self._unused = self._watch.machines.unused(self._takes)
+
+    def _check_head(self) -> None:
+        """Raise an error once the cluster is lost."""
+        if self._watch.lost is not None:
+            raise ExecutorError(self._watch.lost, hint="start Ray again")
 
     def _hire(self) -> None:
         """Start actors until there are enough, and drop those that find no place."""
+        self._check_head()
         self._count()
         while len(self._workers) < self._jobs:
             worker = _Worker(self._class.remote())
@@ -290,7 +326,7 @@ class RayExecutor:
         """Wait for the first finished order, and return the answers of all finished ones."""
         references = list(self._orders)
         wait = [limit for limit in (patience, self._until_overdue()) if limit is not None]
-        limit = min([*wait, _COUNT_S])
+        limit = min([*wait, _LOOK_S])
         done, _ = self._ray.wait(references, num_returns=1, timeout=limit, fetch_local=False)
         if done and len(references) > 1:
             done, _ = self._ray.wait(
@@ -307,13 +343,33 @@ class RayExecutor:
         return answers
 
     def _check_progress(self, progressed: bool) -> None:
-        """Raise an error if actors never come, but not if they only take long."""
+        """Say what is waited for while no actor comes, and raise an error if none can start."""
         now = time.monotonic()
-        if progressed or any(worker.ready for worker in self._workers):
+        if any(worker.ready for worker in self._workers):
+            self._began, self._said = True, False
+            progressed = True
+        if progressed:
             self._progressed = now
-        elif now - self._progressed > START_S:
+            return
+        waited = now - self._progressed
+        if waited > _SAY_S and not self._said:
+            self._said = True
+            LOG.warning("waiting for Ray: %s; 'ray status' shows more", self._waits_for())
+        if waited > START_S and self._watch.machines.unused(self._takes):
             message = f"no actor of the Ray cluster has started within {START_S:g} s"
             raise ExecutorError(message, hint=f"'ray status' shows what uses its {self._resource}")
+
+    def _waits_for(self) -> str:
+        """Return why there is no actor yet."""
+        machines = self._watch.machines
+        kind = "CPUs" if self._resource == "CPU" else f"of the resource {self._resource!r}"
+        places = machines.places(self._takes)
+        if not places:
+            return "no node of the cluster has a CPU"
+        if not self._unused and not machines.unused(self._takes):
+            return f"all {places} {kind} of the cluster are taken"
+        bringing = ", which install the runtime environment" if self._brings else ""
+        return f"its workers are still starting{bringing}"
 
     def _result(self, reference: Any) -> list[Answer]:
         order = self._orders[reference]

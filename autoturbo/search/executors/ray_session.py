@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import logging
 import os
@@ -15,16 +16,20 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoturbo.errors import ExecutorError, UsageError
+from autoturbo.errors import ExecutorError, Location, UsageError
 from autoturbo.search.executors import watchdog
+from autoturbo.search.executors.ray_watch import ClusterWatch
 
 LOCAL = "local"
 """The address that means: start a Ray of our own on this machine."""
+
+_CLIENT = "ray://"
+"""Before the address of a cluster's port for clients."""
 
 _CONNECT_S = 3.0
 """Seconds for a cluster's port to answer."""
@@ -63,14 +68,16 @@ class Session:
     _mode: str | None = None
     """``RAY_AUTH_MODE`` as it was before."""
 
-    def close(self) -> None:
-        """Leave Ray, and end all of it where it is our own; a second call does nothing."""
-        import ray
+    def close(self, *, lost: bool = False) -> None:
+        """Leave Ray, and end all of it where it is our own; a second call does nothing.
 
+        Args:
+            lost: Whether its head is dead, for which Ray may wait for ever.
+        """
         if self.owner:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
-                ray.shutdown()
+                _leave(_LEAVE_S if lost else None)
             _restore(_AUTH_MODE, self._mode)
             _refresh_authentication()
         _dismiss(self._guard)
@@ -97,12 +104,11 @@ def connect(
         it leaves everything as it is.
 
     Raises:
-        UsageError: Nothing answers at the address.
+        UsageError: Nothing answers at the address, or there is no library.
         ExecutorError: Ray does not start.
     """
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+    _load()
+    if sys.modules["ray"].is_initialized():
         return Session(owner=False)
     local, mode = address in (None, "", LOCAL), os.environ.get(_AUTH_MODE)
     if not local:
@@ -117,6 +123,57 @@ def connect(
         more |= {"resources": {resource: jobs or os.cpu_count()}} if resource else {}
         _start(address=LOCAL, num_cpus=jobs, include_dashboard=False, **more)
     return Session(owner=True, _guard=guard, _mode=mode)
+
+
+def watch(address: str | None) -> ClusterWatch:
+    """Watch the Ray that this process is connected to.
+
+    Args:
+        address: As it was given to :func:`connect`.
+
+    Returns:
+        The watch; where Ray does not say where its head is, one that looks at its machines alone.
+    """
+    import ray
+
+    client = str(address).startswith(_CLIENT)  # its port is what this process talks to
+    with suppress(Exception):  # Ray may not know
+        head = str(address) if client else ray.get_runtime_context().gcs_address
+        host, port = _host_and_port(head)
+        local = address in (None, "", LOCAL)
+        name = "the Ray that was started for this run" if local else f"Ray's head at {address}"
+        return ClusterWatch(name, (host, port))
+    return ClusterWatch("Ray's head", None)
+
+
+def _leave(within_s: float | None) -> None:
+    """Leave Ray, or begin to where it takes longer than some seconds."""
+    import ray
+
+    if within_s is None:
+        ray.shutdown()
+        return
+    leaving = threading.Thread(target=ray.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(within_s)
+    if leaving.is_alive():
+        atexit.unregister(ray.shutdown)  # which would wait again
+
+
+def _load() -> None:
+    """Load Ray's library.
+
+    Raises:
+        UsageError: It is not installed, or broken.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        importlib.import_module("ray")
+    except ImportError as error:
+        message = f"Ray's library cannot be loaded: {line_of(error)}"
+        hint = "'pip install ray' installs it; '--jobs N' measures without it"
+        raise UsageError(message, Location(field="--ray"), hint) from None
 
 
 def _refresh_authentication() -> None:
@@ -248,16 +305,25 @@ def _probe(address: str) -> None:
     """Refuse an address where nothing listens, long before Ray would."""
     if address == "auto":
         return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise UsageError(f"{address!r} is not a Ray address", hint="for example 10.0.0.1:6379")
     try:
-        with closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)):
+        with closing(socket.create_connection(_host_and_port(address), _CONNECT_S)):
             pass
     except (OSError, OverflowError) as error:
         raise _unreachable(address, line_of(error)) from None
-    if not address.startswith("ray://"):
+    if not address.startswith(_CLIENT):
         _ask_health(address)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of an address.
+
+    Raises:
+        UsageError: It is none.
+    """
+    host, _, port = address.removeprefix(_CLIENT).rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"{address!r} is not a Ray address", hint="for example 10.0.0.1:6379")
+    return host.strip("[]"), int(port)
 
 
 def _ask_health(address: str) -> None:

@@ -1,0 +1,158 @@
+"""Watches a Ray cluster: whether its head answers, and what its machines have.
+
+Ray says nothing of a dead head for a minute, and then ends the process that asks; meanwhile every
+question about the cluster blocks. So the head's port is tried from a thread of its own, and another
+thread asks the questions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from autoturbo.errors import UsageError, did_you_mean
+
+LOG = logging.getLogger("autoturbo")
+
+_EVERY_S = 1.0
+"""Seconds between two tries of the head's port, and between two looks at the machines."""
+
+_PATIENCE_S = 5.0
+"""Seconds for the head to answer a try: one that is busy takes milliseconds."""
+
+_FAILURES = 3
+"""Tries in a row that fail until the head counts as dead."""
+
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""What an HTTP/2 client says first; every server, gRPC's too, answers at once with its settings."""
+
+_EVERYWHERE = ("node:", "memory", "object_store_memory", "accelerator_type:")
+"""Resources that Ray gives machines by itself, and of which a worker cannot take one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What a cluster has.
+
+    Attributes:
+        nodes: Resources of each node that lives.
+        free: Resources of all nodes that nobody has taken.
+        here: Whether the node that this process is connected to lives.
+    """
+
+    nodes: Sequence[Mapping[str, float]] = ()
+    free: Mapping[str, float] = field(default_factory=dict)
+    here: bool = True
+
+    def places(self, takes: Sequence[str]) -> int:
+        """Return how many workers find a place, each of which takes one of some resources."""
+        return sum(min(int(node.get(one, 0)) for one in takes) for node in self.nodes)
+
+    def unused(self, takes: Sequence[str]) -> int:
+        """Return how many workers could find a place now, at most."""
+        return min(int(self.free.get(one, 0)) for one in takes)
+
+    def check(self, resource: str) -> None:
+        """Refuse a resource of which no worker could ever take one.
+
+        Raises:
+            UsageError: No node has it, or none that has a CPU.
+        """
+        if self.places([resource, "CPU"]):
+            return
+        flag = f"""'ray start --resources={{"{resource}": 1}}' gives a machine one"""
+        if self.places([resource]):
+            message = f"no node of the Ray cluster has both a CPU and the resource {resource!r}"
+            raise UsageError(message, hint="add --num-cpus 1 where 'ray start' gives it")
+        found = sorted({one for node in self.nodes for one in node})
+        names = [one for one in found if not one.startswith(_EVERYWHERE)]
+        message = f"no node of the Ray cluster has the resource {resource!r}"
+        message += f", they have {', '.join(names)}" if names else ""
+        raise UsageError(message, hint=did_you_mean(resource, names, flag))
+
+
+def look() -> Machines:
+    """Return what the cluster has that this process is connected to; the head must answer."""
+    ray: Any = importlib.import_module("ray")  # most of it is not annotated
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    mine = ray.get_runtime_context().get_node_id()
+    return Machines(
+        [node["Resources"] for node in nodes],
+        ray.available_resources(),
+        any(node["NodeID"] == mine for node in nodes),
+    )
+
+
+def silent(address: tuple[str, int]) -> str | None:
+    """Return why a server does not answer; None where it does."""
+    try:
+        with socket.create_connection(address, _PATIENCE_S) as connection:
+            connection.sendall(_GREETING)
+            connection.recv(1)  # the end, where the server wants to be greeted otherwise
+    except TimeoutError:
+        return f"no answer within {_PATIENCE_S:g} s"
+    except (ConnectionResetError, BrokenPipeError):
+        return None
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+class ClusterWatch:
+    """Watches a cluster until it is closed.
+
+    Args:
+        name: The head's name in what is said.
+        address: Its host and port; None where they are not known.
+
+    Attributes:
+        machines: What the cluster had a moment ago.
+        lost: Why it is given up; None while it answers.
+    """
+
+    def __init__(self, name: str, address: tuple[str, int] | None) -> None:
+        self.machines = look()
+        self.lost: str | None = None
+        self._name, self._address = name, address
+        self._ended, self._failures = threading.Event(), 0
+        self._threads = [self._repeated(self._look)]
+        if address is not None:
+            self._threads.append(self._repeated(self._try))
+
+    def close(self) -> None:
+        """End its threads; one that waits for a dead head is left to itself."""
+        self._ended.set()
+        for thread in self._threads if self.lost is None else ():
+            thread.join(_PATIENCE_S)
+
+    def _repeated(self, step: Callable[[], None]) -> threading.Thread:
+        def repeat() -> None:
+            while self.lost is None and not self._ended.wait(_EVERY_S):
+                step()
+
+        thread = threading.Thread(target=repeat, daemon=True)
+        thread.start()
+        return thread
+
+    def _look(self) -> None:
+        with suppress(Exception):  # Ray raises whatever it likes while it is being left
+            self.machines = look()
+            if not self.machines.here:
+                self._give_up("Ray's node of this machine has died")
+
+    def _try(self) -> None:
+        why = silent(self._address) if self._address else None
+        self._failures = 0 if why is None else self._failures + 1
+        if self._failures >= _FAILURES:
+            self._give_up(f"{self._name} has died: {why}")
+
+    def _give_up(self, why: str) -> None:
+        if self.lost is None and not self._ended.is_set():
+            self.lost = why
+            LOG.warning("%s", why)
