@@ -27,9 +27,14 @@ The printed form is ``FILE:LINE:COLUMN: FIELD: MESSAGE; HINT`` with the parts th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
+
+_LONGEST = 1500
+"""Characters of a message that are shown: names and shapes of a file may have thousands."""
+
+_LONGEST_FIELD = 200
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,10 @@ class AutoTurboError(Exception):
 
     def __init__(self, message: str, at: Location | None = None, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = " ".join(message.split())
+        self.message = _cut(" ".join(message.split()), _LONGEST)
         self.at = at or Location()
+        if self.at.field and len(self.at.field) > _LONGEST_FIELD:
+            self.at = replace(self.at, field=_cut(self.at.field, _LONGEST_FIELD))
         self.hint = " ".join(hint.split()) if hint else None
 
     def __str__(self) -> str:
@@ -78,6 +85,11 @@ class AutoTurboError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Return the three arguments to rebuild from, so that workers can hand errors back."""
         return (type(self), (self.message, self.at, self.hint))
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text without its middle, where it is too long to be read."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[-most // 4 :]}"
 
 
 class InputError(AutoTurboError):

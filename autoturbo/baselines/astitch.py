@@ -268,7 +268,7 @@ def leaves(graph: Graph, index: int, inside: Collection[int]) -> bool:
     """Return whether a result of an operator is read outside, or is the model's."""
     outputs = graph.operators[index].outputs
     read = {reader for tensor in outputs for reader in graph.consumers[tensor]}
-    return bool(read.difference(inside)) or any(t in graph.outputs for t in outputs)
+    return bool(read.difference(inside)) or any(t in graph.returned for t in outputs)
 
 
 def dominant_groups(graph: Graph, members: Sequence[int]) -> list[Group]:

@@ -73,5 +73,5 @@ def leaving(graph: Graph, operators: Iterable[int]) -> list[int]:
     return sorted(
         tensor
         for tensor in made
-        if tensor in graph.outputs or set(graph.consumers[tensor]) - inside
+        if tensor in graph.returned or set(graph.consumers[tensor]) - inside
     )

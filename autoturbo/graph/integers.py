@@ -170,7 +170,7 @@ def _is_on_vectors(operator: Operator) -> bool:
 
 def _is_moved(graph: Graph, tensor: int) -> bool:
     """Return whether anything but the vector engine reads an 8-bit tensor, also as real values."""
-    if tensor in graph.outputs:
+    if tensor in graph.returned:
         return True
     readers = [graph.operators[index] for index in graph.consumers[tensor]]
     return any(
@@ -224,7 +224,7 @@ def _is_read_back(graph: Graph, operator: Operator, readers: set[int]) -> bool:
     quantised = {i for i in graph.consumers[made] if graph.operators[i].kind in QUANTISE}
     inside = (readers | quantised).intersection(graph.consumers[made])
     if inside:
-        return made not in graph.outputs and inside == set(graph.consumers[made])
+        return made not in graph.returned and inside == set(graph.consumers[made])
     return _is_rounded(graph, data)
 
 
@@ -298,7 +298,7 @@ def _ends(graph: Graph, operator: Operator) -> list[list[int]] | None:
 def _end(graph: Graph, tensor: int) -> list[int] | None:
     """Return the Relus and Clips behind a tensor up to its QuantizeLinear, None if it has none."""
     end: list[int] = []
-    while len(graph.consumers[tensor]) == 1 and tensor not in graph.outputs:
+    while len(graph.consumers[tensor]) == 1 and tensor not in graph.returned:
         (reader,) = graph.consumers[tensor]
         operator = graph.operators[reader]
         if operator.inputs[0] != tensor or operator.inputs.count(tensor) > 1:
@@ -401,13 +401,13 @@ def _rescaling(graph: Graph, product: int) -> Rescaling | None:
         return None
     inside = found | {scale}
     outputs = [graph.operators[maker].outputs[0] for maker in found]
-    alone = all(inside.issuperset(graph.consumers[t]) and t not in graph.outputs for t in outputs)
+    alone = all(inside.issuperset(graph.consumers[t]) and t not in graph.returned for t in outputs)
     return Rescaling(cast, scale, tuple(sorted(found)) if alone else (), factors[0])
 
 
 def _only_reader(graph: Graph, tensor: int) -> int | None:
     readers = graph.consumers[tensor]
-    return readers[0] if len(readers) == 1 and tensor not in graph.outputs else None
+    return readers[0] if len(readers) == 1 and tensor not in graph.returned else None
 
 
 def _from_ranges(graph: Graph, tensor: int, ranges: set[int], found: set[int]) -> bool:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import add
+from typing import NamedTuple
 
 from autoturbo.graph.integers import Rescaling, rescalings
 from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
@@ -82,8 +84,13 @@ def layers_from(graph: Graph, chains: Iterable[Iterable[int]]) -> tuple[Layer, .
 def _grow(graph: Graph, start: int, scales: Mapping[int, Rescaling]) -> list[int]:
     """Return the longest layer that starts at an operator."""
     chain = [start]
-    while (more := _next(graph, chain[-1], scales)) and _may_join(graph, chain, more):
+    held = _kinds(graph, chain)
+    while more := _next(graph, chain[-1], scales):
+        added = _kinds(graph, more)
+        if not _may_join(held, added):
+            break
         chain += more
+        held = held.with_(added)
     return chain
 
 
@@ -106,8 +113,8 @@ def _next(graph: Graph, last: int, scales: Mapping[int, Rescaling]) -> list[int]
 
 def _only_output(graph: Graph, index: int) -> int | None:
     """Return the only used output of an operator, or None if it is an output of the graph."""
-    used = [t for t in graph.operators[index].outputs if graph.consumers[t] or t in graph.outputs]
-    if len(used) != 1 or used[0] in graph.outputs:
+    used = [t for t in graph.operators[index].outputs if graph.consumers[t] or t in graph.returned]
+    if len(used) != 1 or used[0] in graph.returned:
         return None
     return used[0]
 
@@ -157,15 +164,40 @@ def is_elementwise(operator: Operator) -> bool:
     return operator.pattern <= Pattern.BROADCAST and operator.engine is Engine.VECTOR
 
 
-def _may_join(graph: Graph, chain: list[int], more: list[int]) -> bool:
-    operators = [graph.operators[index] for index in (*chain, *more)]
-    matrix = sum(op.engine is Engine.MATRIX for op in operators)
-    learned = sum(op.parameterised for op in operators)
-    if any(op.recurrent for op in operators):
+class _Kinds(NamedTuple):
+    """How many of some operators are of a kind that a layer may hold little of."""
+
+    matrix: int
+    learned: int
+    recurrent: int
+    opaque: int
+    reduces_all: int
+    no_elementwise: int
+
+    def with_(self, more: _Kinds) -> _Kinds:
+        """Return the counts of these operators and of others."""
+        return _Kinds(*map(add, self, more))
+
+
+def _kinds(graph: Graph, indices: Iterable[int]) -> _Kinds:
+    operators = [graph.operators[index] for index in indices]
+    return _Kinds(
+        sum(op.engine is Engine.MATRIX for op in operators),
+        sum(op.parameterised for op in operators),
+        sum(op.recurrent for op in operators),
+        sum(bool(op.opaque) for op in operators),
+        sum(op.reduces_all for op in operators),
+        sum(not is_elementwise(op) for op in operators),
+    )
+
+
+def _may_join(held: _Kinds, more: _Kinds) -> bool:
+    both = held.with_(more)
+    if both.recurrent:
         return False  # its own cores share it out; what is fused would be bound otherwise
-    if any(graph.operators[index].reduces_all for index in more):
-        return _all_elementwise(graph, chain)  # what it waits for all of is computed by all cores
-    return matrix <= 1 and learned <= 1 and not any(op.opaque for op in operators)
+    if more.reduces_all:
+        return not held.no_elementwise  # what it waits for all of is computed by all cores
+    return both.matrix <= 1 and both.learned <= 1 and not both.opaque
 
 
 def _topological(graph: Graph, chains: list[list[int]]) -> list[list[int]]:
@@ -193,7 +225,7 @@ def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
         t
         for op in operators
         for t in op.outputs
-        if t in graph.outputs or set(graph.consumers[t]) - inside
+        if t in graph.returned or set(graph.consumers[t]) - inside
     )
     anchor = next((i for i in chain if graph.operators[i].engine is Engine.MATRIX), chain[-1])
     return Layer(

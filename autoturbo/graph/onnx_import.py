@@ -272,9 +272,9 @@ class _Import:
         """Return the steps of the model at the given input shapes."""
         if frozen.baked is None:
             return self._run(frozen.shapes, frozen)
-        notes = list(self.source.notes)
+        told = len(self.source.notes)
         first = self._run(frozen.baked, frozen)
-        self.source.notes[:] = notes
+        self.source.take_back(told)
         rebatch = Rebatch(frozen.batch, frozen.ratio, first.shapes)
         program = self._run(frozen.shapes, frozen, rebatch)
         rebatch.check(program.outputs, self.source)
@@ -390,7 +390,7 @@ class _Trials:
     def _try(self, extents: Mapping[str, int]) -> None:
         shapes = {name: s for name, s in self.asked.shapes.items() if not self._symbols.get(name)}
         importer = self.importer
-        alone = replace(importer, source=replace(importer.source, notes=[], given=[]))
+        alone = replace(importer, source=replace(importer.source, notes={}, given=[]))
         alone.try_out(Extents(shapes=shapes, dims=extents), self.samples)
 
 

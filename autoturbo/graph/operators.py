@@ -372,6 +372,16 @@ class Graph:
         dims = dict.fromkeys(self.inputs, 0) | dict(self.sample_dims)
         return {t: dim for t, dim in dims.items() if dim >= 0 and self._counts(t, dim, self.batch)}
 
+    @functools.cached_property
+    def read(self) -> frozenset[int]:
+        """Return the inputs, to look one up."""
+        return frozenset(self.inputs)
+
+    @functools.cached_property
+    def returned(self) -> frozenset[int]:
+        """Return the outputs, to look one up."""
+        return frozenset(self.outputs)
+
     @property
     def known_batch(self) -> int | None:
         """Return the samples that one evaluation processes; None if inputs do not agree on it."""

@@ -84,7 +84,7 @@ def _next(
         _FixedError: They may not be padded.
     """
     tensor, dim = here
-    if tensor in graph.inputs or tensor in graph.outputs:
+    if tensor in graph.read or tensor in graph.returned:
         raise _FixedError
     around = [graph.producer[tensor], *graph.consumers[tensor]]
     following: list[tuple[int, int]] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
 _LIBRARY_PREFIX = re.compile(r"^(\[\w+\]\s*)*(\(op_type:[^)]*\):\s*)?(\[\w+\]\s*)*")
 
 
+MOST_ELEMENTS: Final = 2**40
+"""Elements that all tensors of a model may have together; as many are a mistake in a shape."""
+
+_SHOWN: Final = 12
+"""Extents of a shape that a message shows."""
+
+_LONG_BITS: Final = 1 << 10
+"""Bits of a number that is told by its size: Python refuses to write thousands of digits."""
+
 SEED_KEY: Final = "autoturbo.weights_seed"
 """Metadata of a workload whose weights are made from a seed where they are wanted."""
 
@@ -30,23 +41,43 @@ class Source:
         opsets: Version by domain; ONNX's own domain is ``""``.
         ir_version: Version of the file format.
         given: Elements that the user gave to inputs, by name.
-        notes: Assumptions, one line each; grows while the import goes on.
+        notes: Assumptions, one line each in order; grows while the import goes on.
     """
 
     path: Path
     opsets: dict[str, int] = field(default_factory=dict)
     ir_version: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     given: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
 
     def error(self, message: str, at: str | None = None, hint: str | None = None) -> ModelError:
         """Return an error in this file; ``at`` names the node or tensor."""
         return ModelError(message, Location(self.path, field=at or None), hint)
 
+    def too_large(self, shape: Sequence[int], at: str) -> ModelError:
+        """Return an error about a tensor that no machine can hold."""
+        extents = [*map(_spelt, shape)]
+        more = [f"... {len(extents)} in all"] if len(extents) > _SHOWN else []
+        text = ", ".join(extents[:_SHOWN] + more)
+        return self.error(
+            f"shape [{text}] makes {_spelt(math.prod(shape))} elements;"
+            f" all tensors together must have fewer than 2^{MOST_ELEMENTS.bit_length() - 1}",
+            at,
+        )
+
     def note(self, line: str) -> None:
         """Tell the user of an assumption, once."""
-        if line not in self.notes:
-            self.notes.append(line)
+        self.notes.setdefault(line)
+
+    def take_back(self, kept: int) -> None:
+        """Forget all notes but the first ones."""
+        while len(self.notes) > kept:
+            self.notes.popitem()
+
+
+def _spelt(number: int) -> str:
+    """Return a number as text, one of thousands of digits by its size."""
+    return str(number) if number.bit_length() < _LONG_BITS else f"over 2^{number.bit_length() - 1}"
 
 
 def domain_of(node: NodeProto | NodeView) -> str:

@@ -92,7 +92,7 @@ class Network:
 
     def _leaves(self, tensor: int, part: int) -> bool:
         read = any(self.owner[o] != part for o in self.graph.consumers[tensor])
-        return read or tensor in self.graph.outputs
+        return read or tensor in self.graph.returned
 
     def bytes(self, tensor: int) -> int:
         """Return the bytes of a whole tensor in the shared memory."""
@@ -161,7 +161,7 @@ class Network:
         for operator, part in self.owner.items():
             node, held = self.graph.operators[operator], kept[self.parts[part].unit]
             held.update(t for t in node.inputs if self._lasting(t))
-            held.update(t for t in node.outputs if t in self.graph.outputs)
+            held.update(t for t in node.outputs if t in self.graph.returned)
         return kept
 
     def _lasting(self, tensor: int) -> bool:
@@ -183,7 +183,7 @@ class Network:
                         (job_of[reader, unit] for reader in readers),
                     )
                     yield Holding((unit, whole), size, copy, (copy, *reading))
-                if tensor in self.graph.outputs:
+                if tensor in self.graph.returned:
                     continue
                 here = (job_of[reader, part.unit] for reader in self.readers(tensor, part.unit))
                 sent = (job_of[index, unit] for unit in copies)

@@ -109,7 +109,7 @@ class _TimeChecker:
             if self.parts[part].unit == unit:
                 node = graph.operators[operator]
                 permanent |= {t for t in node.inputs if graph.producer[t] < 0}
-                permanent |= {t for t in node.outputs if t in graph.outputs}
+                permanent |= {t for t in node.outputs if t in graph.returned}
         return permanent
 
     def _allocations(self) -> Iterator[tuple[int, int, float, float]]:
@@ -131,7 +131,7 @@ class _TimeChecker:
         ]
         for unit in sorted({self.parts[r].unit for r in readers} | {home}):
             made = self.at.get((made_by, unit))
-            if made is None or (unit == home and (not readers or tensor in self.graph.outputs)):
+            if made is None or (unit == home and (not readers or tensor in self.graph.returned)):
                 continue
             ends = [run.end for run in runs if run.unit == unit]
             if unit == home:

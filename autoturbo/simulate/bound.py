@@ -173,10 +173,10 @@ def _plain_product(graph: Graph, operator: Operator) -> bool:
     roles = axis_roles(operator)
     windows = [a.extent for a, role in zip(operator.axes, roles, strict=True) if role == WINDOW]
     return (
-        data in graph.inputs
+        data in graph.read
         and bool(others)
         and all(graph.tensors[t].constant for t in others)
-        and set(operator.outputs) <= set(graph.outputs)
+        and graph.returned.issuperset(operator.outputs)
         and math.prod(windows) == 1
         and not (operator.recurrent or operator.opaque)
     )

@@ -14,7 +14,6 @@ schedule of a quantised network gives the original's very numbers, and one wrong
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from onnx import (
 )
 
 from autoturbo.errors import Location, ModelError
-from autoturbo.files import atomic_writer
+from autoturbo.files import atomic_writer, parse_json
 from autoturbo.graph.importer.external_data import is_stored, put_outside
 from autoturbo.graph.importer.inputs import PARAMETERS
 from autoturbo.graph.importer.values import static_shape
@@ -317,9 +316,13 @@ def _shape(value: ValueInfoProto) -> tuple[int, ...]:
 def _limits(model: ModelProto, extents: Extents, given: Given) -> dict[str, range]:
     """Return the ranges of integer inputs: the metadata's if any, else by their tables."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    named: dict[str, list[int]] = json.loads(metadata.get(LIMITS_KEY, "{}"))
     ranges = index_ranges(model, extents, given)
-    return ranges | {name: range(low, high) for name, (low, high) in named.items()}
+    try:
+        named = parse_json(metadata.get(LIMITS_KEY, "{}"))
+        return ranges | {name: range(low, high) for name, (low, high) in named.items()}
+    except (ValueError, TypeError, AttributeError):
+        hint = 'for example {"tokens": [0, 100]}; or remove it'
+        raise ModelError("not ranges of inputs", Location(field=LIMITS_KEY), hint) from None
 
 
 def _random_array(

@@ -169,7 +169,7 @@ def _left_inside(schedule: Schedule) -> Iterator[Finding]:
         for layer in subgraph.layers[:-1]:
             for tensor in context.layers[layer].outputs:
                 away = set(context.consumers[tensor]) - inside
-                if away or tensor in context.graph.outputs:
+                if away or tensor in context.graph.returned:
                     name = tensor_name(schedule, tensor)
                     message = f"{name} is read elsewhere, but its sub-graph does not hand it out"
                     yield _finding(schedule, "uncovered", message, layer=layer)

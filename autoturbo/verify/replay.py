@@ -573,7 +573,7 @@ class _Kernel:
         scope = cluster.scope(buffer)
         if scope is not Scope.LB:
             self.streams[OUT_GB if scope is Scope.GB else OUT_DDR] += size
-        if tensor not in context.graph.outputs:
+        if tensor not in context.graph.returned:
             return
         if context.consumers[tensor]:  # it stays where it is; its copy has a place of its own
             self.streams[OUT_DDR] += size

@@ -152,6 +152,39 @@ def model_of_a_shape_of_thousands_of_digits(cli: Cli) -> list[str]:
     return ["inspect", saved(cli, helper.make_model(graph, ir_version=8), "wide.onnx")]
 
 
+def with_weight(cli: Cli, weight: TensorProto) -> list[str]:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])], "net",
+        [value("x", 1, [8])], [value("y", 1, None)], [weight],
+    )  # fmt: skip
+    return ["inspect", saved(cli, helper.make_model(graph, ir_version=8), "wide.onnx")]
+
+
+@case
+def model_of_a_weight_of_thousands_of_digits(cli: Cli) -> list[str]:
+    weight = TensorProto(name="w", data_type=1, dims=[8] * 20_000, raw_data=bytes(4))
+    return with_weight(cli, weight)
+
+
+@case
+def model_whose_data_begin_at_thousands_of_digits(cli: Cli) -> list[str]:
+    weight = TensorProto(name="w", data_type=1, dims=[8], data_location=TensorProto.EXTERNAL)
+    cli.write("w.bin", bytes(32))
+    for key, value in (("location", "w.bin"), ("offset", "9" * 4000)):
+        weight.external_data.add(key=key, value=value)
+    return with_weight(cli, weight)
+
+
+@case
+def model_of_an_equation_of_dots(cli: Cli) -> list[str]:
+    """At which ONNX's own inference goes round for ever."""
+    value = helper.make_tensor_value_info
+    node = helper.make_node("Einsum", ["x"], ["y"], "e", equation=".->")
+    graph = helper.make_graph([node], "net", [value("x", 1, [8])], [value("y", 1, None)])
+    return ["inspect", saved(cli, helper.make_model(graph, ir_version=8), "dots.onnx")]
+
+
 @case
 def model_of_torch(cli: Cli) -> list[str]:
     return ["inspect", str(cli.write("net.pt", b"PK\x03\x04" + bytes(60)))]

@@ -27,6 +27,8 @@ FAST = {
         "model_nested_too_deeply",
     ),
     *("model_of_a_shape_of_thousands_of_digits", "knobs_with_a_field_twice"),
+    *("model_of_a_weight_of_thousands_of_digits", "model_of_an_equation_of_dots"),
+    *("model_whose_data_begin_at_thousands_of_digits",),
     *("target_unknown", "target_misspelt_field", "target_zero_cores", "target_not_yaml"),
     *("knobs_missing", "knobs_not_json", "knobs_misspelt", "knobs_out_of_range"),
     *("knobs_override_of_no_layer", "schedule_of_another_model", "schedule_newer_version"),

@@ -221,9 +221,9 @@ def _mask_index(w: Writer) -> None:
     w.cast(count, TensorProto.INT32, to=w.output(1))
 
 
-_ALL_ORDERS, _ANY_SIZE = 6, 1 << 62
-"""Operands up to which every order of contractions is tried, NumPy's greedy search for more; and
-elements that a result between may have."""
+_ALL_ORDERS, _ANY_ORDERS, _ANY_SIZE = 6, 128, 1 << 62
+"""Operands up to which every order of contractions is tried, and NumPy's greedy search, whose time
+is the cube of their number; and elements that a result between may have."""
 
 
 def einsum(w: Writer) -> None:
@@ -235,6 +235,7 @@ def einsum(w: Writer) -> None:
     """
     count = len(w.step.inputs)
     one_operator_unless(count > 2)  # noqa: PLR2004
+    refuse_unless(count <= _ANY_ORDERS, "too many operands to look for an order")
     equation = w.attribute("equation", "").replace(" ", "")
     refuse_unless("." not in equation, "an ellipsis")
     left, arrow, result = equation.partition("->")

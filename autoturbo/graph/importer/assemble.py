@@ -19,22 +19,13 @@ from autoturbo.graph.importer.shapes import schema_of
 from autoturbo.graph.importer.values import Inside, Step, Value, element_type, tensor_type
 from autoturbo.graph.integers import with_integers, with_unpacking
 from autoturbo.graph.operators import Engine, Graph, Operator, Origin, Tensor, Work
-from autoturbo.graph.source import Source, domain_of, integer_of, kind_of
+from autoturbo.graph.source import MOST_ELEMENTS, Source, domain_of, integer_of, kind_of
 from autoturbo.graph.stored import View
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 
 if TYPE_CHECKING:
     from autoturbo.errors import ModelError
     from autoturbo.graph.importer.propagate import Program
-
-MOST_ELEMENTS = 2**40
-"""Elements that all tensors of a model may have together; as many are a mistake in a shape."""
-
-_SHOWN = 12
-"""Extents of a shape that a message shows."""
-
-_LONG_BITS = 1 << 10
-"""Bits of a number that is told by its size: Python refuses to write thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,19 +250,7 @@ def check_size(values: Sequence[Value], source: Source) -> None:
     if sum(sizes) < MOST_ELEMENTS:
         return
     largest = max(range(len(values)), key=sizes.__getitem__)
-    extents = [*map(_spelt, values[largest].shape or ())]
-    more = [f"... {len(extents)} in all"] if len(extents) > _SHOWN else []
-    shape = ", ".join(extents[:_SHOWN] + more)
-    raise source.error(
-        f"shape [{shape}] makes {_spelt(sizes[largest])} elements;"
-        f" all tensors together must have fewer than 2^{MOST_ELEMENTS.bit_length() - 1}",
-        values[largest].name,
-    )
-
-
-def _spelt(number: int) -> str:
-    """Return a number as text, one of thousands of digits by its size."""
-    return str(number) if number.bit_length() < _LONG_BITS else f"over 2^{number.bit_length() - 1}"
+    raise source.too_large(values[largest].shape or (), values[largest].name)
 
 
 # --------------------------------------------------------------------------- tensors and operators

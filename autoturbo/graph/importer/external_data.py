@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper
+
+from autoturbo.graph.source import MOST_ELEMENTS
 
 if TYPE_CHECKING:
     from autoturbo.graph.source import Source
@@ -211,6 +214,9 @@ _LONGEST_PATH = 4095
 _SHOWN = 60
 """Characters of a location that a message shows."""
 
+_NUMBER = re.compile("[0-9]{,20}")
+"""Places in a file, of no more digits than those of the last byte of any disk."""
+
 _SUB_BYTE_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 """Bits of the element types that are packed several to a byte."""
 
@@ -283,13 +289,15 @@ def attach(graph: GraphProto, source: Source, *, seeded: bool = False) -> DataFi
         Data files that are missing, and how many elements may still be read.
 
     Raises:
-        ModelError: A data file outside the model's folder, or shorter than a tensor needs; a
-            negative extent; an inline payload of the wrong length.
+        ModelError: A data file outside the model's folder, or shorter than a tensor needs; an
+            extent that is negative or far too large; an inline payload of the wrong length.
     """
     files = DataFiles()
     for tensor in tensors_of(graph):
         if any(extent < 0 for extent in tensor.dims):
             raise source.error(f"extents {list(tensor.dims)} are negative", tensor.name)
+        if math.prod(tensor.dims) >= MOST_ELEMENTS:
+            raise source.too_large(tensor.dims, tensor.name)
         if is_stored(tensor):
             _check_length(tensor, len(tensor.raw_data), source)
         else:
@@ -382,14 +390,10 @@ def _is_there(path: Path, location: str, name: str, source: Source) -> bool:
 
 def _extent(place: dict[str, str], name: str, source: Source) -> tuple[int, int | None]:
     """Return offset and length in bytes; the length is None where it is not given."""
-    try:
-        offset = int(place.get("offset") or 0)
-        length = int(place["length"]) if place.get("length") else None
-    except ValueError:
-        offset, length = -1, None
-    if offset < 0 or (length is not None and length < 0):
+    texts = [place.get(key) or "" for key in ("offset", "length")]
+    if not all(_NUMBER.fullmatch(text) for text in texts):
         raise source.error("external data with a bad offset or length", name)
-    return offset, length
+    return int(texts[0] or 0), int(texts[1]) if texts[1] else None
 
 
 def _read(tensor: TensorProto, path: Path, offset: int, length: int) -> None:

@@ -19,7 +19,7 @@ from autoturbo.errors import did_you_mean
 from autoturbo.graph.importer.inputs import NO_SAMPLES
 from autoturbo.graph.importer.samples import like_a_batch
 from autoturbo.graph.importer.values import dims_of
-from autoturbo.graph.source import Source
+from autoturbo.graph.source import MOST_ELEMENTS, Source
 
 Dim = int | str | None
 """A declared extent: static, named, or neither."""
@@ -361,7 +361,7 @@ def _expression(name: str) -> ast.expr | None:
 
 def _computed(expression: ast.expr, bindings: Mapping[str, int]) -> int | None:
     match expression:
-        case ast.Constant(value=int(number)):
+        case ast.Constant(value=int(number)) if number < MOST_ELEMENTS:
             return number
         case ast.Name(id=name):
             return bindings.get(name)
@@ -369,7 +369,8 @@ def _computed(expression: ast.expr, bindings: Mapping[str, int]) -> int | None:
             sides = _computed(left, bindings), _computed(right, bindings)
             if None in sides or (isinstance(op, ast.FloorDiv) and not sides[1]):
                 return None
-            return int(_ARITHMETIC[type(op)](*sides))
+            found = int(_ARITHMETIC[type(op)](*sides))
+            return found if abs(found) < MOST_ELEMENTS else None  # products may have any length
     return None
 
 

@@ -19,7 +19,10 @@ from autoturbo.graph.importer.structure import (
     nodes_in,
     shared_names,
 )
-from autoturbo.graph.source import Source, domain_of, kind_of, one_line
+from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
+
+_TOLD = 8
+"""Attributes of a node, of those that its operator does not have, that notes name."""
 
 _SNIFF_BYTES = 64
 _ONNX_START = 0x08
@@ -73,9 +76,11 @@ def _drop_unknown(graph: GraphProto, source: Source) -> None:
     """Drop attributes that an operator does not have; a note names them."""
     for node in nodes_in(graph.node):
         version = source.opsets.get(domain_of(node), 1)
-        for name in drop_unknown_attributes(node, source):
-            text = f"{kind_of(node)} of opset {version} has no attribute {name!r}: left out"
-            source.note(text)
+        unknown = drop_unknown_attributes(node, source)
+        for name in unknown[:_TOLD]:
+            source.note(f"{kind_of(node)} of opset {version} has no attribute {name!r}: left out")
+        if more := len(unknown[_TOLD:]):
+            source.note(f"{label(node)} has {more} more attributes of no meaning: left out")
 
 
 def _read(source: Source, *, weights: bool) -> ModelProto:

@@ -303,7 +303,7 @@ class Propagation:
 
     def _aside(self, graph: GraphProto, scope: Scope) -> Inside:
         """Propagate through a graph that is not certain to run, without keeping its nodes."""
-        kept, notes = (len(self.steps), len(self.constants)), list(self.source.notes)
+        kept, told = (len(self.steps), len(self.constants)), len(self.source.notes)
         self._asides += 1
         try:
             outputs = tuple(self._graph(graph, scope))
@@ -316,7 +316,7 @@ class Propagation:
         finally:
             self._asides -= 1
             del self.steps[kept[0] :], self.constants[kept[1] :]
-            self.source.notes[:] = notes
+            self.source.take_back(told)
 
     def _trips(self, step: Step, scope: Scope) -> int | None:
         """Return how often a Loop goes through its body; None if that is not known or too often.

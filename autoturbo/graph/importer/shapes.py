@@ -7,6 +7,7 @@ a whole-model inference would not see the values that folding makes on the way.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,10 @@ from autoturbo.graph.importer.values import (
 from autoturbo.graph.source import Source, domain_of, integer_of
 from autoturbo.graph.table.build import MICROSOFT
 
+_TERM = r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?"
+_EQUATION = re.compile(f"{_TERM}(,{_TERM})*(->{_TERM})?")
+"""Equations of Einsum, without spaces."""
+
 
 class InferenceError(Exception):
     """The node contradicts its operator's definition."""
@@ -42,12 +47,13 @@ def schema_of(node: NodeProto, source: Source) -> defs.OpSchema | None:
 def drop_unknown_attributes(node: NodeProto, source: Source) -> list[str]:
     """Drop the attributes of a node that its operator does not have; return their names."""
     schema = schema_of(node, source)
-    unknown = [a.name for a in node.attribute if schema and a.name not in schema.attributes]
-    kept = [a for a in node.attribute if a.name not in unknown]
+    known = schema.attributes if schema else {a.name for a in node.attribute}
+    unknown = dict.fromkeys(a.name for a in node.attribute if a.name not in known)
+    kept = [a for a in node.attribute if a.name in known]
     if unknown:
         del node.attribute[:]
         node.attribute.extend(kept)
-    return unknown
+    return list(unknown)
 
 
 def infer(
@@ -66,6 +72,8 @@ def infer(
     """
     if any(element_type(value.type) == 0 for value in inputs.values()):
         return {}
+    if node.op_type == "Einsum" and not domain_of(node):
+        _check_equation(node)
     try:
         if schema.has_type_and_shape_inference_function:
             return _by_definition(node, schema, inputs, source)
@@ -90,6 +98,19 @@ def _by_definition(
         opset_imports=[helper.make_opsetid(*opset) for opset in source.opsets.items()],
         ir_version=source.ir_version,
     )
+
+
+def _check_equation(node: NodeProto) -> None:
+    """Refuse an equation with other signs in it: ONNX goes round for ever at a lone dot.
+
+    Raises:
+        InferenceError: It is none.
+    """
+    equation = next(
+        (a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"), ""
+    )
+    if not _EQUATION.fullmatch(equation.replace(" ", "")):
+        raise InferenceError(f"{equation!r:.40} is no equation, as 'ij,jk->ik' is one")
 
 
 def _with_default(node: NodeProto) -> NodeProto:

@@ -52,7 +52,7 @@ def _kinds(context: SchedulingContext) -> _Kinds:
         for operator in graph.operators
     )  # fmt: skip
     tensors = (
-        (replace(tensor, name=""), context.loop_order[t], t in graph.outputs, bool(readers[t]))
+        (replace(tensor, name=""), context.loop_order[t], t in graph.returned, bool(readers[t]))
         for t, tensor in enumerate(graph.tensors)
     )
     kinds = _Kinds(_numbered(operators), _numbered(tensors))

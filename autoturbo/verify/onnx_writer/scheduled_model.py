@@ -208,7 +208,7 @@ class _Writer:
     def _is_made(self, tensor: int) -> bool:
         """Return whether a node makes a tensor: inputs and constants are whole in the file."""
         graph = self.nodes.graph
-        return tensor not in graph.inputs and not graph.tensors[tensor].constant
+        return tensor not in graph.read and not graph.tensors[tensor].constant
 
     def name(self, tensor: int) -> str:
         """Return the name of a tensor in the file."""

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
-from autoturbo.graph.importer.assemble import MOST_ELEMENTS, attributes_of, check_size
+from autoturbo.graph.importer.assemble import attributes_of, check_size
 from autoturbo.graph.importer.external_data import (
     INDICES,
     MOST_READ,
@@ -68,7 +68,7 @@ def test_a_note_is_told_once(source: Source) -> None:
     source.note("one")
     source.note("two")
     source.note("one")
-    assert source.notes == ["one", "two"]
+    assert list(source.notes) == ["one", "two"]
 
 
 def test_errors_name_file_and_place(source: Source) -> None:
