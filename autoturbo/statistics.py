@@ -16,7 +16,7 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,6 +82,21 @@ def student(tail: float, freedom: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 1 - tail))
+
+
+def pooled_deviation(groups: Iterable[Sequence[float]]) -> float:
+    """Return the relative standard deviation of figures of one thing; 0 where none is repeated.
+
+    Args:
+        groups: Figures above zero, those of one thing in each group.
+    """
+    squares, freedom = 0.0, 0
+    for group in groups:
+        logarithms = [math.log(value) for value in group]
+        if len(logarithms) > 1:
+            squares += statistics.variance(logarithms) * (len(logarithms) - 1)
+            freedom += len(logarithms) - 1
+    return math.sqrt(squares / freedom) if freedom else 0.0
 
 
 def alike(figures: Sequence[float], noise: float, deviations: float = OUTLYING) -> bool:

@@ -50,8 +50,11 @@ SIMULATOR = TuneConfig.measurer
 
 def origins_of(versions: Iterable[str]) -> str:
     """Return where the latencies of records come from, by the versions that made them."""
-    others = sorted({other for version in versions if (other := version.partition("+")[2])})
-    return f"latencies are simulated{', or measured by ' if others else ''}{', '.join(others)}"
+    found = {version.partition("+")[2] for version in versions}
+    others, ours = sorted(found - {""}), "" in found
+    simulated = ["simulated"] if ours or not others else []
+    measured = [f"measured by {', '.join(others)}"] if others else []
+    return f"latencies are {', or '.join([*simulated, *measured])}"
 
 
 _TargetT_co = TypeVar("_TargetT_co", bound="AnyTarget", covariant=True)
@@ -212,15 +215,23 @@ def opened(path: str | Path) -> Database:
     return Database.open(path, create=False, read_only=True)
 
 
-def stored_run(run: str, path: str) -> StoredRun:
+def stored_run(run: str, path: str, *, host: bool = False) -> StoredRun:
     """Return a run with its trials, its state and the checks that its best schedule passed.
 
     Args:
         run: Its id, the start of one, or the name or path of its folder.
         path: Of the database.
+        host: Whether it may be of this computer, whose runs have no schedules.
+
+    Raises:
+        RunError: It is, and may not be.
     """
     with opened(path) as database:
         info = database.run(run)
+        if info.on_host and not host:
+            message = f"run {info.id} is of this computer: it has plans of batches, no schedules"
+            hint = "show, report, explain, bench and resume take it"
+            raise RunError(message, Location(path), hint)
         found = database.best(**dataclasses.asdict(info.key))
         best = next((b for b in found if (b.run, b.trial) == (info.id, info.best_trial)), None)
         verified = None if best is None else best.verified
@@ -504,7 +515,8 @@ def add_extent_options(parser: Parser) -> None:
 
 def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
     """Add the target, and the data type."""
-    text = f"preset or target file (default: {default or DEFAULT_TARGET})"
+    here = ", or host for this computer" if several else ""
+    text = f"preset or target file{here} (default: {default or DEFAULT_TARGET})"
     one: dict[str, Any] = {"default": DEFAULT_TARGET, "help": text}
     many = {
         "dest": "targets", "action": "append", "default": [], "help": f"{text}; may be repeated"

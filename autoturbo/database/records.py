@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from autoturbo.errors import RunError
 from autoturbo.files import masked
-from autoturbo.registry import HEURISTIC, SIMULATOR
+from autoturbo.registry import HEURISTIC, HOST, SIMULATOR
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schema import Bool, Choice, Seconds, Text, Whole
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -50,7 +50,7 @@ Batch = Annotated[int, Whole(least=1)]
 DERIVED = ("trials", "best_trial", "best_latency", "default_latency")
 """Fields of a run that follow from its trials."""
 
-_OPTIONAL = ("refused", "verified", "decisions", "lacking", "handed_out")
+_OPTIONAL = ("refused", "verified", "decisions", "lacking", "handed_out", "entrants")
 """Fields that are left out where they are empty."""
 
 _OUTCOMES = ("measurement", "failure")
@@ -210,6 +210,7 @@ class HandedOut(Document):
         race: How it was chosen where measurements vary; None where they repeat, or without time.
         doubt: Why the measurement was not confirmed; empty where it was.
         varies: Whether the same schedule does not always take as long.
+        entrants: On this computer, the trials of the plans that were compared, by name.
     """
 
     trial: int
@@ -220,6 +221,7 @@ class HandedOut(Document):
     race: Race | None = None
     doubt: str = ""
     varies: Bool = False
+    entrants: Mapping[str, int] = field(default_factory=dict)
 
     def base(self, name: str) -> Measurement | None:
         """Return what it is compared with: ``"heuristic"`` or a scheduler by name."""
@@ -306,6 +308,11 @@ class RunInfo(Document):
         if not exact or self.best_latency is None or self.default_latency is None:
             return None
         return self.default_latency / self.best_latency if base == HEURISTIC else None
+
+    @property
+    def on_host(self) -> bool:
+        """Return whether it is of this computer: plans of batches, and no schedule's trials."""
+        return self.target == HOST == self.settings.get("measurer")
 
     @property
     def asked(self) -> Mapping[str, Any]:

@@ -1,34 +1,30 @@
 """Compares plans on this computer: measured in turn, so that drift hits all of them alike.
 
-Every statement has a unit: the whole batch is measured twice in each round, as if it were two
-plans, and what seems to be between these two is noise (A/A).
+The whole batch is measured twice in each round, as if it were two plans, and what seems to be
+between these two is noise (A/A): a gain inside its interval is none.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final
 
 from autoturbo.host.divided import DividedModel
-from autoturbo.host.plan import LOOP, TUNED, WHOLE, HostPlan
 from autoturbo.host.runner import Array, Runner, SessionCache
-from autoturbo.json_lines import JsonLines
-from autoturbo.search.progress import now
-from autoturbo.statistics import Gain
+from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE, HostPlan
+from autoturbo.statistics import FEWEST_RANKS, Gain, pooled_deviation
 
 CONTROL: Final = "whole batch again"
 """What the whole batch is compared with as if it were another plan."""
 
 LEAST_ROUNDS: Final = 8
 MOST_ROUNDS: Final = 20
-"""Rounds of a comparison."""
+"""Rounds of a comparison that has the time."""
 
 COMPARED_S: Final = 90.0
 """Seconds that a comparison takes, about: runs that take long have few rounds."""
@@ -39,40 +35,11 @@ _SHORT_S = 0.05
 _LONG_S = 0.5
 """Seconds of a run that is timed at once; before a shorter one there is one that is not."""
 
+_MARGIN = 1.1
+"""Times as long as expected that a round is given, where time is short."""
+
 _KEPT = 6
 """Runners that are kept: each has the memory of a batch."""
-
-
-@dataclass(eq=False)
-class HostJournal:
-    """Every figure of a run, in a file.
-
-    Attributes:
-        lines: The file; None keeps nothing.
-    """
-
-    lines: JsonLines | None = None
-    _known: dict[str, list[float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for entry in self.lines.read() if self.lines else ():
-            with suppress(KeyError, TypeError, ValueError):
-                self._known.setdefault(_text(entry["plan"]), []).append(float(entry["seconds"]))
-
-    def add(self, plan: HostPlan, seconds: float) -> None:
-        """Write a figure down."""
-        if self.lines is not None:
-            self.lines.append({"plan": asdict(plan), "seconds": seconds, "at": now()})
-
-    def known(self, plan: HostPlan) -> float | None:
-        """Return the median of what an earlier part of the run has measured; None for nothing."""
-        taken = self._known.get(_text(asdict(plan)))
-        return statistics.median(taken) if taken else None
-
-
-def _text(plan: object) -> str:
-    """Return a plan as text that does not depend on how it was written."""
-    return json.dumps(plan, sort_keys=True)
 
 
 @dataclass(eq=False)
@@ -82,12 +49,12 @@ class Stopwatch:
     Attributes:
         model: What runs.
         feeds: An array for each input.
-        journal: Keeps every figure.
+        clock: Tells the time in seconds.
     """
 
     model: DividedModel
     feeds: Mapping[str, Array]
-    journal: HostJournal = field(default_factory=HostJournal)
+    clock: Callable[[], float] = time.monotonic
     _runners: OrderedDict[HostPlan, Runner] = field(default_factory=OrderedDict)
     _lengths: dict[HostPlan, float] = field(default_factory=dict)
 
@@ -104,10 +71,8 @@ class Stopwatch:
         length = self._lengths.get(plan, 0.0)
         if length < _LONG_S:
             length = timed(runner)
-        repeats = max(1, math.ceil(_SHORT_S / length))
-        taken = statistics.median(timed(runner) for _ in range(repeats))
+        taken = statistics.median(timed(runner) for _ in range(_repeats(length)))
         self._lengths[plan] = taken
-        self.journal.add(plan, taken)
         return taken
 
     def runner(self, plan: HostPlan) -> Runner:
@@ -142,66 +107,148 @@ def timed(runner: Runner) -> float:
     return time.perf_counter() - began
 
 
+def figure_s(length: float) -> float:
+    """Return the seconds that one figure of a plan takes whose batch takes so many."""
+    return (length if length < _LONG_S else 0.0) + _repeats(length) * length
+
+
+def _repeats(length: float) -> int:
+    """Return how many runs one figure is the median of."""
+    return max(1, math.ceil(_SHORT_S / max(length, 1e-9)))
+
+
 @dataclass(frozen=True, slots=True)
 class HostComparison:
     """Plans that were measured in turn.
 
     Attributes:
-        seconds: Of every round, by what was compared.
+        seconds: Of every round, by what was compared; without the control where there was no time
+            for rounds, and each plan has the figures by which it was found.
     """
 
     seconds: Mapping[str, tuple[float, ...]]
 
-    def median(self, name: str) -> float:
-        """Return the median seconds of a plan."""
-        return statistics.median(self.seconds[name])
+    @property
+    def made(self) -> bool:
+        """Return whether there were rounds: without any, nothing is stated."""
+        return CONTROL in self.seconds
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds there were."""
+        return len(self.seconds[CONTROL]) if self.made else 0
+
+    def typical(self, name: str, chosen: str) -> float:
+        """Return the seconds of a plan.
+
+        Those of the chosen plan are the median of its rounds. Any other takes so many times as
+        long as it did in the same rounds, so that what is printed of two plans and the gain that
+        is stated of them are one thing.
+
+        Args:
+            name: The plan.
+            chosen: The plan that is handed out.
+        """
+        if not self.made:
+            return statistics.median(self.seconds[name])
+        over = 1.0 if name == chosen else self.gain(name, chosen).ratio
+        return statistics.median(self.seconds[chosen]) * over
 
     def gain(self, base: str, name: str = TUNED) -> Gain:
         """Return how many times as fast a plan is as another."""
         return Gain.of(self.seconds[base], self.seconds[name])
 
+    def gains(self, chosen: str) -> dict[str, Gain]:
+        """Return the gains of the chosen plan over each other plan; none without rounds."""
+        others = (name for name in self.seconds if name not in (chosen, CONTROL))
+        return {name: self.gain(name, chosen) for name in others} if self.made else {}
+
     @property
-    def noise(self) -> Gain:
-        """Return how many times as fast the whole batch is as itself."""
-        return self.gain(WHOLE, CONTROL)
+    def noise(self) -> Gain | None:
+        """Return how many times as fast the whole batch is as itself; None without rounds."""
+        return self.gain(WHOLE, CONTROL) if self.made else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Return the relative standard deviation of a figure, by the control; None without."""
+        if not self.made:
+            return None
+        pairs = zip(self.seconds[WHOLE], self.seconds[CONTROL], strict=True)
+        return pooled_deviation(pairs)
 
     @property
     def baseline(self) -> str:
         """Return the faster one of the baselines, as far as can be seen."""
-        return LOOP if self.gain(WHOLE, LOOP).ratio > 1 else WHOLE
+        if LOOP not in self.seconds:
+            return WHOLE
+        if self.made:
+            return LOOP if self.gain(WHOLE, LOOP).ratio > 1 else WHOLE
+        return min((WHOLE, LOOP), key=lambda name: statistics.median(self.seconds[name]))
 
     @property
     def winner(self) -> str:
         """Return what is handed out.
 
         That is the tuned plan if it is demonstrably faster than the faster one of the baselines,
-        else that baseline.
+        by more than the whole batch seems to be faster than itself; else that baseline.
         """
-        return TUNED if self.gain(self.baseline).demonstrated else self.baseline
+        noise = self.noise
+        if noise is None or TUNED not in self.seconds:
+            return self.baseline
+        gain = self.gain(self.baseline)
+        shown = gain.demonstrated and gain.ratio > noise.high
+        return TUNED if shown else self.baseline
+
+
+def comparison_s(lengths: Mapping[str, float], rounds: int = FEWEST_RANKS) -> float:
+    """Return the seconds of so many rounds.
+
+    Args:
+        lengths: Seconds of a batch by plan, the whole batch among them.
+        rounds: By default the fewest of which something can be said.
+    """
+    each = sum(map(figure_s, lengths.values())) + figure_s(lengths[WHOLE])
+    return rounds * each * _MARGIN
 
 
 def compare_plans(
-    stopwatch: Stopwatch, plans: Mapping[str, HostPlan], told: Callable[[int, int], None]
-) -> HostComparison:
-    """Return the seconds of the whole batch, the best loop, the tuned plan and a control.
+    stopwatch: Stopwatch,
+    plans: Mapping[str, HostPlan],
+    told: Callable[[int, int], None],
+    lengths: Mapping[str, float] | None = None,
+    deadline: float = math.inf,
+) -> HostComparison | None:
+    """Return the seconds of plans and of a control, measured in turn.
 
-    They are measured in turn, each round in the reverse order of the last.
+    Each round has the reverse order of the last.
 
     Args:
         stopwatch: Times them.
-        plans: By what they are called, without the control.
+        plans: By what they are called, each once, without the control.
         told: Is told of the rounds made, and of all of them.
+        lengths: Seconds of a batch of each, about; each is measured once where this is None.
+        deadline: By the stopwatch's clock.
+
+    Returns:
+        None where there is no time for as many rounds as a statement takes.
 
     Raises:
         UnrunnableError: ONNX Runtime does not run the model.
     """
     entrants = {**plans, CONTROL: plans[WHOLE]}
-    lengths = [stopwatch.seconds(plan) for plan in plans.values()]
-    round_s = 2 * (sum(lengths) + lengths[0])
+    lengths = lengths or {name: stopwatch.seconds(plan) for name, plan in plans.items()}
+    round_s = comparison_s(lengths, 1)
     rounds = min(max(round(COMPARED_S / round_s), LEAST_ROUNDS), MOST_ROUNDS)
+    rounds = int(min(rounds, (deadline - stopwatch.clock()) / round_s))
+    if rounds < FEWEST_RANKS:
+        return None
     seconds: dict[str, list[float]] = {name: [] for name in entrants}
     for turn in range(rounds):
+        if stopwatch.clock() + round_s > deadline and turn >= FEWEST_RANKS:
+            break
         told(turn, rounds)
         for name in entrants if turn % 2 == 0 else reversed(entrants):
+            if stopwatch.clock() >= deadline and turn < FEWEST_RANKS:
+                return None
             seconds[name].append(stopwatch.seconds(entrants[name]))
     return HostComparison({name: tuple(taken) for name, taken in seconds.items()})

@@ -18,8 +18,8 @@ from autoturbo.graph.source import one_line
 from autoturbo.host.compare import CONTROL, HostComparison
 from autoturbo.host.cpu import Cpu
 from autoturbo.host.divided import DividedModel, with_weights_drawn
-from autoturbo.host.plan import PLANS, HostPlan, HostSubGraph
 from autoturbo.host.runner import Runner, SessionCache
+from autoturbo.schedule.host_plan import PLANS, WHOLE, HostPlan, distinct
 from autoturbo.schema import (
     Bool,
     Choice,
@@ -78,8 +78,9 @@ class HostSchedule:
         cpu: What it was found on.
         runtime: What ran it, with its version.
         chosen: Name of the plan that is handed out.
-        plans: The plans that were compared, by name.
-        seconds: Of every round of the comparison, by name, with the control.
+        plans: The plans that were compared, by name, each once.
+        seconds: Of every round of the comparison, by name, with the control; without it, and the
+            figures by which each was found, where there was no time for a comparison.
     """
 
     model: HostModel
@@ -97,7 +98,8 @@ class HostSchedule:
     @property
     def comparison(self) -> HostComparison:
         """Return the comparison by which it was chosen."""
-        return HostComparison(self.seconds)
+        known = {*self.plans, CONTROL}
+        return HostComparison({n: taken for n, taken in self.seconds.items() if n in known})
 
     @property
     def text(self) -> str:
@@ -123,20 +125,16 @@ class HostSchedule:
             reason = getattr(error, "strerror", None) or one_line(error)
             hint = "'autoturbo tune MODEL --target host' writes one"
             raise ScheduleFileError(f"cannot be read: {reason}", Location(place), hint) from None
-        if set(form["plans"]) != {*PLANS} or not {*PLANS, CONTROL} <= set(form["seconds"]):
+        named, timed = set(form["plans"]), set(form["seconds"]) - {CONTROL}
+        if not {WHOLE, form["chosen"]} <= named <= {*PLANS} or not named <= timed:
             location = Location(place, field="plans")
-            raise ScheduleFileError(f"are not {', '.join(PLANS)}, with seconds of each", location)
+            message = f"are not {', '.join(PLANS)}, or some of these, with seconds of each"
+            raise ScheduleFileError(message, location)
+        plans = {name: HostPlan.from_dict(plan) for name, plan in form["plans"].items()}
         return HostSchedule(
             HostModel(**_tuples(form["model"])), Cpu(**form["cpu"]), form["runtime"],
-            form["chosen"], {name: _plan(plan) for name, plan in form["plans"].items()},
-            _tuples(form["seconds"]),
+            form["chosen"], distinct(plans), _tuples(form["seconds"]),
         )  # fmt: skip
-
-
-def _plan(form: Mapping[str, Any]) -> HostPlan:
-    """Return a plan from its form in a file."""
-    subgraphs = tuple(HostSubGraph(**part) for part in form["subgraphs"])
-    return HostPlan(**{**form, "subgraphs": subgraphs})
 
 
 def _tuples(form: Any) -> Any:

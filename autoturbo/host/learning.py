@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.host.plan import ORDERS, HostChoice
+from autoturbo.schedule.host_plan import ORDERS, HostChoice
 from autoturbo.statistics import ASSUMED_NOISE
 
 Vector = NDArray[np.float64]

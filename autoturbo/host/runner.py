@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.host.divided import DividedModel, Placement
-from autoturbo.host.plan import HostPlan, HostSubGraph
+from autoturbo.schedule.host_plan import HostPlan, HostSubGraph
 from autoturbo.verify.execution import (
     FATAL,
     open_session,

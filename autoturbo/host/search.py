@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,11 +18,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoturbo.errors import VerifyError
-from autoturbo.host.compare import Stopwatch, timed
+from autoturbo.host.compare import Stopwatch, comparison_s, figure_s, timed
 from autoturbo.host.cpu import Cpu
+from autoturbo.host.divided import DividedModel
 from autoturbo.host.learning import PartTimes
-from autoturbo.host.plan import HostChoice, HostPlan, HostSubGraph
+from autoturbo.host.ledger import HostLedger
 from autoturbo.host.runner import Runner
+from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE, HostChoice, HostPlan, HostSubGraph
+from autoturbo.search.constants import SEARCH
 from autoturbo.search.selection.racing import lead
 
 _REPEATS = 3
@@ -41,8 +43,18 @@ _PART_REPEATS, _PART_S = 6, 0.05
 _RACED = 4
 """Best plans that are measured again, in turn."""
 
+_RACE = sum(min(most, _RACED) for most in SEARCH.race_rounds)
+"""Figures that this takes at most."""
+
 _DRAWS = 50
 """Draws without a plan that was not measured yet, after which there seems to be none."""
+
+_RESERVE = 1 / 2
+"""Share of a time budget that is kept back at most for the last rounds: without them nothing can be
+stated."""
+
+_LOOPS = 1 / 2
+"""Share of the rest that loops may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,37 @@ class Timed:
     Attributes:
         plan: What was measured.
         seconds: Of a batch.
-        number: Of the trial, from 0.
+        number: Of the trial.
     """
 
     plan: HostPlan
     seconds: float
     number: int
+
+
+Layout = tuple[int, int]
+"""Workers, and the threads of each."""
+
+
+def layouts_of(model: DividedModel, cpu: Cpu) -> list[Layout]:
+    """Return the workers and threads that a model may run with."""
+    return [layout for layout in cpu.layouts() if not model.obstacle or layout[0] == 1]
+
+
+def shares_of(model: DividedModel, cpu: Cpu) -> list[tuple[Layout, int]]:
+    """Return layouts, and samples of which each worker has a call or more."""
+    return [
+        (layout, samples)
+        for layout in layouts_of(model, cpu)
+        for samples in model.sizes
+        if samples * max(layout[0], 2) <= model.graph.batch
+    ]
+
+
+def baselines_of(model: DividedModel, cpu: Cpu) -> int:
+    """Return how many plans a search measures at first: those that the baselines are chosen of."""
+    wholes = [layout for layout in layouts_of(model, cpu) if layout[0] == 1]
+    return len(wholes) + len(shares_of(model, cpu))
 
 
 @dataclass(eq=False)
@@ -67,59 +104,91 @@ class HostSearch:
     Attributes:
         stopwatch: Measures.
         cpu: What it runs on.
+        ledger: Knows the plans that were measured, of an earlier part of the run too.
         trials: Plans that are measured, baselines not counted.
         seed: Of the sampler.
         patience: Trials without a better plan that end it; None for no end.
-        deadline: By the monotonic clock; proposing ends there.
+        time_budget: Seconds of all that is done, with the last rounds; None for no limit.
+        began: When they began, by the stopwatch's clock.
         told: Is told what goes on, trials made, and the best so far.
     """
 
     stopwatch: Stopwatch
     cpu: Cpu
+    ledger: HostLedger
     trials: int
     seed: int = 0
     patience: int | None = None
-    deadline: float = math.inf
+    time_budget: float | None = None
+    began: float = 0.0
     told: Callable[[str, int, Timed | None], object] = lambda *_: None
     history: list[Timed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         model = self.stopwatch.model
         self.parts, self.sizes, self.batch = model.parts, model.sizes, model.graph.batch
-        self.layouts = [
-            layout for layout in self.cpu.layouts() if not model.obstacle or layout[0] == 1
-        ]
+        self.layouts = layouts_of(model, self.cpu)
         self._known: dict[HostPlan, float] = {}
+        self.deadline = self.began + (self.time_budget or math.inf)
+
+    # ----------------------------------------------------------------------------------- time
+
+    @property
+    def _kept_back(self) -> tuple[float, float]:
+        """Return the seconds of a last race, and of the comparison after it."""
+        best = min(self._known.values(), default=math.inf)
+        if self.time_budget is None or not math.isfinite(best):
+            return 0.0, 0.0
+        whole = min(self._known.get(plan, math.inf) for plan in self._wholes())
+        compared = comparison_s({WHOLE: whole, LOOP: best, TUNED: best}) + best
+        most = _RESERVE * self.time_budget
+        return min(_RACE * figure_s(best), max(most - compared, 0.0)), min(compared, most)
+
+    def _is_late(self, share: float = 1.0, *, of: float = 0.0) -> bool:
+        """Return whether the time is up, but for what is kept back.
+
+        Args:
+            share: Of that time, that may be used.
+            of: Seconds that will be needed more.
+        """
+        left = self.deadline - sum(self._kept_back) - self.began
+        return self.stopwatch.clock() + of >= self.began + share * left
 
     # -------------------------------------------------------------------------------- baselines
 
     def whole_batch(self) -> HostPlan:
         """Return the whole batch in one call, with the threads that suit it best."""
-        plans = [self._loop(self.batch, layout) for layout in self.layouts if layout[0] == 1]
-        return min(plans, key=self._seconds)
+        first, *others = self._wholes()
+        self._seconds(first)
+        for plan in others:
+            if not self._is_late(_LOOPS):
+                self._seconds(plan)
+        return min((p for p in self._wholes() if p in self._known), key=self._known.__getitem__)
 
     def best_loop(self) -> HostPlan:
         """Return the fastest loop over equal shares of the batch: any workers and threads."""
-        plans = self._loops()
-        for plan in plans:
-            self.told("timing loops", 0, None)
-            self._seconds(plan)
-        able = [plan for plan in plans if math.isfinite(self._seconds(plan))]
-        return self._raced(sorted(able, key=self._seconds) or [self.whole_batch()])[0]
+        for plan in self._loops():
+            self.told("timing loops", len(self.ledger.trials), None)
+            if not self._is_late(_LOOPS):
+                self._seconds(plan)
+        able = [plan for plan in self._loops() if self._is_able(plan)]
+        ordered = sorted(able, key=self._known.__getitem__)
+        return self._raced(ordered or [self.whole_batch()], _LOOPS)[0]
+
+    def _is_able(self, plan: HostPlan) -> bool:
+        """Return whether a plan was measured."""
+        return math.isfinite(self._known.get(plan, math.inf))
+
+    def _wholes(self) -> list[HostPlan]:
+        """Return the whole batch in one call, with any threads."""
+        return [self._loop(self.batch, layout) for layout in self.layouts if layout[0] == 1]
 
     def _loops(self) -> list[HostPlan]:
-        """Return loops over shares; the whole batch where there is none."""
-        loops = [self._loop(samples, layout) for layout, samples in self._shares()]
-        return loops or [self.whole_batch()]
+        """Return loops over shares; none where the batch cannot be shared."""
+        return [self._loop(samples, layout) for layout, samples in self._shares()]
 
-    def _shares(self) -> list[tuple[tuple[int, int], int]]:
-        """Return layouts, and samples of which each worker has a call or more."""
-        return [
-            (layout, samples)
-            for layout in self.layouts
-            for samples in self.sizes
-            if samples * max(layout[0], 2) <= self.batch
-        ]
+    def _shares(self) -> list[tuple[Layout, int]]:
+        return shares_of(self.stopwatch.model, self.cpu)
 
     def _loop(self, samples: int, layout: tuple[int, int]) -> HostPlan:
         choice = HostChoice.loop(samples, len(self.parts))
@@ -134,30 +203,30 @@ class HostSearch:
             VerifyError: The first plan of all cannot be run.
         """
         if plan not in self._known:
+            known = self.ledger.seconds(plan)
             try:
-                self._known[plan] = self._median(plan)
-            except VerifyError:
+                self._known[plan] = self._measured(plan) if known is None else known
+            except VerifyError as error:
                 if not self._known:
                     raise
-                self._known[plan] = math.inf
+                self._known[plan] = self.ledger.fail(plan, str(error))
         return self._known[plan]
 
-    def _median(self, plan: HostPlan) -> float:
+    def _measured(self, plan: HostPlan) -> float:
         best = min(self._known.values(), default=math.inf)
-        before = self.stopwatch.journal.known(plan)
-        taken = [self.stopwatch.seconds(plan)] if before is None else [before] * _REPEATS
-        while len(taken) < _REPEATS and min(taken) < _HOPELESS * best:
+        taken = [self.stopwatch.seconds(plan)]
+        while len(taken) < _REPEATS and min(taken) < _HOPELESS * best and not self._is_late():
             taken.append(self.stopwatch.seconds(plan))
-        return statistics.median(taken)
+        return self.ledger.enter(plan, taken)
 
     # ------------------------------------------------------------------------------------ parts
 
     def _models(self) -> list[PartTimes]:
         """Return what is known of parts, timed by themselves, with the best loops' layouts."""
         best = dict.fromkeys(self.layouts, math.inf)
-        for plan in self._loops():
+        for plan in self._loops() or self._wholes():
             layout = plan.workers, plan.threads
-            best[layout] = min(best[layout], self._seconds(plan))
+            best[layout] = min(best[layout], self._known.get(plan, math.inf))
         least = min(best.values())
         chosen = sorted(self.layouts, key=best.__getitem__)[:_LAYOUTS]
         tables = {
@@ -174,12 +243,12 @@ class HostSearch:
         """
         found = {}
         for samples in self.sizes:
-            if samples * layout[0] > self.batch:
+            if samples * layout[0] > self.batch or self._is_late():
                 break
-            self.told("timing parts", 0, None)
+            self.told("timing parts", len(self.ledger.trials), None)
             subgraph = HostSubGraph(part.start, part.stop, samples)
             plan = HostPlan((subgraph,), samples, workers=layout[0], threads=layout[1])
-            before = self.stopwatch.journal.known(plan)
+            before = self.ledger.part_seconds(plan)
             with suppress(VerifyError):
                 found[samples] = self._alone(plan) if before is None else before
         return found
@@ -191,7 +260,7 @@ class HostSearch:
             while len(taken) < _PART_REPEATS and sum(taken) < _PART_S:
                 taken.append(timed(runner))
         seconds = statistics.median(taken[1:])
-        self.stopwatch.journal.add(plan, seconds)
+        self.ledger.enter_part(plan, seconds)
         return seconds
 
     # ----------------------------------------------------------------------------------- search
@@ -203,23 +272,44 @@ class HostSearch:
         able = (one for one in self.history if math.isfinite(one.seconds))
         return self._raced([one.plan for one in sorted(able, key=lambda one: one.seconds)])
 
-    def _raced(self, plans: Sequence[HostPlan]) -> list[HostPlan]:
-        """Return the first few plans, in front the fastest when they are measured in turn."""
+    def _raced(self, plans: Sequence[HostPlan], share: float = 1.0) -> list[HostPlan]:
+        """Return the first few plans, in front the fastest when they are measured in turn.
+
+        Args:
+            plans: The fastest first, as far as is known.
+            share: Of the time up to the comparison, within which they are.
+        """
         plans = list(plans[:_RACED])
         if len(plans) < 2:  # noqa: PLR2004  nobody to race with
             return plans
-        self.told("measuring the best again", len(self.history), self.best())
+        kept_back = self._kept_back[0] if share == 1 else 0.0
+        if self._is_late(share, of=_RACE * figure_s(self._known[plans[0]]) - kept_back):
+            return plans
+        self.told("measuring the best again", len(self.ledger.trials), self.best())
         known = {i: self._known[plan] for i, plan in enumerate(plans)}
         first, _ = lead(lambda i: self.stopwatch.seconds(plans[i]), known)
         return [plans[first], *(plan for plan in plans if plan != plans[first])]
+
+    def _recorded(self, models: Sequence[PartTimes]) -> None:
+        """Take note of what an earlier part of the run has tried."""
+        for trial in self.ledger.trials:
+            plan = trial.knobs.host
+            if plan is None or plan in self._known:
+                continue
+            seconds = self._seconds(plan)
+            self.history.append(Timed(plan, seconds, trial.number))
+            for model in models:
+                if model.layout == (plan.workers, plan.threads) and math.isfinite(seconds):
+                    model.learn(plan.choice(self.parts), seconds)
 
     def _search(self) -> None:
         models, rng = self._models(), np.random.default_rng(self.seed)
         for layout, samples in self._shares():
             plan = self._loop(samples, layout)
             for model in models:
-                if model.layout == layout and math.isfinite(self._known[plan]):
+                if model.layout == layout and self._is_able(plan):
                     model.learn(HostChoice.loop(samples, len(self.parts)), self._known[plan])
+        self._recorded(models)
         stale = 0
         while models and stale < _DRAWS and not self._is_over():
             drawn = [(model, *model.best(rng if self.history else None)) for model in models]
@@ -230,15 +320,15 @@ class HostSearch:
             seconds, stale = self._seconds(plan), 0
             if math.isfinite(seconds):
                 model.learn(choice, seconds)
-            self.history.append(Timed(plan, seconds, len(self.history)))
-            self.told("", len(self.history), self.best())
+            self.history.append(Timed(plan, seconds, self.ledger.number(plan)))
+            self.told("", len(self.ledger.trials), self.best())
 
     def _is_over(self) -> bool:
         """Return whether enough was tried, or the time is up."""
-        best, made = self.best(), len(self.history)
-        idle = 0 if best is None else made - 1 - best.number
-        late = time.monotonic() >= self.deadline
-        return made >= self.trials or late or (self.patience is not None and idle >= self.patience)
+        made, best = len(self.history), self.best()
+        idle = 0 if best is None else made - 1 - self.history.index(best)
+        out = self.patience is not None and idle >= self.patience
+        return made >= self.trials or self._is_late() or out
 
     def best(self) -> Timed | None:
         """Return the best trial so far."""

@@ -1,31 +1,23 @@
-"""Tunes how batches of a model run on this computer, from the model to the file of a schedule."""
+"""Finds the plan under which batches of a model run fastest on this computer, and checks it."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from autoturbo.database import RunFolder, run_id
 from autoturbo.errors import RefusedError
-from autoturbo.graph.operators import Graph
-from autoturbo.host.compare import (
-    HostComparison,
-    HostJournal,
-    Stopwatch,
-    compare_plans,
-)
-from autoturbo.host.cpu import this_cpu
-from autoturbo.host.divided import DividedModel, with_weights_drawn
-from autoturbo.host.files import HostModel, HostSchedule
-from autoturbo.host.plan import LOOP, TUNED, WHOLE, HostPlan
-from autoturbo.host.runner import Array, reference_outputs, runtime_version
+from autoturbo.host.compare import HostComparison, Stopwatch, compare_plans
+from autoturbo.host.cpu import Cpu
+from autoturbo.host.divided import DividedModel
+from autoturbo.host.files import HostSchedule
+from autoturbo.host.ledger import HostLedger
+from autoturbo.host.runner import Array, reference_outputs
 from autoturbo.host.search import HostSearch, Timed
-from autoturbo.json_lines import JsonLines
 from autoturbo.registry import HOST
+from autoturbo.schedule.host_plan import LOOP, TUNED, WHOLE, HostPlan, distinct
 from autoturbo.search.progress import Progress
 from autoturbo.verify.comparison import arithmetic_of, compare, described, longest_sum
 from autoturbo.verify.random_values import random_inputs
@@ -36,30 +28,6 @@ TRIALS: Final = 48
 PATIENCE: Final = 16
 """Trials without a better plan that end a search by default."""
 
-MEASUREMENTS: Final = "measurements.jsonl"
-"""The file of a run with every figure."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostResult:
-    """The result of tuning for this computer.
-
-    Attributes:
-        schedule: What is handed out, and what it was compared with.
-        run: Its id.
-        folder: Of the run.
-        trials: Plans that were measured, besides the baselines.
-        obstacle: Why samples cannot run apart; empty where they can.
-        weights_drawn: Whether weights were drawn at random: their file is not there.
-    """
-
-    schedule: HostSchedule
-    run: str
-    folder: RunFolder
-    trials: int
-    obstacle: str = ""
-    weights_drawn: bool = False
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBudget:
@@ -68,81 +36,83 @@ class HostBudget:
     Attributes:
         trials: Plans that are measured, besides the baselines.
         patience: Trials without a better plan that end the search.
-        time_budget: Seconds after which nothing is proposed; None for as long as it takes.
+        time_budget: Seconds of all that is done, with the comparison and the check at the end;
+            None for as long as it takes.
         seed: Of the search.
+        began: When the time began, by the monotonic clock.
     """
 
     trials: int = TRIALS
     patience: int = PATIENCE
     time_budget: float | None = None
     seed: int = 0
+    began: float = 0.0
+
+    @property
+    def deadline(self) -> float:
+        """Return when the time is up, by the monotonic clock."""
+        return self.began + (self.time_budget or math.inf)
 
 
-def tune_host(
-    graph: Graph,
-    read: Mapping[str, Any],
+@dataclass(frozen=True, slots=True)
+class HostFound:
+    """The plans that a search ends with.
+
+    Attributes:
+        plans: Those that were compared, each once: the whole batch, the best loop unless it is the
+            whole batch, the tuned plan unless it is one of these.
+        comparison: Of them.
+    """
+
+    plans: Mapping[str, HostPlan]
+    comparison: HostComparison
+
+    @property
+    def chosen(self) -> str:
+        """Return the name of the plan that is handed out."""
+        return self.comparison.winner
+
+
+def find_plan(
+    stopwatch: Stopwatch,
+    cpu: Cpu,
+    ledger: HostLedger,
     budget: HostBudget,
-    runs: str | Path,
-    on_progress: Callable[[Progress], None],
-) -> HostResult:
-    """Return the plan under which batches of a model run fastest on this computer.
-
-    A run of the same model, with the same budget and versions, goes on where it stopped: what was
-    measured is read again.
+    told: Callable[[str, int, Timed | None], object],
+) -> HostFound:
+    """Return the plans that a search ends with; the chosen one computes what the model computes.
 
     Args:
-        graph: The model with its batch.
-        read: How its file was read: ``batch_dim``, ``shapes``, ``dims`` and ``values``, where they
-            were given.
+        stopwatch: Measures.
+        cpu: What runs the model.
+        ledger: Keeps what is measured, and knows what was measured before.
         budget: How long is searched.
-        runs: Folder of run folders.
-        on_progress: Is told how it goes.
+        told: Is told what goes on, trials made, and the best so far.
 
     Raises:
-        UnrunnableError: ONNX Runtime is not installed, or does not run the model.
+        UnrunnableError: ONNX Runtime does not run the model.
         RefusedError: The plan computes something else than the model.
     """
-    began = time.monotonic()
-    cpu, runtime = this_cpu(), runtime_version()
-    given = {name: value for name, value in read.items() if value}
-    decisive = {**asdict(budget), **given, "hash": graph.hash, "cpu": asdict(cpu), "with": runtime}
-    run = run_id(decisive)
-    folder = RunFolder.create(runs, graph.name, HOST, run)
-    file = Path(graph.source)
-    path = with_weights_drawn(file, folder.path)
-    model = DividedModel.of(path, graph, cpu.bytes_per_mac)
-    stopwatch = Stopwatch(
-        model, feeds_of(model), HostJournal(JsonLines(folder.path / MEASUREMENTS))
-    )
-
-    def told(phase: str, done: int, best: Timed | None) -> None:
-        standing = Progress(
-            graph.name, HOST, done, budget.trials, None if best is None else best.seconds,
-            best_trial=None if best is None else best.number,
-            elapsed_s=time.monotonic() - began, phase=phase,
-        )  # fmt: skip
-        on_progress(standing)
+    wanted = reference_outputs(stopwatch.model, stopwatch.feeds)  # before all that has to be timed
+    search = HostSearch(
+        stopwatch, cpu, ledger, budget.trials, budget.seed, budget.patience, budget.time_budget,
+        budget.began, told,
+    )  # fmt: skip
+    baselines = {WHOLE: search.whole_batch(), LOOP: search.best_loop()}
+    best = search.run()
+    plans = distinct(baselines | {TUNED: best[0]} if best else baselines)
+    lengths = {name: ledger.seconds(plan) or 0.0 for name, plan in plans.items()}
 
     def compared(turn: int, rounds: int) -> None:
-        told(f"comparing {turn + 1}/{rounds}", budget.trials, search.best())
+        told(f"comparing {turn + 1}/{rounds}", len(ledger.trials), search.best())
 
-    deadline = began + (budget.time_budget or math.inf)
-    search = HostSearch(stopwatch, cpu, budget.trials, budget.seed, budget.patience, deadline, told)
-    baselines = {WHOLE: search.whole_batch(), LOOP: search.best_loop()}
-    found = search.run()
-    plans = {**baselines, TUNED: found[0] if found else baselines[LOOP]}
-    comparison = compare_plans(stopwatch, plans, compared)
-    winner = plans[comparison.winner]
-    chosen = next(name for name, plan in plans.items() if plan == winner)  # where two are equal
-    place = str(file.absolute())
-    about = HostModel(graph.name, place, graph.hash, graph.batch, agreed=graph.agreed, **given)
-    schedule = HostSchedule(about, cpu, runtime, chosen, plans, comparison.seconds)
-    check_outputs(stopwatch, schedule.plan)
-    stopwatch.close()
-    folder.write_schedule(schedule.text)
-    return HostResult(
-        schedule, run, folder, len(search.history), model.obstacle, weights_drawn=path != file
-    )
+    deadline = budget.deadline - max(lengths.values())  # the check of outputs is one more run
+    found = compare_plans(stopwatch, plans, compared, lengths, deadline)
+    if found is None:
+        figures = {name: ledger.figures(plan) for name, plan in plans.items()}
+        found = HostComparison(figures)
+    check_outputs(stopwatch, plans[found.winner], wanted)
+    return HostFound(plans, found)
 
 
 def bench_host(
@@ -167,9 +137,9 @@ def bench_host(
         on_progress(Progress(schedule.model.name, HOST, 0, 0, elapsed_s=elapsed, phase=phase))
 
     comparison = compare_plans(stopwatch, schedule.plans, told)
-    check_outputs(stopwatch, schedule.plan)
+    check_outputs(stopwatch, schedule.plan, reference_outputs(model, stopwatch.feeds))
     stopwatch.close()
-    return comparison
+    return comparison or schedule.comparison
 
 
 def feeds_of(model: DividedModel, seed: int = 0) -> dict[str, Array]:
@@ -182,15 +152,19 @@ def feeds_of(model: DividedModel, seed: int = 0) -> dict[str, Array]:
     return {name: array for name, array in drawn.items() if name in model.inputs}
 
 
-def check_outputs(stopwatch: Stopwatch, plan: HostPlan) -> None:
+def check_outputs(stopwatch: Stopwatch, plan: HostPlan, wanted: Mapping[str, Array]) -> None:
     """Check that a plan computes what the model computes, within the tolerances of ``verify``.
+
+    Args:
+        stopwatch: Runs the plan.
+        plan: The plan.
+        wanted: Outputs of the model, its nodes run as they are written.
 
     Raises:
         RefusedError: It does not.
     """
     model = stopwatch.model
     outputs = stopwatch.runner(plan).run(stopwatch.feeds)
-    wanted = reference_outputs(model, stopwatch.feeds)
     arithmetic = arithmetic_of(model.proto, longest_sum(model.graph))
     for one in compare(wanted, outputs, arithmetic):
         if not one.ok:

@@ -276,10 +276,10 @@ def document(facts: Facts) -> str:
     Raises:
         UsageError: The plotting library is not installed.
     """
-    return _drawn("report.html", values(facts))
+    return drawn("report.html", values(facts))
 
 
-def _drawn(template: str, shown: Mapping[str, Any]) -> str:
+def drawn(template: str, shown: Mapping[str, Any]) -> str:
     """Return a page with its charts and the two scripts that draw them, which alone may run."""
     library, code = script(), rendered("page.js")
     policy = f"{_NOTHING_ELSE}; script-src '{_digest(library)}' '{_digest(code)}'"
@@ -346,7 +346,7 @@ def difference(
         "answer": _faster(sides), "unlike": unlike, "figures_of_both": list(figures),
         "knobs": knobs,
     }  # fmt: skip
-    return _drawn("diff.html", shown)
+    return drawn("diff.html", shown)
 
 
 def _faster(sides: Mapping[str, Compared]) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.files import read_json
+from autoturbo.schedule.host_plan import HostPlan
 from autoturbo.schedule.unit_knobs import UnitKnobs
 from autoturbo.schema import Real
 
@@ -281,6 +282,8 @@ class Knobs:
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
     units: UnitKnobs | None = field(default=None, metadata={})
     """Who runs what, on a machine of several units; as PartitionTuner assigns it if None."""
+    host: HostPlan | None = field(default=None, metadata={})
+    """How a batch runs on this computer; None on every other target."""
 
     def __post_init__(self) -> None:
         """Bring equal candidates into one canonical form.
@@ -313,6 +316,8 @@ class Knobs:
             chosen["overrides"] = [o.as_dict() for o in self.overrides]
         if self.units is not None:
             chosen["units"] = self.units.as_dict()
+        if self.host is not None:
+            chosen["host"] = self.host.as_dict()
         return chosen
 
     @staticmethod
@@ -328,12 +333,13 @@ class Knobs:
             raise KnobsError("expected a list", dataclasses.replace(place, field="overrides"))
         overrides = tuple(_override(item, place) for item in items)
         units = UnitKnobs.from_dict(known.pop("units"), place) if "units" in known else None
+        host = HostPlan.from_dict(known.pop("host"), place) if "host" in known else None
         for name, value in known.items():
             knob_place, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
             if spec is None:
                 raise KnobsError("unknown knob", knob_place, did_you_mean(name, knob_specs()))
             _check_value(value, spec, knob_place)
-        return Knobs(**known, overrides=overrides, units=units)
+        return Knobs(**known, overrides=overrides, units=units, host=host)
 
 
 _own_partition, _own_order, _own_bind, _own_place = (

@@ -294,6 +294,9 @@ def build_schedule(model_scheduler: ModelScheduler, knobs: Knobs) -> Schedule:
     if knobs.units is not None:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
+    if knobs.host is not None:
+        message = "it is how a batch runs on this computer, and this target is an accelerator"
+        raise KnobsError(message, Location(field="host"), "take it out")
     cache = model_scheduler.cache
     cache.forget_when_full()
     decided = plan(model_scheduler, knobs)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
 from autoturbo.config import (
@@ -34,9 +34,9 @@ from autoturbo.config import (
     part_of,
 )
 from autoturbo.database import BORROWS, LIMITS, Database, PairKey, RunInfo, run_id
-from autoturbo.errors import AutoTurboError, RunError, UsageError
+from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.files import masked
-from autoturbo.registry import PROGRAM, TASKS
+from autoturbo.registry import HOST, PROGRAM, TASKS
 from autoturbo.report.lines import compiling_line
 from autoturbo.search.objectives import OF_KERNELS, REPORTED, find_objectives
 from autoturbo.search.progress import Progress, now
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.warm_starts.starts import WarmStarts
     from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.tuning.host_run import HostResult
 
 CALL = "call"
 """Setting of a run that was begun together with others: the id of the first of them."""
@@ -108,8 +109,11 @@ class TuneCall(ExecutionConfig, TuneConfig):
     """Arguments of :func:`tune`."""
 
     graph: Graph = field(kw_only=False, metadata=argument("the model with its batch"))
-    target: AnyTarget = field(
-        kw_only=False, metadata=argument("the accelerator, or a machine of several units")
+    target: AnyTarget | Literal["host"] = field(
+        kw_only=False,
+        metadata=argument(
+            'the accelerator, a machine of several units, or ``"host"``: this computer'
+        ),
     )
     model_file: str = field(default="", metadata=argument(MODEL_FILE))
     settings: Mapping[str, Any] = field(default_factory=dict, metadata=argument(SETTINGS))
@@ -124,7 +128,8 @@ def tune(call: TuneCall) -> TuneResult:
     its place.
 
     Returns:
-        The best schedule and its measurement, with all trials of the run.
+        The best schedule and its measurement, with all trials of the run. For this computer, a
+        :class:`~autoturbo.tuning.host_run.HostResult`, whose attributes have the same names.
 
     Raises:
         UsageError: An argument that makes no sense, or no Ray at the address.
@@ -135,8 +140,59 @@ def tune(call: TuneCall) -> TuneResult:
         DatabaseError: The database cannot be used.
         InterruptedRunError: Interrupted before anything was measured.
     """
+    if isinstance(call.target, str):
+        here: TuneResult = _here(call)
+        return here
     pair = Pair(call.graph, call.target, call.model_file, call.settings)
     return only(tune_all([pair], part_of(TuneConfig, call), part_of(ExecutionConfig, call)))
+
+
+def _here(call: TuneCall) -> Any:
+    """Tune for this computer.
+
+    Returns:
+        A HostResult; to type checkers it is what all other targets give.
+
+    Raises:
+        UsageError: The target is another name.
+    """
+    if call.target != HOST:
+        hint = "give what load_target returns, or 'host' for this computer"
+        raise UsageError(f"{call.target!r} is not a target", Location(field="target"), hint)
+    parts = part_of(TuneConfig, call), part_of(ExecutionConfig, call)
+    return tune_here(call.graph, call.model_file, call.settings, *parts)
+
+
+def tune_here(
+    graph: Graph,
+    model_file: str,
+    settings: Mapping[str, Any],
+    config: TuneConfig,
+    execution: ExecutionConfig,
+) -> HostResult:
+    """Find the plan under which batches of a model run fastest on this computer.
+
+    Args:
+        graph: The model with its batch.
+        model_file: The file as the user named it.
+        settings: How the file was read, and more to keep with the run.
+        config: How long is searched.
+        execution: Where things are written, and what is told.
+
+    Returns:
+        The plan that is handed out, with all trials of the run.
+
+    Raises:
+        AutoTurboError: Whatever :func:`autoturbo.tuning.host_run.tune_on_host` raises.
+    """
+    from autoturbo.tuning.host_run import tune_on_host
+
+    execution = execution.started()
+    scratch = ScratchFolder() if execution.database is None else None
+    execution = placed(execution, scratch)
+    with Database.open(execution.database or DATABASE) as store:
+        found = tune_on_host(graph, model_file, settings, config, execution, store)
+    return dataclasses.replace(found, scratch=scratch)
 
 
 def tune_all(
@@ -356,6 +412,8 @@ def resume_all(
         chosen = {info.id: info for info in map(store.run, runs)}
         if together:
             chosen = _with_companions(chosen, store)
+        if here := [info for info in chosen.values() if info.on_host]:
+            return _resumed_here(here, config, execution, store, load_graph)
         names = ((info.model, info.target) for info in chosen.values())
         held.enter_context(_collecting_rarely())
         execution = held.enter_context(_told_of_compiling(execution, *names))
@@ -374,6 +432,19 @@ def resume_all(
                 if execution.on_begin is not None:
                     execution.on_begin(run.info)
             return carry_out(carried, executor)
+
+
+def _resumed_here(
+    infos: Sequence[RunInfo],
+    config: ResumeConfig,
+    execution: ExecutionConfig,
+    store: Database,
+    load_graph: Callable[[RunInfo], Graph],
+) -> list[Any]:
+    """Resume runs on this computer, one after another."""
+    from autoturbo.tuning.host_run import resume_on_host
+
+    return [resume_on_host(info, load_graph(info), config, execution, store) for info in infos]
 
 
 def _carried(

@@ -9,8 +9,9 @@ import pytest
 from autoturbo.commands.loading import load_model
 from autoturbo.host.compare import Stopwatch
 from autoturbo.host.divided import DividedModel, with_weights_drawn
-from autoturbo.host.plan import BREADTH_FIRST, DEPTH_FIRST, HostChoice, HostPlan
+from autoturbo.host.runner import reference_outputs
 from autoturbo.host.tuning import check_outputs, feeds_of
+from autoturbo.schedule.host_plan import BREADTH_FIRST, DEPTH_FIRST, HostChoice, HostPlan
 
 BATCH = 4
 
@@ -29,9 +30,10 @@ def test_plans_of_real_models_compute_them(name: str, tmp_path: Path) -> None:
     assert not model.obstacle
     assert len(model.parts) > 2
     stopwatch = Stopwatch(model, feeds_of(model))
+    wanted = reference_outputs(model, stopwatch.feeds)
     samples = tuple((1, 2, 4)[i % 3] for i in range(len(model.parts)))
     cut = (False,) * (len(samples) - 1)
     for order, workers in ((DEPTH_FIRST, 1), (BREADTH_FIRST, 2)):
         plan = HostPlan.of(model.parts, HostChoice(samples, cut, order), BATCH, workers)
-        check_outputs(stopwatch, plan)
+        check_outputs(stopwatch, plan, wanted)
     stopwatch.close()

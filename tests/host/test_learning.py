@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoturbo.host.learning import PartTimes, cheapest
-from autoturbo.host.plan import BREADTH_FIRST, DEPTH_FIRST, HostChoice
+from autoturbo.schedule.host_plan import BREADTH_FIRST, DEPTH_FIRST, HostChoice
 
 seconds = st.floats(0.1, 10)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from autoturbo.errors import UnrunnableError, UsageError
 from autoturbo.host.compare import Stopwatch
 from autoturbo.host.divided import DividedModel
-from autoturbo.host.plan import BREADTH_FIRST, DEPTH_FIRST, ORDERS, HostChoice, HostPlan
 from autoturbo.host.runner import Runner, SessionCache, reference_outputs
 from autoturbo.host.tuning import check_outputs, feeds_of
+from autoturbo.schedule.host_plan import BREADTH_FIRST, DEPTH_FIRST, ORDERS, HostChoice, HostPlan
 from tests.host.host_samples import divided, residual
 
 
@@ -81,7 +81,8 @@ def test_a_plan_that_computes_something_else_is_refused(
 
     stopwatch = Stopwatch(model, feeds_of(model))
     plan = HostPlan.of(model.parts, HostChoice.loop(1, len(model.parts)), 8)
-    check_outputs(stopwatch, plan)
+    wanted = reference_outputs(model, stopwatch.feeds)
+    check_outputs(stopwatch, plan, wanted)
     run = Runner.run
 
     def wrong(self: Runner, feeds: Any = None) -> Any:
@@ -89,7 +90,7 @@ def test_a_plan_that_computes_something_else_is_refused(
 
     monkeypatch.setattr(Runner, "run", wrong)
     with pytest.raises(RefusedError, match="residual: y: off by"):
-        check_outputs(stopwatch, plan)
+        check_outputs(stopwatch, plan, wanted)
     stopwatch.close()
 
 

@@ -8,42 +8,38 @@ is noise.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from autoturbo.commands.config_flags import add_flags
+from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.console import Console, LiveLine
-from autoturbo.commands.loading import asked_inputs, load_given, model_file, outputs_of
-from autoturbo.commands.parser import Parser, wrong
-from autoturbo.config import RUNS, ExecutionConfig, TuneConfig, flag_of, options_of
-from autoturbo.errors import InterruptedRunError, Location, RunError
+from autoturbo.commands.loading import (
+    how_to_load,
+    load_given,
+    model_file,
+    model_of_run,
+    outputs_of,
+)
+from autoturbo.commands.parser import Parser, command_line, wrong
+from autoturbo.config import RUNS, ExecutionConfig, ResumeConfig, TuneConfig, flag_of, options_of
+from autoturbo.errors import Location, RunError
 from autoturbo.files import Kind
-from autoturbo.host.plan import LOOP, PLANS, TUNED, WHOLE
 from autoturbo.registry import HOST
-from autoturbo.report.units import capacity, duration, many, percent, ratio
+from autoturbo.schedule.host_plan import PLANS
 from autoturbo.schema import Choice, Natural, Real, Seconds, TypedDict
 
 if TYPE_CHECKING:
-    from autoturbo.host.compare import HostComparison
-    from autoturbo.host.cpu import Cpu
-    from autoturbo.host.files import HostSchedule
-    from autoturbo.host.tuning import HostResult
+    from autoturbo.database import RunInfo
+    from autoturbo.report.host import HostAnswer
     from autoturbo.statistics import Gain
+    from autoturbo.tuning.host_run import HostResult
 
 USAGE = "RUN [--model FILE] [options]"
 EXAMPLE = "autoturbo bench 4f1c"
-
-_ALLOWED = frozenset(("trials", "patience", "time_budget", "seed", "runs_folder", "database"))
-"""Options of 'tune' that mean something on this computer."""
-
-
-_REASONS = {
-    WHOLE: "the whole batch: the tuned plan is not demonstrably faster",
-    LOOP: "the best loop: the tuned plan is not demonstrably faster",
-    TUNED: "the tuned plan",
-}
 
 
 class GainJson(TypedDict):
@@ -56,14 +52,17 @@ class GainJson(TypedDict):
 
 
 class HostPlanJson(TypedDict):
-    """A plan, and the median seconds of a batch."""
+    """A plan, and the seconds of a batch."""
 
     plan: str
     seconds: Seconds
 
 
-class HostLine(TypedDict):
-    """Plans on this computer that were measured in turn."""
+class Compared(TypedDict):
+    """Plans on this computer that were measured in turn; each has a name of its own.
+
+    'rounds' is 0, and there are neither gains nor noise, where there was no time for a comparison.
+    """
 
     model: str
     target: Annotated[str, Choice(of=(HOST,))]
@@ -72,7 +71,12 @@ class HostLine(TypedDict):
     plans: dict[str, HostPlanJson]
     rounds: Natural
     gains: dict[str, GainJson]
-    noise: GainJson
+    noise: GainJson | None
+
+
+class HostLine(Compared):
+    """Plans that were measured in turn, and the schedule file."""
+
     schedule_file: str
 
 
@@ -85,6 +89,7 @@ class TunedHost(HostLine):
 
     run: str
     trials: Natural
+    best_trial: Natural
     seed: Natural
     verified: list[str]
     notes: list[str]
@@ -103,16 +108,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Read everything again, compare, print."""
     from autoturbo.host.files import HostSchedule, divided_model
     from autoturbo.host.tuning import bench_host
+    from autoturbo.report.host import HostAnswer
 
     file = _schedule_file(options.run, Path(options.runs_folder or RUNS))
     schedule = HostSchedule.read(file)
     with tempfile.TemporaryDirectory(prefix="autoturbo-") as folder, LiveLine(console) as line:
         model = divided_model(schedule, file, options.model, Path(folder))
         comparison = bench_host(schedule, model, line)
-    found: BenchLine = {**_line(schedule, comparison, file)}
+    answer = HostAnswer.of_schedule(schedule, comparison)
+    found: BenchLine = {**compared_json(answer), "schedule_file": str(file)}
     console.emit(found)
     console.say(f"{schedule.model.name} @ host")
-    _print(schedule, comparison, console)
+    print_answer(answer, console)
     return 0
 
 
@@ -137,7 +144,7 @@ def _schedule_file(name: str, runs: Path) -> Path:
     raise RunError(f"{what} with {name!r}", Location(runs), hint)
 
 
-# ------------------------------------------------------------------------------------------- tune
+# ------------------------------------------------------------------------------- tune and resume
 
 
 def tune_on_host(options: argparse.Namespace, console: Console) -> int:
@@ -146,32 +153,62 @@ def tune_on_host(options: argparse.Namespace, console: Console) -> int:
     Raises:
         InterruptedRunError: In place of ``KeyboardInterrupt``.
     """
-    from autoturbo.host.tuning import PATIENCE, TRIALS, HostBudget, tune_host
+    from autoturbo.tuning import tuner
 
+    began = time.monotonic()
     _check(options)
-    budget = HostBudget(
-        trials=options.trials or TRIALS,
-        patience=options.patience or PATIENCE,
-        time_budget=options.time_budget,
-        seed=options.seed or 0,
-    )
     outputs = outputs_of(options).reading(*map(model_file, options.models))
     if options.output is not None:
         outputs.check(options.output, Kind.SCHEDULE)
-    read = {name: value for name, value in asked_inputs(options).items() if name != "batch"}
-    for name in dict.fromkeys(options.models):
+    config, models = config_of(TuneConfig, options), list(dict.fromkeys(options.models))
+    if config.time_budget is not None:  # that of all
+        config = dataclasses.replace(config, time_budget=config.time_budget / len(models))
+    for name in models:
         graph = load_given(name, options)
         _introduce(f"{graph.name} @ host", f"{graph.source}, {graph.batch} samples", console)
-        try:
-            with LiveLine(console) as line:
-                result = tune_host(graph, read, budget, options.runs_folder or RUNS, line)
-        except KeyboardInterrupt:
-            message = "interrupted; all that was measured is saved"
-            raise InterruptedRunError(message, hint="the same command goes on") from None
+        with LiveLine(console) as line:
+            execution = execution_of(
+                options, began=began, on_progress=line, on_begin=_telling(console, options.db)
+            )
+            kept = how_to_load(options)
+            result = tuner.tune_here(graph, str(graph.source), kept, config, execution)
+        began = time.monotonic()  # of the next model
         if options.output is not None:
-            outputs.write(options.output, Kind.SCHEDULE, result.schedule.text)
-        _finish(result, budget.seed, console)
+            outputs.write(options.output, Kind.SCHEDULE, result.best.schedule.text)
+        _finish(result, console)
     return 0
+
+
+def resume_on_host(info: RunInfo, options: argparse.Namespace, console: Console) -> int:
+    """Return the status of ``resume`` of a run on this computer."""
+    from autoturbo.tuning import tuner
+
+    outputs = outputs_of(options)
+    if options.output is not None:
+        outputs.check(options.output, Kind.SCHEDULE)
+    _introduce(f"{info.model} @ host", f"{info.model_file}, {info.batch} samples", console)
+    with LiveLine(console) as line:
+        execution = config_of(
+            ExecutionConfig, options, on_progress=line, on_begin=_telling(console, options.db)
+        )
+        (result,) = tuner.resume_all(
+            [info.id], config_of(ResumeConfig, options), execution, load_graph=model_of_run,
+            together=False,
+        )  # fmt: skip
+    found: Any = result
+    if options.output is not None:
+        outputs.write(options.output, Kind.SCHEDULE, found.best.schedule.text)
+    _finish(found, console)
+    return 0
+
+
+def _telling(console: Console, database: str) -> Callable[[RunInfo], None]:
+    """Return what says under which id a run goes on, before anything is measured."""
+
+    def told(info: RunInfo) -> None:
+        console.say(f"  run     {info.id}; '{command_line(database, 'resume', info.id)}' goes on")
+
+    return told
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -180,6 +217,8 @@ def _check(options: argparse.Namespace) -> None:
     Raises:
         UsageError: One is given, or other targets, or several models for one file.
     """  # noqa: DOC501  wrong() makes the error
+    from autoturbo.tuning.host_run import ALLOWED
+
     if set(options.targets) != {HOST}:
         hint = "tune for the others by a command of their own"
         raise wrong("--target", "'host' is measured, and goes with no other target", hint)
@@ -188,7 +227,7 @@ def _check(options: argparse.Namespace) -> None:
     for config in (TuneConfig, ExecutionConfig):
         for name, declared in options_of(config).items():
             flag = flag_of(declared)
-            if flag and name not in _ALLOWED and getattr(options, name, None) is not None:
+            if flag and name not in ALLOWED and getattr(options, name, None) is not None:
                 raise wrong(flag, "means nothing for --target host", "leave it out")
 
 
@@ -196,6 +235,7 @@ def _introduce(title: str, model: str, console: Console) -> None:
     """Say what is tuned on what."""
     from autoturbo.host.cpu import this_cpu
     from autoturbo.host.runner import runtime_version
+    from autoturbo.report.host import described
 
     console.say(title)
     console.say(f"  model   {model}")
@@ -203,101 +243,55 @@ def _introduce(title: str, model: str, console: Console) -> None:
     console.say(f"  search  measured by {runtime_version()} on this computer: leave it idle")
 
 
-def described(cpu: Cpu) -> str:
-    """Return a processor's description, for people."""
-    caches = ", ".join(
-        f"{name} {capacity(size)}"
-        for name, size in (("L2", cpu.l2_bytes), ("L3", cpu.l3_bytes))
-        if size
-    )
-    rates = f"{cpu.macs_per_s / 1e9:.0f} GMAC/s, {cpu.bandwidth / 1e9:.0f} GB/s"
-    cores = "1 core" if cpu.cores == 1 else f"{cpu.cores} cores"
-    return ", ".join(part for part in (cpu.name, cores, caches, rates) if part)
-
-
-def _finish(result: HostResult, seed: int, console: Console) -> None:
+def _finish(result: HostResult, console: Console) -> None:
     """Print the result."""
-    schedule, file = result.schedule, result.folder.schedule_file
-    notes = []
-    if result.obstacle:
-        notes.append(f"samples do not run apart: {result.obstacle}")
-    if result.weights_drawn:
-        notes.append("the model's weights are not there: they were drawn at random")
     line: TunedHost = {
-        **_line(schedule, schedule.comparison, file), "run": result.run,
-        "trials": result.trials, "seed": seed, "verified": ["numbers"], "notes": notes,
+        **compared_json(result.answer), "schedule_file": str(result.schedule_file),
+        "run": result.run, "trials": result.trials, "best_trial": result.best.trial,
+        "seed": result.seed, "verified": [*result.best.verified], "notes": [*result.notes],
     }  # fmt: skip
     console.emit(line)
-    _print(schedule, schedule.comparison, console)
-    rows = {
-        "verified": "numbers",
-        "schedule": str(file),
-        "next": f"autoturbo bench {result.run}",
-    }
-    for note in notes:
+    print_answer(result.answer, console)
+    for note in result.notes:
         console.say(f"{'note':<13}{note}")
+    rows = {
+        "verified": ", ".join(result.best.verified),
+        "schedule": str(result.schedule_file),
+        "next": f"autoturbo report {result.run}",
+    }
     for name, value in rows.items():
         console.say(f"{name:<13}{value}")
     console.say()
 
 
-def _line(schedule: HostSchedule, comparison: HostComparison, file: Path) -> HostLine:
+def compared_json(answer: HostAnswer) -> Compared:
     """Return a comparison as commands print it."""
-    gains = _gains(schedule, comparison)
+    comparison = answer.comparison
     return {
-        "model": schedule.model.name, "target": HOST, "batch": schedule.model.batch,
-        "chosen": schedule.chosen, "rounds": len(next(iter(comparison.seconds.values()))),
+        "model": answer.model, "target": HOST, "batch": answer.batch,
+        "chosen": answer.chosen, "rounds": comparison.rounds,
         "plans": {
-            name: {"plan": plan.sentence, "seconds": comparison.median(name)}
-            for name, plan in schedule.plans.items()
+            name: {"plan": plan.sentence, "seconds": answer.seconds(name)}
+            for name, plan in answer.plans.items()
         },
-        "gains": {name: _gain_json(gain) for name, gain in gains.items()},
-        "noise": _gain_json(comparison.noise), "schedule_file": str(file),
+        "gains": {n: gain_json(g) for n, g in comparison.gains(answer.chosen).items()},
+        "noise": None if comparison.noise is None else gain_json(comparison.noise),
     }  # fmt: skip
 
 
-def _gains(schedule: HostSchedule, comparison: HostComparison) -> Mapping[str, Gain]:
-    """Return the gains of the chosen plan over the simpler ones."""
-    simpler = [name for name in schedule.plans if name != schedule.chosen]
-    return {name: comparison.gain(name, schedule.chosen) for name in simpler}
-
-
-def _gain_json(gain: Gain) -> GainJson:
+def gain_json(gain: Gain) -> GainJson:
+    """Return a gain as commands print it."""
     return {
         "ratio": gain.ratio, "low": gain.low, "high": gain.high, "confidence": gain.confidence,
     }  # fmt: skip
 
 
-def _print(schedule: HostSchedule, comparison: HostComparison, console: Console) -> None:
+def print_answer(answer: HostAnswer, console: Console) -> None:
     """Print a comparison for people."""
-    batch, whole_s = schedule.model.batch, comparison.median(WHOLE)
-    rows = []
-    for name, plan in schedule.plans.items():
-        took = comparison.median(name)
-        rate = many(round(batch / took)) if schedule.model.agreed else "-"
-        rates = rate, ratio(whole_s / took)
-        rows.append((name, plan.sentence, duration(took), *rates))
-    headers = ("plan", "samples at once", "a batch", "samples/s", "gain")
+    from autoturbo.report.host import HEADERS
+
     console.say()
-    console.table(headers, rows, words=2, close=True)
+    console.table(HEADERS, answer.rows, words=2, close=True)
     console.say()
-    gains = _gains(schedule, comparison)
-    shown = [
-        f"{ratio(gain.ratio)} over the {name} ({_interval(gain)})"
-        for name, gain in gains.items()
-        if name != TUNED and gain.demonstrated
-    ]
-    none = "none on this computer: nothing is demonstrably faster than the whole batch"
-    rounds = len(comparison.seconds[WHOLE])
-    facts = [
-        *zip(("gain", ""), shown or [none], strict=False),
-        ("noise", f"the whole batch against itself: {_interval(comparison.noise)}"),
-        ("figures", f"measured on this computer, medians of {rounds} rounds in turn"),
-        ("handed out", _REASONS[schedule.chosen]),
-    ]
-    for name, value in facts:
+    for name, value in answer.facts:
         console.say(f"{name:<13}{value}")
-
-
-def _interval(gain: Gain) -> str:
-    return f"{ratio(gain.low)} to {ratio(gain.high)} at {percent(gain.confidence)} confidence"

@@ -26,6 +26,8 @@ from autoturbo.commands.loading import (
     tell_notes,
 )
 from autoturbo.commands.parser import Parser, whole_number, wrong
+from autoturbo.commands.tuning import host_runs
+from autoturbo.commands.tuning.host_runs import ExplainedHost
 from autoturbo.report.units import duration, origin_of, percent, ratio
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.schema import DeferredType, Natural, Real, TypedDict
@@ -72,7 +74,7 @@ class FileLine(ModelNotes):
     bounds: BoundsJson
 
 
-ExplainLine = FileLine | RunLine
+ExplainLine = FileLine | RunLine | ExplainedHost
 
 
 def add_arguments(parser: Parser) -> None:
@@ -134,7 +136,9 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
             "the run has its own",
             "leave it out: it is for schedule files",
         )
-    run = stored_run(options.run, options.db)
+    run = stored_run(options.run, options.db, host=True)
+    if run.info.on_host:
+        return host_runs.explain(run, options, console)
     info = run.info
     trials = [Trial(t.number, t.knobs, t.outcome) for t in run.trials]
     objective = find_objectives(info.settings.get("objective", "latency"))[0]

@@ -28,6 +28,7 @@ from autoturbo.files import Kind
 from autoturbo.schema import Bool, Natural, TypedDict
 
 if TYPE_CHECKING:
+    from autoturbo.commands.loading import StoredRun
     from autoturbo.database import RunInfo
 
 _FILE = "report.html"
@@ -115,7 +116,9 @@ def _report(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.report.page import document
 
     library()  # before anything long is done
-    run = stored_run(options.run, options.db)
+    run = stored_run(options.run, options.db, host=True)
+    if run.info.on_host:
+        return _report_host(run, options, console)
     info, graph = run.info, model_of_run(run.info)
     file = options.output or folder_of(info) / _FILE
     outputs = outputs_of(options).reading(model_path_of_run(info))
@@ -132,4 +135,19 @@ def _report(options: argparse.Namespace, console: Console) -> int:
     }  # fmt: skip
     console.emit(line)
     console.answer(f"wrote {file}: {len(page) / 1e6:.1f} MB; open it in a browser")
+    return 0
+
+
+def _report_host(run: StoredRun, options: argparse.Namespace, console: Console) -> int:
+    """Write the page of a run on this computer."""
+    from autoturbo.commands.tuning import host_runs
+
+    file, size = host_runs.report(run, _FILE, options)
+    best = run.info.best_trial or 0
+    line: RunReportLine = {
+        "run": run.info.id, "trial": best, "file": str(file), "bytes": size,
+        "trusted": run.info.handed_out is not None,
+    }  # fmt: skip
+    console.emit(line)
+    console.answer(f"wrote {file}: {size / 1e6:.1f} MB; open it in a browser")
     return 0

@@ -20,6 +20,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import require_runtime
+from autoturbo.commands.tuning.bench import TunedHost, resume_on_host
 from autoturbo.commands.tuning.tune import TunedPair, finish, tell_start, write_copy
 from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
@@ -33,8 +34,11 @@ USAGE = "RUN [options]"
 EXAMPLE = "autoturbo resume 4f1c"
 
 
-class ResumeLine(TunedPair):
+class ResumedPair(TunedPair):
     """As 'tune' prints it; with --all a line for each run that was begun together with it."""
+
+
+ResumeLine = ResumedPair | TunedHost
 
 
 def add_arguments(parser: Parser) -> None:
@@ -53,6 +57,8 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
     began = time.monotonic()
+    if (info := stored_run(options.run, options.db, host=True).info).on_host:
+        return resume_on_host(info, options, console)
     from autoturbo.tuning import tuner
 
     if options.verify:

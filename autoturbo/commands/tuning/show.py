@@ -12,6 +12,8 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.loading import StoredRun, add_run_argument, stored_run
 from autoturbo.commands.parser import Parser
 from autoturbo.commands.scheduling import VerifiedJson, verified_json
+from autoturbo.commands.tuning import host_runs
+from autoturbo.commands.tuning.host_runs import ShownHost
 from autoturbo.commands.tuning.runs import RunJson, as_json, budget
 from autoturbo.commands.tuning.tune import ConfidenceJson, confidence_json
 from autoturbo.report.lines import (
@@ -32,7 +34,7 @@ USAGE = "RUN [options]"
 EXAMPLE = "autoturbo show 4f1c"
 
 
-class ShowLine(RunJson):
+class ShownRun(RunJson):
     """One run: what it was asked for, what it found, what failed."""
 
     settings: dict[str, Any]
@@ -47,6 +49,9 @@ class ShowLine(RunJson):
     lacking: dict[str, str]
 
 
+ShowLine = ShownRun | ShownHost
+
+
 _LONG = ("starts", "target_description")
 """Settings that take more than a line."""
 
@@ -58,12 +63,14 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print what the database knows of it."""
-    run = stored_run(options.run, options.db)
+    run = stored_run(options.run, options.db, host=True)
+    if run.info.on_host:
+        return host_runs.show(run, console)
     info = run.info
     handed, best = run.handed_out, run.trial(info.best_trial)
     outcomes = compared(info, handed)
     measured = {n: o.as_json() for n, o in outcomes.items() if isinstance(o, Measurement)}
-    line: ShowLine = {
+    line: ShownRun = {
         **as_json(info, run.state), "settings": dict(info.settings),
         "versions": dict(info.versions), "failures": dict(_failures(run)),
         "default": measured.get("default"), "best": measured.get("best"),

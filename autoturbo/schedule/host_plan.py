@@ -4,14 +4,21 @@ GraphTurbo's decisions, as far as they mean something to a processor with caches
 with its own number of samples at once; samples that pass through all of them before the next ones
 begin; the order in which sub-graphs take turns within such a pass; workers that share the passes
 out, and threads of each.
+
+A plan stands in :class:`autoturbo.schedule.knobs.Knobs` as one field, ``host``, so that runs on
+this computer are kept as all others are.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Final
+
+from autoturbo.errors import KnobsError, Location
+from autoturbo.schema import Choice, Whole
 
 WHOLE: Final = "whole batch"
 LOOP: Final = "best loop"
@@ -38,9 +45,9 @@ class HostSubGraph:
         samples: That one call takes.
     """
 
-    first: int
-    stop: int
-    samples: int
+    first: Annotated[int, Whole(least=0)]
+    stop: Annotated[int, Whole(least=1)]
+    samples: Annotated[int, Whole(least=1)]
 
     @property
     def operators(self) -> range:
@@ -82,10 +89,31 @@ class HostPlan:
     """
 
     subgraphs: tuple[HostSubGraph, ...]
-    pass_samples: int
-    order: str = DEPTH_FIRST
-    workers: int = 1
-    threads: int = 1
+    pass_samples: Annotated[int, Whole(least=1)]
+    order: Annotated[str, Choice(of=ORDERS, kind="order")] = DEPTH_FIRST
+    workers: Annotated[int, Whole(least=1)] = 1
+    threads: Annotated[int, Whole(least=1)] = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {**asdict(self), "subgraphs": [asdict(part) for part in self.subgraphs]}
+
+    @staticmethod
+    def from_dict(values: Any, at: Location | None = None) -> HostPlan:
+        """Return the checked plan of plain values.
+
+        Raises:
+            KnobsError: An unknown field, or a value that it does not take.
+        """
+        from autoturbo.schema import InvalidError, checked, dotted, form_of
+
+        try:
+            form = checked(form_of(HostPlan), values)
+        except InvalidError as error:
+            place = replace(at or Location(), field=dotted(("host", *error.first.path)))
+            raise KnobsError(error.first.message, place, error.first.hint) from None
+        subgraphs = tuple(HostSubGraph(**part) for part in form["subgraphs"])
+        return HostPlan(**{**form, "subgraphs": subgraphs})
 
     @staticmethod
     def of(
@@ -117,6 +145,16 @@ class HostPlan:
             possible = range(passed, max(batch // workers, passed) + 1, passed)
             passed = max(n for n in possible if batch % n == 0)
         return HostPlan(tuple(merged), passed, order, workers, threads)
+
+    def choice(self, parts: Sequence[range]) -> HostChoice:
+        """Return the choice that it is the plan of.
+
+        Args:
+            parts: Of the model; none lies in two sub-graphs.
+        """
+        homes = [next(g for g in self.subgraphs if part.start in g.operators) for part in parts]
+        joined = (a is b for a, b in itertools.pairwise(homes))
+        return HostChoice(tuple(g.samples for g in homes), tuple(joined), self.order)
 
     def fault(self, operators: int, batch: int) -> str:
         """Return what is wrong with it for a model; empty where nothing is.
@@ -159,3 +197,11 @@ class HostPlan:
         order = f" {self.order}" if len(sizes) > 1 else ""
         layout = f"{self.workers} x {self.threads} threads"
         return f"{'-'.join(map(str, sizes))}{order}, {layout}"
+
+
+def distinct(plans: Mapping[str, HostPlan]) -> dict[str, HostPlan]:
+    """Return plans under the first of the names that each has."""
+    names: dict[HostPlan, str] = {}
+    for name, plan in plans.items():
+        names.setdefault(plan, name)
+    return {name: plan for plan, name in names.items()}
