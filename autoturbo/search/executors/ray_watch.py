@@ -71,7 +71,7 @@ class Machines:
         """
         if self.places([resource, "CPU"]):
             return
-        flag = f"""'ray start --resources={{"{resource}": 1}}' gives a machine one"""
+        flag = f"""give a node one: ray start --resources '{{"{resource}": 1}}'"""
         if self.places([resource]):
             message = f"no node of the Ray cluster has both a CPU and the resource {resource!r}"
             raise UsageError(message, hint="add --num-cpus 1 where 'ray start' gives it")
