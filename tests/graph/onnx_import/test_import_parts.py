@@ -32,7 +32,7 @@ from autoturbo.graph.importer.values import (
     static_shape,
     tensor_type,
 )
-from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
+from autoturbo.graph.source import MOST_ELEMENTS, Source, domain_of, kind_of, label, one_line
 from tests.graph.onnx_import.import_models import (
     FLOAT,
     INT64,
