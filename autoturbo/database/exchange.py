@@ -182,7 +182,10 @@ def _write_parquet(texts: Iterator[str], file: BinaryIO) -> None:
 
 def _columns(text: str) -> dict[str, Any]:
     """Return the columns of a record."""
-    values: Mapping[str, Any] = json.loads(text)
+    try:
+        values: Mapping[str, Any] = json.loads(text)
+    except RecursionError:
+        raise DatabaseError("a damaged record: nested too deeply", hint=tables.CHECK) from None
     measured = values.get("measurement") or {}
     key = values.get("key") or {}
     columns = {name: values[name] for name in COLUMNS if name in values}

@@ -103,6 +103,8 @@ def read(kept: str | bytes, at: Location, meaning: Callable[[str], _T]) -> _T:
     except KnobsError as error:
         hint = "another version of the scheduler wrote it"
         raise DatabaseError(f"a record with other knobs: {error}", at, hint) from None
+    except RecursionError:
+        raise DatabaseError("a damaged record: nested too deeply", at, CHECK) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"a damaged record: {type(error).__name__}: {error}"
         raise DatabaseError(message, at, CHECK) from None
@@ -135,7 +137,10 @@ def parse_line(line: bytes, at: Location) -> Record:
         raise DatabaseError(str(error), at, _LINE) from None
     if not isinstance(values, dict):
         raise DatabaseError("not a JSON object", at, _LINE)
-    return parsed(values, at)
+    try:
+        return parsed(values, at)
+    except RecursionError:
+        raise DatabaseError("nested too deeply", at, _LINE) from None
 
 
 def parsed(values: Mapping[str, Any], at: Location) -> Record:

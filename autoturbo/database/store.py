@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
@@ -223,11 +223,23 @@ class Database:
         with self._reading():
             return self._run(self._full_id(run_id))
 
-    def runs(self) -> tuple[RunInfo, ...]:
-        """Return all runs, the oldest first."""
+    def runs(self, told: Callable[[str], None] | None = None) -> tuple[RunInfo, ...]:
+        """Return all runs whose records can be read, the oldest first.
+
+        Args:
+            told: Is called with a line for each of the others.
+        """
+        found = []
         with self._reading() as connection:
+            names = connection.execute("SELECT id FROM runs ORDER BY created, id").fetchall()
             rows = connection.execute(_RUNS + "ORDER BY created, id").fetchall()
-            return tuple(self._info(row) for row in rows)
+            for (name,), row in zip(names, rows, strict=True):
+                try:
+                    found.append(self._info(row, name))
+                except DatabaseError as error:
+                    if told:
+                        told(str(error))
+        return tuple(found)
 
     def next_run_id(self, base: str) -> str:
         """Return the first of ``base``, ``base-2``, ``base-3``, ... that no run has.
@@ -279,11 +291,11 @@ class Database:
         Raises:
             RunError: No such run.
         """
-        query = "SELECT record FROM trials WHERE run = ? ORDER BY number"
+        query = "SELECT number, record FROM trials WHERE run = ? ORDER BY number"
         with self._reading() as connection:
             self._run(run)
-            texts = connection.execute(query, (column(run),)).fetchall()
-        return tuple(self._decoded(text, TrialRecord) for (text,) in texts)
+            rows = connection.execute(query, (column(run),)).fetchall()
+        return tuple(self._decoded(r, TrialRecord, f"trial {n} of run {run}") for n, r in rows)
 
     # Best schedules
 
@@ -497,8 +509,8 @@ class Database:
         except tables.UNREADABLE as error:
             raise tables.explained(error, self.path) from error
 
-    def _decoded(self, kept: str | bytes, kind: type[_R]) -> _R:
-        record = decode(kept, Location(self.path))
+    def _decoded(self, kept: str | bytes, kind: type[_R], name: str = "") -> _R:
+        record = decode(kept, Location(self.path, field=name or None))
         if not isinstance(record, kind):
             message = f"a damaged record: not a {kind.__name__}"
             raise DatabaseError(message, Location(self.path), tables.CHECK)
@@ -525,10 +537,10 @@ class Database:
         row = self._connection.execute(_RUNS + "WHERE id = ?", (column(run),)).fetchone()
         if row is None:
             raise self._no_run(run)
-        return self._info(row)
+        return self._info(row, run)
 
-    def _info(self, row: tuple[Any, ...]) -> RunInfo:
-        info = self._decoded(row[0], RunInfo)
+    def _info(self, row: tuple[Any, ...], name: str) -> RunInfo:
+        info = self._decoded(row[0], RunInfo, f"run {name}")
         figures = dict(zip(DERIVED, row[1:], strict=True))
         if wrong := [name for name, value in figures.items() if not isinstance(value, _FIGURES)]:
             message = f"a damaged row of run {info.id}: {wrong[0]} is {figures[wrong[0]]!r}"
