@@ -136,7 +136,10 @@ HOST: Final = "host"
 """This computer as a target: what runs on it is measured, never simulated."""
 
 PUBLISHED: Final = "graphturbo"
-"""The published heuristic."""
+"""The scheduler that makes the published heuristic."""
+
+HEURISTIC: Final = "heuristic"
+"""What people call it: trial 0 of a run, GraphTurbo's rules at their best batches per cluster."""
 
 COST_MODEL: Final = "cost-model"
 """Our sampler: evolution guided by a model of kernel times."""

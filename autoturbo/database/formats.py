@@ -78,7 +78,7 @@ def encode(record: Record) -> str:
     except InvalidError as error:
         path = dotted(error.first.path)
         message = f"{kind} record: {path}: {error.first.message}"
-        if path.startswith(("measurement", "failure", "seconds")):
+        if path.startswith(("measurement", "failure", "seconds", "handed_out")):
             raise MeasurerError(message) from None
         raise ValueError(message) from None
 
@@ -312,7 +312,8 @@ TABLES: Mapping[type[Record], Table] = {
 def rank(record: Record) -> tuple[Any, ...]:
     """Return a sort key of records for the same thing: the lower one is kept.
 
-    A run that is over goes before one that may go on, then the one that refuses more trials; a
+    A run that is over goes before one that may go on, then what was handed out after more trials,
+    then the one that refuses more trials; a
     measurement before a failure, the faster first; among best schedules of equal latency the
     smaller text of the knobs, and of one schedule the record of more checks passed, then of the
     newer verifier. Ties of all that matters are broken by the records' text.
@@ -320,7 +321,8 @@ def rank(record: Record) -> tuple[Any, ...]:
     match record:
         case RunInfo():
             state = _STATES.index(record.state)
-            return (state, -len(record.refused), record.created, encode(record))
+            covered = 0 if record.handed_out is None else record.handed_out.covers
+            return (state, -covered, -len(record.refused), record.created, encode(record))
         case TrialRecord():
             latency = record.latency
             return (latency is None, latency or 0.0, record.created, encode(record))

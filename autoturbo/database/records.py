@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from autoturbo.errors import RunError
 from autoturbo.files import masked
+from autoturbo.registry import HEURISTIC
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schema import Choice, Seconds, Text, Whole
+from autoturbo.schema import Bool, Choice, Seconds, Text, Whole
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify.findings import Check
 
@@ -49,7 +50,7 @@ Batch = Annotated[int, Whole(least=1)]
 DERIVED = ("trials", "best_trial", "best_latency", "default_latency")
 """Fields of a run that follow from its trials."""
 
-_OPTIONAL = ("refused", "verified", "decisions")
+_OPTIONAL = ("refused", "verified", "decisions", "handed_out")
 """Fields that are left out where they are empty."""
 
 _OUTCOMES = ("measurement", "failure")
@@ -95,7 +96,7 @@ def _plain(value: Any) -> Any:
         case tuple():
             return [_plain(one) for one in value]
         case Mapping():
-            return dict(value)
+            return {name: _plain(one) for name, one in value.items()}
         case enum.Enum():
             return value.value
         case _:
@@ -154,6 +155,80 @@ class RefusedTrial(Document):
     failures: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Race(Document):
+    """The result of a race of candidates, measured in turn where measurements vary.
+
+    Attributes:
+        objective: What it was about.
+        reference: The entrant to beat: trial 0 where it is an entrant.
+        winner: The entrant handed out: the leader, or the reference where no gain is shown.
+        gain: How many times as much the reference takes as the leader.
+        low: Lower end of the interval of that gain; 0 where too little was measured for one.
+        high: Upper end of it; None likewise.
+        confidence: That the interval holds the gain.
+        noise: Relative standard deviation of one figure, as the race found it.
+        measurements: Made for the race.
+        rounds: The last of them, in which leader and reference alone were measured.
+        refuted: Entrants that looked better than what is handed out, and are not shown to be.
+    """
+
+    objective: str
+    reference: int
+    winner: int
+    gain: float
+    low: float
+    high: float | None
+    confidence: float
+    noise: float
+    measurements: int
+    rounds: int
+    refuted: tuple[int, ...] = ()
+
+    @property
+    def demonstrated(self) -> bool:
+        """Return whether the leader is better than the reference at the stated confidence."""
+        return self.low > 1
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut(Document):
+    """What a run handed out at its end, and what that was compared with.
+
+    Attributes:
+        trial: The trial whose schedule it is.
+        covers: Trials recorded by then.
+        measurement: Of it: the recorded one, or what the last rounds of a race gave.
+        heuristic: Of trial 0, the published heuristic, likewise; None where it has none or is
+            refused.
+        baselines: Of other schedulers by name.
+        lacking: Why a base has no measurement or not all that it should be the best of, by its name
+            (``"heuristic"`` or a scheduler's): no gain over it is stated.
+        race: How it was chosen where measurements vary; None where they repeat, or without time.
+        doubt: Why the measurement was not confirmed; empty where it was.
+        varies: Whether the same schedule does not always take as long.
+    """
+
+    trial: int
+    covers: int
+    measurement: Measurement
+    heuristic: Measurement | None = None
+    baselines: Mapping[str, Measurement] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    race: Race | None = None
+    doubt: str = ""
+    varies: Bool = False
+
+    def gain(self, base: str = HEURISTIC) -> float | None:
+        """Return how many times as fast it is as a base; None where that is not known."""
+        measured = self.heuristic if base == HEURISTIC else self.baselines.get(base)
+        if measured is None or base in self.lacking:
+            return None
+        if self.varies and self.race is None:  # single figures: the best of many is luck
+            return None
+        return measured.latency / self.measurement.latency
+
+
 LIMITS = "limits"
 """Setting of a run that was resumed with other limits (trials, time, ...): the new ones.
 
@@ -183,9 +258,11 @@ class RunInfo(Document):
         created: ISO 8601, UTC.
         state: ``"running"`` also after a kill: nobody was left to say otherwise.
         refused: Trials whose schedules failed a check.
+        handed_out: What it handed out at its last end; None where it has not ended yet, or where
+            an earlier version carried it out.
         trials: Recorded so far.
-        best_trial: Number of the trial with the least latency, the earliest of equals, refused
-            ones left out.
+        best_trial: Number of the trial that was handed out; before that of the one with the least
+            latency, the earliest of equals, refused ones left out.
         best_latency: Its latency in seconds.
         default_latency: Of trial 0, the published heuristic at its best, in seconds; None where it
             is refused.
@@ -202,6 +279,7 @@ class RunInfo(Document):
     created: Time
     state: Annotated[RunState, Choice(of=RUN_STATES, kind="state")] = "running"
     refused: tuple[RefusedTrial, ...] = ()
+    handed_out: HandedOut | None = None
     trials: int = field(default=0)
     best_trial: int | None = None
     best_latency: float | None = None
@@ -210,6 +288,15 @@ class RunInfo(Document):
     def refuses(self, number: int | None) -> bool:
         """Return whether the schedule of a trial failed a check."""
         return any(one.trial == number for one in self.refused)
+
+    @property
+    def gain(self) -> float | None:
+        """Return how many times as fast as the heuristic its best schedule is; None if unknown."""
+        if self.handed_out is not None:
+            return self.handed_out.gain()
+        if self.best_latency is None or self.default_latency is None:
+            return None
+        return self.default_latency / self.best_latency
 
     @property
     def asked(self) -> Mapping[str, Any]:
@@ -227,6 +314,11 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "key": PairKey.from_dict,
     "knobs": Knobs.from_dict,
     "measurement": Measurement.from_dict,
+    "heuristic": lambda measured: None if measured is None else Measurement.from_dict(measured),
+    "baselines": lambda measured: {n: Measurement.from_dict(m) for n, m in measured.items()},
+    "race": lambda found: None if found is None else Race.from_dict(found),
+    "refuted": tuple,
+    "handed_out": lambda found: None if found is None else HandedOut.from_dict(found),
     "failure": Failure.from_dict,
     "verified": Verified.from_dict,
     "refused": lambda trials: tuple(map(RefusedTrial.from_dict, trials)),

@@ -25,6 +25,7 @@ from autoturbo.database.records import (
     BestSchedule,
     Counts,
     Decided,
+    HandedOut,
     ImportResult,
     KernelRecord,
     PairKey,
@@ -192,6 +193,16 @@ class Database:
         """
         with self._writing():
             self._change(self._run(run), refused=tuple(refused))
+
+    def hand_out(self, run: str, handed: HandedOut, state: RunState) -> None:
+        """Record what a run handed out, and its state.
+
+        Raises:
+            RunError: No such run.
+            MeasurerError: A measurement that no record may hold.
+        """
+        with self._writing():
+            self._change(self._run(run), handed_out=handed, state=state)
 
     def run(self, run_id: str) -> RunInfo:
         """Return the run of an id, of the start of one, or of a run folder's name or path.
@@ -510,6 +521,11 @@ class Database:
             figures |= zip(DERIVED[1:3], self._best_but(info), strict=True)
         if info.refuses(0):
             figures[DERIVED[3]] = None
+        if (handed := info.handed_out) is not None:
+            base = handed.heuristic and handed.heuristic.latency
+            figures |= zip(
+                DERIVED[1:], (handed.trial, handed.measurement.latency, base), strict=True
+            )
         return dataclasses.replace(info, **figures)
 
     def _best_but(self, info: RunInfo) -> tuple[int | None, float | None]:

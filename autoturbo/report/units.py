@@ -10,7 +10,7 @@ import math
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from autoturbo.registry import SIMULATOR
+from autoturbo.registry import HEURISTIC, SIMULATOR
 
 if TYPE_CHECKING:
     from autoturbo.simulate.measurement import Measurement
@@ -22,8 +22,6 @@ _JOULES: Final[_Scale] = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"))
 _BYTES: Final[_Scale] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _CAPACITIES: Final[_Scale] = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _COUNTS: Final[_Scale] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-HEURISTIC: Final = "heuristic"
-"""What tables call the published heuristic, which is trial 0 of a run."""
 
 _ROUNDS_UP: Final = 0.9995
 """Share of a unit from which three digits show the whole unit: 999.6 us reads 1.00 ms."""

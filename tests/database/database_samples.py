@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from autoturbo.database import (
     BestSchedule,
     Database,
+    HandedOut,
     KernelRecord,
     PairKey,
+    Race,
     RefusedTrial,
     RunInfo,
     TrialRecord,
@@ -176,6 +178,16 @@ verifiers = st.sampled_from(["1", "2", "10"])
 refusals = st.builds(
     RefusedTrial, trial=counts, verifier=verifiers, failures=st.lists(names, max_size=2).map(tuple)
 )
+races = st.builds(
+    Race, objective=names, reference=counts, winner=counts, gain=numbers, low=numbers,
+    high=st.none() | numbers, confidence=numbers, noise=numbers, measurements=counts, rounds=counts,
+    refuted=st.lists(counts, max_size=2).map(tuple),
+)  # fmt: skip
+hand_outs = st.builds(
+    HandedOut, trial=counts, covers=counts, measurement=measurements,
+    heuristic=st.none() | measurements, baselines=st.dictionaries(names, measurements, max_size=1),
+    lacking=texts, race=st.none() | races, doubt=names, varies=st.booleans(),
+)  # fmt: skip
 verifications = st.builds(
     Verified,
     checks=st.sampled_from([tuple(Check)[:1], tuple(Check)[:2], tuple(Check)]),
@@ -195,6 +207,7 @@ runs = st.builds(
     created=times,
     state=st.sampled_from(["running", "done", "interrupted", "failed"]),
     refused=st.lists(refusals, max_size=2).map(tuple),
+    handed_out=st.none() | hand_outs,
     trials=st.just(0),
     best_trial=st.none(),
     best_latency=st.none(),
