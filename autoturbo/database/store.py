@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from autoturbo.database import exchange, tables
-from autoturbo.database.checking import structure
+from autoturbo.database import exchange, merging, tables
+from autoturbo.database.checking import Simulate, doubt, put_best, structure
 from autoturbo.database.formats import TABLES, column, decode, has_run, merge, read, row_of
 from autoturbo.database.records import (
     DERIVED,
@@ -277,11 +277,15 @@ class Database:
 
     # Best schedules
 
-    def put_best(self, best: BestSchedule) -> bool:
+    def put_best(self, best: BestSchedule, simulate: Simulate | None = None) -> bool:
         """Keep the better one of this schedule and the recorded one.
 
         The lower latency is better; of equals the one with the smaller canonical text of the knobs,
-        and of one schedule the record of more checks passed.
+        and of one schedule the record of more checks passed. One that is not believed is replaced.
+
+        Args:
+            best: The schedule.
+            simulate: Says what simulating the recorded one again contradicts; not asked if None.
 
         Returns:
             Whether this one was kept.
@@ -290,7 +294,7 @@ class Database:
             MeasurerError: A measurement that no record may hold.
         """
         with self._writing() as connection:
-            return merge(connection, best, Location(self.path))
+            return put_best(connection, best, Location(self.path), simulate)
 
     def set_verified(self, key: PairKey, schedule: str, verified: Verified) -> bool:
         """Record that the best schedule passed checks, unless it is known to have passed more.
@@ -321,12 +325,27 @@ class Database:
             return True
 
     def best(self, **filters: Unpack[BestFilter]) -> tuple[BestSchedule, ...]:
-        """Return the best schedules that match, by model, target and the rest of the key."""
+        """Return the best schedules that match, by model, target and the rest of the key.
+
+        Those that are not believed are left out; see :meth:`doubted`.
+        """
         with self._reading() as connection:
-            return self._matching(connection, filters)
+            return tuple(b for b in self._matching(connection, filters) if not doubt(connection, b))
+
+    def doubted(self, **filters: Unpack[BestFilter]) -> tuple[str, ...]:
+        """Return a line on each best schedule that matches and is not believed, and why.
+
+        Such a one is faster than its lower bound, or contradicts its own trial.
+        """
+        with self._reading() as connection:
+            matching = self._matching(connection, filters)
+            reasons = ((best, doubt(connection, best)) for best in matching)
+            return tuple(f"{b.model} on {b.target}: {why}" for b, why in reasons if why)
 
     def explain_miss(self, **filters: Unpack[BestFilter]) -> str:
         """Return a line on the filters that exclude all best schedules."""
+        if doubted := self.doubted(**filters):
+            return f"the best schedule is not believed, and a new 'tune' replaces it: {doubted[0]}"
         with self._reading() as connection:
             if not _has_best(connection, {}):
                 return "the database holds no best schedule yet; 'autoturbo tune' finds one"
@@ -416,13 +435,19 @@ class Database:
             outputs = Outputs(database=self.path, force=force)
             return exchange.write(connection, Path(path), outputs, best_only)
 
-    def take_in(self, path: str | Path) -> ImportResult:
+    def take_in(self, path: str | Path, simulate: Simulate | None = None) -> ImportResult:
         """Merge an export or another database, whichever the file is.
 
-        The better of two records is kept, nothing else is lost. Of an export all or nothing: one
-        record that is wrong and nothing is written. Of a database, rows that cannot be read or that
-        contradict themselves are left out, and the result names them. The order in which files are
-        taken in and taking them in again make no difference.
+        The better of two records is kept, nothing else is lost. A run whose id another run has here
+        is taken in under a free one. Of an export all or nothing: one record that is wrong and
+        nothing is written. Of a database, rows that cannot be read or that contradict themselves
+        are left out; of either, what contradicts its own trial or what simulating gives. The result
+        names them. The order in which files are taken in and taking them in again make no
+        difference, but for the ids of such runs.
+
+        Args:
+            path: The file.
+            simulate: Says what simulating a new record again contradicts; not asked if None.
 
         Returns:
             How many records were read, changed or left out, and what is wrong with the first of
@@ -433,8 +458,13 @@ class Database:
                 database cannot be written.
             UsageError: Parquet files cannot be read here.
         """
-        with exchange.opened(Path(path), self.path) as merge_into, self._writing() as connection:
-            return merge_into(connection)
+        with exchange.opened(Path(path), self.path) as source:
+            doubts: merging.Doubts = {}
+            if simulate is not None:  # before the database is locked: it takes its time
+                with self._reading() as connection:
+                    doubts = merging.doubted(connection, source, simulate)
+            with self._writing() as connection:
+                return merging.taken_in(connection, source, doubts)
 
     def counts(self) -> Counts:
         """Return the number of records of each kind."""

@@ -33,7 +33,7 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import BORROWS, LIMITS, Database, PairKey, RunInfo, run_id
+from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, RunError, UsageError
 from autoturbo.files import masked
 from autoturbo.registry import PROGRAM, TASKS
@@ -57,12 +57,6 @@ if TYPE_CHECKING:
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.warm_starts.starts import WarmStarts
     from autoturbo.simulate.evaluator import Evaluator
-
-CALL = "call"
-"""Setting of a run that was begun together with others: the id of the first of them."""
-
-PLACE = "place"
-"""Setting of such a run: how many were begun before it in the call."""
 
 MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's source if empty"
 SETTINGS = "more to keep with the run (``shapes``); JSON values"
