@@ -41,10 +41,12 @@ from autoturbo.report.lines import compiling_line
 from autoturbo.search.objectives import OF_KERNELS, REPORTED, find_objectives
 from autoturbo.search.progress import Progress, now
 from autoturbo.tuning.keys import (
+    SESSION,
     hashes,
     pair_key,
     refuse_changed,
     register,
+    session_of,
     storage_of,
     stored_target,
     versions_here,
@@ -278,6 +280,7 @@ def _draft(
         "notes": list(start.notes),
         STARTS_FIRST: asked.time_budget is not None,
         **asked.record(),
+        **({} if execution.evaluator else session_of(asked.measurer)),
         "runs_folder": str(execution.runs_folder),
         "storage": None if storage is None else masked(storage),
         **hashes(key),
@@ -297,10 +300,19 @@ def _key_of(pair: Pair, asked: TuneConfig, execution: ExecutionConfig) -> PairKe
 
 
 def _base_id(pair: Pair, config: TuneConfig, draft: RunInfo) -> str:
-    """Return the id of the first run of a pair with a configuration."""
+    """Return the id of the first run of a pair with a configuration.
+
+    It follows from what is run, never from the place of a file; where measurements vary also from
+    the session.
+    """
     shapes, batch = pair.settings.get("shapes"), pair.graph.batch
-    asked = config.identity(pair.target)
-    return run_id({**hashes(draft.key), **asked, "batch": batch, "shapes": shapes})
+    asked, session = config.identity(pair.target), draft.settings.get(SESSION)
+    if asked.get("cost_model") is not None:
+        from autoturbo.cost_models.pretrained import content_of
+
+        asked["cost_model"] = content_of(asked["cost_model"])
+    more = {"batch": batch, "shapes": shapes, SESSION: session}
+    return run_id({**hashes(draft.key), **asked, **more})
 
 
 def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
