@@ -245,10 +245,16 @@ def _set_up(
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
-    """Run a block in a transaction, which is committed or rolled back as a whole."""
+def transaction(connection: sqlite3.Connection, begin: str | None = "BEGIN") -> Iterator[None]:
+    """Run a block in a transaction, which is committed or rolled back as a whole.
+
+    Args:
+        connection: To the database.
+        begin: The statement that begins it; None where that was done.
+    """
     try:
-        connection.execute(begin)
+        if begin is not None:
+            connection.execute(begin)
         yield
         connection.execute("COMMIT")
     finally:

@@ -95,6 +95,7 @@ class Run:
         self.task = task_of(self.graph, self.target, self.info.key.dtype)
         root = self.info.asked.get("runs_folder", RUNS)
         self.folder = RunFolder.create(root, self.info.model, self.info.target, self.info.id)
+        self.store.keep(self.info, self.folder.unsaved_file)
         make = self.execution.evaluator or _factory_of(self.config.measurer)
         recipe = functools.partial(make, self.graph, self.target, self.info.key.dtype)
         self.recipe: Callable[[], TuningEvaluator] = recipe

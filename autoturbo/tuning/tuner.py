@@ -184,11 +184,24 @@ def tune_all(
                 runs.append(Run(pair.graph, pair.target, asked, execution, store, info, evaluator))
                 if execution.on_begin is not None:
                     execution.on_begin(info)
-            ended = carry_out(runs, execution)
+            ended = settled(carry_out(runs, execution), store)
     if scratch is None:
         return ended
     return [
         dataclasses.replace(one, scratch=scratch) if isinstance(one, TuneResult) else one
+        for one in ended
+    ]
+
+
+def settled(
+    ended: Sequence[TuneResult | AutoTurboError], store: Database
+) -> list[TuneResult | AutoTurboError]:
+    """Return results that say what the database could not take by the end."""
+    store.settle()
+    return [
+        dataclasses.replace(one, unsaved=store.unsaved(one.run))
+        if isinstance(one, TuneResult)
+        else one
         for one in ended
     ]
 
@@ -371,13 +384,14 @@ def resume_all(
         with resumable(store, [run.info.id for run in carried]), held:
             for run in carried:
                 held.enter_context(store.holding(run.info.id))
+                store.take_unsaved(run.folder.unsaved_file)
             for run in carried:
                 if LIMITS in run.info.settings:
                     store.set_limits(run.info.id, run.info.settings[LIMITS])
                 store.set_state(run.info.id, "running")
                 if execution.on_begin is not None:
                     execution.on_begin(run.info)
-            return carry_out(carried, execution)
+            return settled(carry_out(carried, execution), store)
 
 
 def _carried(
