@@ -45,12 +45,12 @@ def tune(cli: Cli, monkeypatch: pytest.MonkeyPatch, accident: Callable[[], objec
     return shlex.split(ran.err.split("'")[1])
 
 
-def whole(cli: Cli, command: list[str], *db: str) -> None:
+def whole(cli: Cli, command: list[str]) -> None:
     """The command that was told stores all that was measured."""
     assert command[:3] == ["autoturbo", "db", "import"]
-    ran = cli(*(command[1:4] if db else command[1:]), *db)
+    ran = cli(*command[1:])
     assert ran.status == 0, ran.err
-    where = ("--db", command[-1]) if not db else db
+    where = command[-2:]
     (run,) = (r for r in cli("--json", *where, "runs").object["runs"] if r["model"] == "tiny")
     assert (run["trials"], run["state"]) == (TRIALS, "done")
     assert len(cli("--json", *where, "db", "best", "--model", "tiny").object["best"]) == 1
