@@ -214,6 +214,13 @@ def new_file(file: BinaryIO) -> closing[sqlite3.Connection]:
     return closing(connection)
 
 
+def temporary() -> sqlite3.Connection:
+    """Open a database that has no name and goes with its connection."""
+    connection = sqlite3.connect("", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = OFF")
+    return connection
+
+
 def _opened(path: Path, how: str = "mode=ro", timeout_s: float = 5.0) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{how}"
     return sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
@@ -238,10 +245,16 @@ def _set_up(
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
-    """Run a block in a transaction, which is committed or rolled back as a whole."""
+def transaction(connection: sqlite3.Connection, begin: str | None = "BEGIN") -> Iterator[None]:
+    """Run a block in a transaction, which is committed or rolled back as a whole.
+
+    Args:
+        connection: To the database.
+        begin: The statement that begins it; None where that was done.
+    """
     try:
-        connection.execute(begin)
+        if begin is not None:
+            connection.execute(begin)
         yield
         connection.execute("COMMIT")
     finally:

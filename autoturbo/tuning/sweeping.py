@@ -27,7 +27,7 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.database import BORROWS, LIMITS, Database, RunState, run_id
+from autoturbo.database import BORROWS, CALL, LIMITS, PLACE, Database, RunState, run_id
 from autoturbo.errors import AutoTurboError, InterruptedRunError, MeasurerError, RefusedError
 from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of, neighbours
 from autoturbo.report.sweep import Sweep, SweepPoint
@@ -37,9 +37,7 @@ from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.tuning.keys import pair_key, register
 from autoturbo.tuning.run import DATABASE, Run, hand_out
 from autoturbo.tuning.tuner import (
-    CALL,
     MODEL_FILE,
-    PLACE,
     SETTINGS,
     Pair,
     ScratchFolder,

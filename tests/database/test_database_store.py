@@ -360,8 +360,8 @@ def test_a_best_schedule_that_failed_a_check_is_withdrawn(database: Database) ->
     database.put_best(samples.best())
     database.put_best(samples.best(key=other))
     assert not database.withdraw_best(samples.KEY, Knobs(max_layers=3))
-    assert database.withdraw_best(samples.KEY, Knobs())
-    assert not database.withdraw_best(samples.KEY, Knobs())
+    assert database.withdraw_best(samples.KEY, samples.trial(0).knobs)
+    assert not database.withdraw_best(samples.KEY, samples.trial(0).knobs)
     assert database.best() == (samples.best(key=other),)
 
 
