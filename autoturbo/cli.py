@@ -10,6 +10,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+if __name__ == "__main__":  # what follows takes as long as a person does to change their mind
+    from autoturbo.__main__ import leave_on_signals
+
+    leave_on_signals()
+
 from autoturbo.commands.console import Console, ErrorLine, LiveLine, fault_json
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
