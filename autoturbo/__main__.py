@@ -14,18 +14,13 @@ _FIELDS = ("file", "line", "field", "hint")
 
 def main() -> int:
     """Run the command line and return the exit status."""
-    leave_on_signals()
-    from autoturbo.cli import main as run
-
-    return run()
-
-
-def leave_on_signals() -> None:
-    """Let signals that end the program do so with one line."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks one
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
+    from autoturbo.cli import main as run
+
+    return run()
 
 
 def _leave(number: int, frame: object) -> None:
