@@ -363,7 +363,7 @@ def hand_out_best(
     old = there(connection, BestSchedule, *astuple(best.key))
     own = old if isinstance(old, BestSchedule) and old.run == best.run else best
     if (own.trial, own.measurement) != (best.trial, best.measurement):
-            connection.execute(TABLES[BestSchedule].put, row_of(best))
+        connection.execute(TABLES[BestSchedule].put, row_of(best))
         return True
     return put_best(connection, best, at, simulate)
 

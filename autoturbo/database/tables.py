@@ -14,12 +14,13 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from autoturbo.errors import DatabaseError, Location
 from autoturbo.files import atomic_writer
+from autoturbo.signals import deferred
 
 APPLICATION_ID = 0x41547562  # "ATub"; tells our files from other programs' SQLite files
 
@@ -187,6 +188,12 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
 
 
 def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
+    is_new = how == "mode=rwc" and not (path.exists() and path.stat().st_size)
+    with deferred() if is_new else nullcontext():  # no file is left without tables
+        return _connected_now(path, how, timeout_s)
+
+
+def _connected_now(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
     try:
         connection = _opened(path, how, timeout_s)
     except sqlite3.Error as error:

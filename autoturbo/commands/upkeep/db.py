@@ -30,6 +30,7 @@ from autoturbo.files import Kind
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import KnobsJson
 from autoturbo.schema import Bool, JsonSchema, Natural, Real, TypedDict
+from autoturbo.signals import telling
 from autoturbo.simulate.measurement import MeasurementJson
 
 if TYPE_CHECKING:
@@ -293,7 +294,9 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
     with Database.open(options.db) as database:
         for file in options.files:
             again = None if options.trust else Again()
-            result = database.take_in(file, again)
+            left = f"interrupted; nothing of {file} is taken in"
+            with telling(left, "the same command takes it in"):
+                result = database.take_in(file, again)
             simulated, unknown = (again.simulated, again.unknown) if again else (0, 0)
             line: ImportLine = {
                 "file": str(file), "read": _counts(result.read),
